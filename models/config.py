@@ -1,0 +1,60 @@
+"""What the network is: one frozen dataclass whose fields become flags, help text and record entries."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    """Declares one field of an options dataclass.
+
+    Args:
+      default: value when the flag is not given; None means "resolved from other options".
+      help: one sentence for `--help`, with the unit where there is one.
+      choices: the allowed words, if they are few.
+      minimum: smallest allowed number, inclusive.
+      maximum: largest allowed number, inclusive.
+    """
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Model: an LSTM encoder-decoder without attention. The defaults are the preset `small`."""
+
+    encoder_type: str = option(
+        "cudnn_lstm",
+        "LSTM kernel of the encoder: cudnn_lstm (one fused kernel) or dynamic_rnn (a step-wise loop); "
+        "bi and uni mean dynamic_rnn with that direction",
+        choices=("cudnn_lstm", "dynamic_rnn", "bi", "uni"),
+    )
+    decoder_type: str | None = option(
+        None, "LSTM kernel of the decoder; as the encoder when not given", choices=("cudnn_lstm", "dynamic_rnn")
+    )
+    direction: str = option("bi", "direction of the encoder's layers", choices=("uni", "bi"))
+    num_encoder_layers: int = option(2, "LSTM cells of the encoder; with bi, 4 are 2 bidirectional layers", minimum=1)
+    num_decoder_layers: int = option(2, "LSTM cells of the decoder, as many as the encoder has", minimum=1)
+    num_units: int = option(256, "hidden size of each LSTM cell", minimum=1)
+    embedding_dim: int = option(256, "size of a word's embedding", minimum=1)
+    src_vocab_size: int = option(8000, "words in the source vocabulary", minimum=4)
+    tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4)
+    dropout: float = option(
+        0.0, "share of each LSTM layer's inputs set to zero while training", minimum=0.0, maximum=0.99
+    )
+    forget_bias: float = option(1.0, "added to the forget gate before its sigmoid")
+    time_major: bool = option(True, "keep activations [time, batch, units]; false: [batch, time, units]")
+    compute_dtype: str = option(
+        "float32",
+        "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    xla: bool = option(False, "let XLA cluster and compile what it can of the step")

@@ -1,0 +1,240 @@
+"""What a run is: frozen options, grouped; each field becomes a flag, a line of help and a record entry.
+
+    given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: rules.py)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from models.config import ModelConfig, option
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceOptions:
+    """Devices: a tower runs on each."""
+
+    device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
+    num_devices: int = option(
+        1,
+        "towers, one on each device (0: all GPUs, or as many CPU devices as there are cores for); "
+        "logical devices when there are fewer real ones",
+        minimum=0,
+    )
+    cpu_cores_per_device: int = option(
+        1, "cores a CPU device has; the process is bound to num_devices times as many", minimum=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateOptions:
+    """Variable update: where variables live and how gradients meet."""
+
+    variable_update: str = option(
+        "independent",
+        "independent (replicas that exchange nothing), parameter_server (one copy of the variables), replicated "
+        "(a copy a device, gradients all-reduced) or mirrored (tf.distribute.MirroredStrategy)",
+        choices=("independent", "parameter_server", "replicated", "mirrored"),
+    )
+    independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
+    param_server_device: str | None = option(
+        None,
+        "parameter_server: variables on the host's memory (cpu) or spread over the GPUs by bytes (gpu); "
+        "gpu where the towers run on GPUs",
+        choices=("cpu", "gpu"),
+    )
+    partition_large_variables: bool = option(
+        False, "parameter_server on GPUs: split variables larger than one GPU's share"
+    )
+    staged_vars: bool = option(
+        False, "parameter_server: towers read a staged copy of the variables, exactly one step stale"
+    )
+    variable_consistency: str = option(
+        "strong",
+        "parameter_server and replicated: strong, or relaxed: gradients are applied exactly one step late, so that "
+        "their exchange overlaps the next step",
+        choices=("strong", "relaxed"),
+    )
+    all_reduce_spec: str = option(
+        "auto",
+        "replicated: alg[#shards][:limit:alg[#shards]...]; tensors up to limit (k, M, G: powers of 1024) go to the "
+        "algorithm before it. alg: nccl, collective, xring, rechd, pscpu, psgpu, hierarchical; auto: the best that "
+        "the devices allow",
+    )
+    gradient_repacking: int = option(
+        0, "replicated: concatenate the dense gradients and exchange them in this many equal pieces (0: off)", minimum=0
+    )
+    agg_small_grads_max_bytes: int = option(
+        0, "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)", minimum=0
+    )
+    agg_small_grads_max_group: int = option(10, "replicated: at most this many small gradients in a pack", minimum=1)
+    sparse_gradients: str = option(
+        "gather",
+        "parameter_server and replicated: exchange an embedding's gradient as its touched rows (gather) or as a dense "
+        "tensor (densify); the update is the same",
+        choices=("gather", "densify"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """Training."""
+
+    batch_size: int = option(32, "sentence pairs a tower a step", minimum=1)
+    optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
+    learning_rate: float = option(0.001, "step size of the update rule")
+    max_gradient_norm: float = option(
+        0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
+    )
+    seed: int = option(1, "seed of the initial weights, the synthetic words, the shuffling and dropout", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """Data."""
+
+    data_source: str = option(
+        "device",
+        "device (random words drawn on each device), constant (one batch kept on each device), host (random words "
+        "from the host's pipeline) or text (parallel text files)",
+        choices=("device", "constant", "host", "text"),
+    )
+    use_synthetic_data: bool = option(False, "the same as --data_source=device")
+    src_max_len: int = option(30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1)
+    tgt_max_len: int = option(
+        30, "words of a target sentence at most, its end-of-sentence word included; synthetic: exactly these", minimum=1
+    )
+    src_file_name: str = option("", "text: source sentences, one a line, words separated by blanks, UTF-8")
+    tgt_file_name: str = option("", "text: target sentences, line by line the translations of src_file_name")
+    src_vocab_file: str = option("", "text: source vocabulary, a word a line; the first src_vocab_size lines count")
+    tgt_vocab_file: str = option("", "text: target vocabulary, a word a line; the first tgt_vocab_size lines count")
+    bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
+    eos: str = option("</s>", "text: end-of-sentence word, a line of both vocabularies")
+    unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0)
+    num_buckets: int = option(5, "text: batches hold sentences of similar length, from this many buckets", minimum=1)
+    disable_shuffle: bool = option(False, "text: keep the order of the files")
+    output_buffer_size: int = option(10_000, "text: sentence pairs in the shuffle buffer", minimum=1)
+    num_parallel_calls: int = option(2, "host and text: threads that prepare batches", minimum=1)
+    prefetch_data_to_device: bool | None = option(
+        None, "host and text: copy batches to the devices ahead of the step; on when not given"
+    )
+    prefetch_buffer_size: int = option(2, "host and text: batches kept ready on each device", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureOptions:
+    """Measuring."""
+
+    num_warmup_batches: int = option(10, "batches before the clock starts; none of their words or seconds count", minimum=0)
+    num_batches: int = option(20, "batches measured, after the warm-up", minimum=1)
+    inter_op_parallelism_threads: int = option(
+        0, "threads that dispatch operators; 0: more than all the devices used", minimum=0
+    )
+    intra_op_parallelism_threads: int = option(
+        0, "threads inside one operator on the CPU; 0: cpu_cores_per_device, or all cores with GPUs", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputOptions:
+    """Output."""
+
+    result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
+    log_dir: str = option("", "write TensorBoard's graph and scalars here")
+    progress: bool = option(True, "show words/s and time left on stderr while running: a bar on a terminal, else lines")
+    preset: str = option(
+        "small",
+        "defaults of the model, batch and lengths: small (8.2 M parameters) or seed (95.7 M: vocabulary 50,000, "
+        "embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384)",
+        choices=("small", "seed"),
+    )
+
+
+SEED_PRESET = {
+    "num_encoder_layers": 4,
+    "num_decoder_layers": 4,
+    "num_units": 512,
+    "embedding_dim": 512,
+    "src_vocab_size": 50_000,
+    "tgt_vocab_size": 50_000,
+    "src_max_len": 100,
+    "tgt_max_len": 100,
+    "batch_size": 384,
+}
+PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Every option of one run, after its default is resolved."""
+
+    devices: DeviceOptions = DeviceOptions()
+    model: ModelConfig = ModelConfig()
+    update: UpdateOptions = UpdateOptions()
+    training: TrainingOptions = TrainingOptions()
+    data: DataOptions = DataOptions()
+    measure: MeasureOptions = MeasureOptions()
+    output: OutputOptions = OutputOptions()
+
+    def flat(self) -> dict[str, Any]:
+        """Option name -> value, in the order of the help; what the record's `config` holds."""
+        return {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
+
+
+GROUPS: dict[str, type] = {
+    "devices": DeviceOptions,
+    "model": ModelConfig,
+    "update": UpdateOptions,
+    "training": TrainingOptions,
+    "data": DataOptions,
+    "measure": MeasureOptions,
+    "output": OutputOptions,
+}
+OPTIONS: dict[str, dataclasses.Field] = {f.name: f for group in GROUPS.values() for f in dataclasses.fields(group)}
+GROUP_OF: dict[str, str] = {f.name: name for name, group in GROUPS.items() for f in dataclasses.fields(group)}
+
+
+def from_flat(values: Mapping[str, Any]) -> RunConfig:
+    """The RunConfig with these option values; options that are missing keep their defaults."""
+    by_group: dict[str, dict[str, Any]] = {name: {} for name in GROUPS}
+    for name, value in values.items():
+        by_group[GROUP_OF[name]][name] = value
+    return RunConfig(**{name: GROUPS[name](**fields) for name, fields in by_group.items()})
+
+
+def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
+    """Works out every default.
+
+    Args:
+      given: the options that the user set, by name.
+      num_gpus: GPUs that are visible.
+      num_cores: CPU cores that the process may use.
+
+    Returns:
+      The configuration that will run. Conflicts in it are `rules.problems`'s matter.
+    """
+    values = {name: field.default for name, field in OPTIONS.items()}
+    values.update(PRESETS.get(given.get("preset", "small"), {}))
+    values.update(given)
+    if values["device"] == "auto":
+        values["device"] = "gpu" if num_gpus else "cpu"
+    if values["num_devices"] == 0:
+        cores_per_device = max(1, values["cpu_cores_per_device"])
+        values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
+    if values["encoder_type"] in ("bi", "uni"):
+        if "direction" not in given:
+            values["direction"] = values["encoder_type"]
+        values["encoder_type"] = "dynamic_rnn"
+    if values["decoder_type"] is None:
+        values["decoder_type"] = values["encoder_type"]
+    if values["independent_replica"] and values["variable_update"] == "replicated":
+        values["variable_update"] = "independent"
+    if values["param_server_device"] is None:
+        values["param_server_device"] = values["device"]
+    if values["use_synthetic_data"] and "data_source" not in given:
+        values["data_source"] = "device"
+    if values["prefetch_data_to_device"] is None:
+        values["prefetch_data_to_device"] = values["data_source"] in ("host", "text")
+    return from_flat(values)

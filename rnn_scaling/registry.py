@@ -1,0 +1,54 @@
+"""Name -> module tables. A new kernel, mode, algorithm or report is one file and one line here.
+
+The tables hold module paths, so that what a module imports loads only when it is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+VARIABLE_UPDATES = {
+    "independent": "rnn_scaling.variable_update.independent",
+    "parameter_server": "rnn_scaling.variable_update.parameter_server",
+    "replicated": "rnn_scaling.variable_update.replicated",
+    "mirrored": "rnn_scaling.variable_update.mirrored",
+}
+ALL_REDUCES = {
+    "nccl": "rnn_scaling.all_reduce.nccl",
+    "collective": "rnn_scaling.all_reduce.collective",
+    "xring": "rnn_scaling.all_reduce.xring",
+    "rechd": "rnn_scaling.all_reduce.rechd",
+    "pscpu": "rnn_scaling.all_reduce.pscpu",
+    "psgpu": "rnn_scaling.all_reduce.psgpu",
+    "hierarchical": "rnn_scaling.all_reduce.hierarchical",
+}
+DATA_SOURCES = {
+    "device": "rnn_scaling.data.device",
+    "constant": "rnn_scaling.data.constant",
+    "host": "rnn_scaling.data.host",
+    "text": "rnn_scaling.data.text",
+}
+ENGINES = {
+    "local": "rnn_scaling.engines.local",
+}
+METRICS = {
+    "words_per_second": "rnn_scaling.metrics.words_per_second",
+    "speedup": "rnn_scaling.metrics.speedup",
+    "efficiency": "rnn_scaling.metrics.efficiency",
+}
+REPORTS = {
+    "table": "rnn_scaling.reports.table",
+    "plot": "rnn_scaling.reports.plot",
+}
+
+
+def load(table: dict[str, str], name: str) -> ModuleType:
+    """Imports and returns the module that `table` names `name`.
+
+    Raises:
+      ValueError: if the table has no such name.
+    """
+    if name not in table:
+        raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
+    return importlib.import_module(table[name])

@@ -1,0 +1,179 @@
+"""Gradients as graph functions: place, pack, gather, add, measure, clip. Nothing here keeps state.
+
+A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]` and their indices `[R]` in a
+variable `[V, ...]`; an index may come several times, and such rows add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+Gradient = tf.Tensor | tf.IndexedSlices
+Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+
+
+def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Tensor i on device i; a tensor that is there already is not copied."""
+    placed = []
+    for tensor, device in zip(tensors, devices, strict=True):
+        with tf.device(device):
+            placed.append(tf.identity(tensor))
+    return placed
+
+
+def num_bytes(tensor: tf.Tensor) -> int:
+    """Size of a tensor of static shape.
+
+    Raises:
+      ValueError: if its shape is not static.
+    """
+    return _num_elements(tensor) * tensor.dtype.size
+
+
+def _num_elements(tensor: tf.Tensor) -> int:
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(f"expected a gradient of static shape, got {tensor.shape}; set_shape it to its variable's")
+    return tensor.shape.num_elements()
+
+
+def densify(gradient: Gradient) -> tf.Tensor:
+    """`[V, ...]`: rows of equal index added, zeros elsewhere; a dense gradient as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    num_rows = tf.get_static_value(gradient.dense_shape)
+    rows = gradient.dense_shape[0] if num_rows is None else int(num_rows[0])
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+
+
+def all_gather_sparse(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]) -> list[tf.IndexedSlices]:
+    """The sum of sparse gradients as the rows of all towers, in tower order, on each tower's device.
+
+    Args:
+      slices: tower i's rows `[R_i, ...]`.
+      devices: tower i's device.
+
+    Returns:
+      One IndexedSlices a tower with `sum(R_i)` rows.
+    """
+    gathered = []
+    for device in devices:
+        with tf.device(device):
+            values = tf.concat([s.values for s in slices], axis=0)
+            indices = tf.concat([s.indices for s in slices], axis=0)
+            gathered.append(tf.IndexedSlices(values, indices, slices[0].dense_shape))
+    return gathered
+
+
+def add_dense(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The sum of the towers' dense gradients, on the current device."""
+    return tensors[0] if len(tensors) == 1 else tf.add_n(tensors)
+
+
+def squared_norm(gradient: Gradient) -> tf.Tensor:
+    """float32 scalar: the sum of squares of the dense gradient, rows of equal index added before."""
+    values = gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        # Only touched rows are non-zero: add duplicates among them instead of filling the whole table.
+        touched, segment = tf.unique(gradient.indices)
+        values = tf.math.unsorted_segment_sum(gradient.values, segment, tf.size(touched))
+    return tf.reduce_sum(tf.square(tf.cast(values, tf.float32)))
+
+
+def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
+    """What to multiply gradients by so that their global L2 norm is at most `max_norm`; NaN stays NaN.
+
+    Raises:
+      ValueError: if `max_norm` is not positive.
+    """
+    if max_norm <= 0:
+        raise ValueError(f"expected max_norm > 0, got {max_norm}")
+    return max_norm / tf.maximum(global_norm, max_norm)
+
+
+def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Unpack]:
+    """All gradients as one vector, cut in `pieces` parts whose sizes differ by at most one element.
+
+    Args:
+      grads: dense, of one dtype and static shapes.
+      pieces: parts, >= 1; no more than there are elements are made.
+
+    Returns:
+      The parts, and the function which turns (reduced) parts into gradients of the original shapes.
+
+    Raises:
+      ValueError: if dtypes differ, a shape is not static or `pieces` < 1.
+    """
+    dtypes = {grad.dtype for grad in grads}
+    if len(dtypes) > 1 or pieces < 1:
+        names = ", ".join(sorted(d.name for d in dtypes))
+        raise ValueError(f"expected gradients of one dtype and pieces >= 1, got {names} and {pieces}")
+    if not grads:
+        return [], list
+    shapes = [grad.shape for grad in grads]
+    sizes = [_num_elements(grad) for grad in grads]
+    total = sum(sizes)
+    pieces = max(1, min(pieces, total))
+    piece_sizes = [total // pieces + (piece < total % pieces) for piece in range(pieces)]
+
+    def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        parts = tf.split(_join(packed), sizes)
+        return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    return list(tf.split(_join(grads), piece_sizes)), unpack
+
+
+def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tuple[list[tf.Tensor], Unpack]:
+    """Joins small gradients of one dtype, in their order, in vectors of at most `max_group` gradients.
+
+    A pack stands where its first gradient stood; a gradient that is large, or alone, stays as it is.
+
+    Args:
+      grads: dense, of static shapes.
+      max_bytes: size up to which, inclusive, a gradient is small; 0: nothing is packed.
+      max_group: gradients in a pack, at most.
+
+    Returns:
+      The packed list, and the function which turns a (reduced) packed list into gradients of the original shapes.
+
+    Raises:
+      ValueError: if `max_bytes` > 0 and a shape is not static, or `max_group` < 1.
+    """
+    if max_group < 1:
+        raise ValueError(f"expected max_group >= 1, got {max_group}")
+    groups = _group_small(grads, max_bytes, max_group)
+    shapes = [grad.shape for grad in grads]
+    packed = [grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups]
+
+    def unpack(packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        restored: dict[int, tf.Tensor] = {}
+        for group, tensor in zip(groups, packed, strict=True):
+            if len(group) == 1:
+                restored[group[0]] = tensor
+                continue
+            parts = tf.split(tensor, [shapes[i].num_elements() for i in group])
+            restored.update((i, tf.reshape(part, shapes[i])) for i, part in zip(group, parts, strict=True))
+        return [restored[i] for i in range(len(shapes))]
+
+    return packed, unpack
+
+
+def _group_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> list[list[int]]:
+    """Indices of the gradients, by pack, in the order of each pack's first."""
+    groups: list[list[int]] = []
+    open_group: dict[tf.DType, list[int]] = {}
+    for index, grad in enumerate(grads):
+        if max_bytes <= 0 or num_bytes(grad) > max_bytes:
+            groups.append([index])
+            continue
+        group = open_group.get(grad.dtype)
+        if group is None or len(group) == max_group:
+            group = open_group[grad.dtype] = []
+            groups.append(group)
+        group.append(index)
+    return groups
+
+
+def _join(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)

@@ -1,0 +1,133 @@
+"""Each update rule against its formula in numpy, for dense and sparse gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+RATE = 0.1
+STEPS = 5
+ROWS, WIDTH = 6, 3
+INDICES = np.array([[4, 1, 4, 0], [2, 2, 2, 2], [5, 0, 1, 0], [3, 3, 5, 5], [1, 4, 1, 4]])
+
+
+def _sgd(w, slots, g, step):
+    return w - RATE * g, slots
+
+
+def _momentum(w, slots, g, step):
+    accumulated = 0.9 * slots[0] - RATE * g
+    return w + accumulated, [accumulated]
+
+
+def _adam(w, slots, g, step):
+    m = 0.9 * slots[0] + 0.1 * g
+    v = 0.999 * slots[1] + 0.001 * g**2
+    t = step + 1
+    rate = RATE * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+    return w - rate * m / (np.sqrt(v) + 1e-7), [m, v]
+
+
+RULES = {"sgd": (_sgd, 0), "momentum": (_momentum, 1), "adam": (_adam, 2)}
+
+
+@pytest.fixture(scope="module")
+def optimizers(tf):
+    from rnn_scaling import optimizers
+
+    return optimizers
+
+
+def _rows():
+    return np.random.default_rng(1).normal(size=(STEPS, INDICES.shape[1], WIDTH)).astype(np.float32)
+
+
+def _dense_gradients():
+    dense = np.zeros((STEPS, ROWS, WIDTH), np.float64)
+    for step, rows in enumerate(_rows()):
+        np.add.at(dense[step], INDICES[step], rows)
+    return dense
+
+
+def _expected(name, scale):
+    rule, num_slots = RULES[name]
+    w = np.ones((ROWS, WIDTH))
+    slots = [np.zeros((ROWS, WIDTH))] * num_slots
+    for step, g in enumerate(_dense_gradients()):
+        w, slots = rule(w, slots, g * (1.0 if scale is None else scale), step)
+    return w, slots
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("scale", [None, 0.25])
+def test_five_steps_match_the_formula(tf, devices, optimizers, name, sparse, scale):
+    optimizer = optimizers.build(name, RATE)
+    device = devices[1]
+    with tf.device(device):
+        variable = tf.Variable(tf.ones([ROWS, WIDTH]))
+    slots = optimizer.slots(variable, device)
+    assert len(slots) == RULES[name][1]
+    assert all(slot.device.endswith("CPU:1") for slot in slots)
+
+    @tf.function
+    def update(gradient, step):
+        optimizer.apply(variable, slots, gradient, None if scale is None else tf.constant(scale), step)
+
+    for step in range(STEPS):
+        if sparse:
+            gradient = tf.IndexedSlices(*map(tf.constant, (_rows()[step], INDICES[step], [ROWS, WIDTH])))
+        else:
+            gradient = tf.constant(_dense_gradients()[step], tf.float32)
+        update(gradient, tf.constant(step, tf.int64))
+    expected, expected_slots = _expected(name, scale)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-6, atol=2e-6)
+    for slot, values in zip(slots, expected_slots, strict=True):
+        np.testing.assert_allclose(slot.numpy(), values, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_update_stays_on_the_variables_device(tf, devices, optimizers, name):
+    optimizer = optimizers.build(name, RATE)
+    with tf.device(devices[2]):
+        variable = tf.Variable(tf.ones([2]))
+    slots = optimizer.slots(variable, devices[2])
+
+    @tf.function
+    def update(gradient):
+        optimizer.apply(variable, slots, gradient, None, tf.constant(0, tf.int64))
+
+    operations = update.get_concrete_function(tf.zeros([2])).graph.get_operations()
+    applied = [op for op in operations if op.type.startswith("ResourceApply")]
+    assert len(applied) == 1 and applied[0].device.endswith("CPU:2")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_components_of_a_mirrored_variable(tf, devices, optimizers, name):
+    strategy = tf.distribute.MirroredStrategy(devices[:2])
+    with strategy.scope():
+        mirrored = tf.Variable(tf.ones([ROWS, WIDTH]))
+    optimizer = optimizers.build(name, RATE)
+    components = [mirrored.values[i] for i in range(2)]
+    slots = [optimizer.slots(v, device) for v, device in zip(components, devices, strict=False)]
+
+    @tf.function
+    def update(gradient, step):
+        for component, slot in zip(components, slots, strict=True):
+            optimizer.apply(component, slot, gradient, None, step)
+
+    for step, gradient in enumerate(_dense_gradients()):
+        update(tf.constant(gradient, tf.float32), tf.constant(step, tf.int64))
+    for component in components:
+        np.testing.assert_allclose(component.numpy(), _expected(name, None)[0], rtol=2e-6, atol=2e-6)
+
+
+def test_an_unknown_name_is_refused(optimizers):
+    with pytest.raises(ValueError, match="sgd, momentum, adam.*'rmsprop'"):
+        optimizers.build("rmsprop", RATE)
+
+
+def test_every_optimizer_of_the_flag_is_tested():
+    from rnn_scaling.config import OPTIONS
+
+    assert set(OPTIONS["optimizer"].metadata["choices"]) == set(RULES)

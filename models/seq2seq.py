@@ -126,8 +126,8 @@ def build(config: ModelConfig, device_type: str) -> Seq2Seq:
     """
     encoder_kernel = kernels.load(config.encoder_type, device_type)
     decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type)
-    encode = encoder_kernel.build(encoder_stack(config))
-    decode = decoder_kernel.build(decoder_stack(config))
+    encoder, decoder = encoder_stack(config), decoder_stack(config)
+    encode, decode = encoder_kernel.build(encoder), decoder_kernel.build(decoder)
     encoder_cells, decoder_cells = _encoder_cells(config), _decoder_cells(config)
 
     def loss(
@@ -160,11 +160,11 @@ def build(config: ModelConfig, device_type: str) -> Seq2Seq:
                 tf.reshape(_words_that_count(batch, config.time_major), [-1]),
             )
 
-    return Seq2Seq(encoder_kernel.KERNEL, decoder_kernel.KERNEL, loss)
+    return Seq2Seq(encoder_kernel.kernel_name(encoder), decoder_kernel.kernel_name(decoder), loss)
 
 
 def _words_that_count(batch: Batch, time_major: bool) -> tf.Tensor:
     """float32, 1 before each target's length and 0 in its padding; the shape of `target_output`."""
-    num_steps = tf.shape(batch.target_output)[0 if time_major else 1]
-    mask = tf.sequence_mask(batch.target_length, num_steps, tf.float32)
-    return tf.transpose(mask) if time_major else mask
+    steps = tf.range(tf.shape(batch.target_output)[0 if time_major else 1])
+    inside = steps[:, None] < batch.target_length if time_major else steps < batch.target_length[:, None]
+    return tf.cast(inside, tf.float32)

@@ -3,6 +3,10 @@
 TensorFlow registers no gradient for the V1 op and a wrong one for V2, and its `BlockLSTMGrad` multiplies
 small matrices for the weights' gradient at each step. Here these products are made once, after the loop.
 
+`BlockLSTM` has no bfloat16, so there the forward pass is a loop too: products in bfloat16, the input's in one
+piece before the loop, gates and cell states in float32. float16, which CPUs only emulate, is computed
+in float32 from weights, inputs and to outputs rounded to float16.
+
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
@@ -14,11 +18,9 @@ import tensorflow as tf
 
 from models import lstm
 
-KERNEL = "BlockLSTM + LSTMBlockCellGrad"
-
 
 class _Forward(NamedTuple):
-    """Every step's gates after their nonlinearity, cell states and outputs; each [T, B, U]."""
+    """Every step's gates after their nonlinearity, cell states and outputs; each [T, B, U], float32."""
 
     i: tf.Tensor
     cs: tf.Tensor
@@ -29,34 +31,48 @@ class _Forward(NamedTuple):
     h: tf.Tensor
 
 
+def kernel_name(stack: lstm.LstmStack) -> str:
+    """What runs, for the record."""
+    return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"
+
+
 def build(stack: lstm.LstmStack) -> lstm.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
+    run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
+    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
+    units = stack.num_units
 
     @tf.custom_gradient
-    def run_cell(x, lengths, c, h, kernel, bias):
-        forward = _run_forward(x, c, h, kernel, bias, stack.forget_bias)
-        inside = tf.sequence_mask(lengths, tf.shape(x)[0], x.dtype)
-        inside = tf.transpose(inside)[:, :, None]
-        last = (lengths - 1) * tf.shape(x)[1] + tf.range(tf.shape(x)[1])
+    def cell(x, lengths, c, h, kernel, bias):
+        """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
+        forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
+        num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
+        inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]
+        last_rows = (lengths - 1) * batch + tf.range(batch)
 
         def at_length(sequence):
-            return tf.gather(tf.reshape(sequence, [-1, stack.num_units]), last)
+            return tf.gather(tf.reshape(sequence, [-1, units]), last_rows)
 
         def gradient(d_outputs, d_last_c, d_last_h):
-            d_h = d_outputs * inside
-            d_h = tf.tensor_scatter_nd_add(tf.reshape(d_h, [-1, stack.num_units]), last[:, None], d_last_h)
-            d_h = tf.reshape(d_h, tf.shape(forward.h))
-            d_gates, d_c, d_first_h = _run_backward(forward, lengths, x, c, h, kernel, d_h, d_last_c)
-            d_x, d_kernel, d_bias = _weight_gradients(x, forward.h, h, kernel, d_gates)
-            return d_x, None, d_c, d_first_h, d_kernel, d_bias
+            d_rows = tf.reshape(d_outputs * inside, [-1, units])
+            d_rows = tf.tensor_scatter_nd_add(d_rows, last_rows[:, None], d_last_h)
+            d_sequence = tf.reshape(d_rows, tf.shape(forward.h))
+            d_gates, d_c, d_h = _run_backward(forward, lengths, c, h, kernel, d_sequence, d_last_c)
+            d_x, d_kernel, d_bias = _large_products(x, forward.h, h, kernel, d_gates)
+            return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        return lstm.CellResult(forward.h * inside, at_length(forward.cs), at_length(forward.h)), gradient
+        return (forward.h * inside, at_length(forward.cs), at_length(forward.h)), gradient
+
+    def run_cell(inputs, lengths, c, h, kernel, bias) -> lstm.CellResult:
+        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
+        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
+        return lstm.CellResult(*(tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias)))
 
     return lstm.run_layers(stack, run_cell)
 
 
-def _run_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
-    peephole = tf.zeros_like(bias[: c.shape[1]])
+def _block_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
+    peephole = tf.zeros([c.shape[1]])
     return _Forward(
         *tf.raw_ops.BlockLSTM(
             seq_len_max=tf.cast(tf.shape(x)[0], tf.int64),
@@ -75,22 +91,46 @@ def _run_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
     )
 
 
-def _run_backward(forward: _Forward, lengths, x, c, h, kernel, d_h_sequence, d_last_c):
-    """Gradients of the gates before their nonlinearity [T, B, 4U], and of the first c and h."""
-    num_steps = tf.shape(x)[0]
-    num_units = c.shape[1]
-    recurrent = kernel[x.shape[2] :]
-    peephole = tf.zeros([num_units], x.dtype)
-    cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
-    bias = tf.zeros([4 * num_units], x.dtype)
+def _loop_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
+    num_steps, input_dim, units = tf.shape(x)[0], x.shape[2], c.shape[1]
+    recurrent = kernel[input_dim:]
+    from_input = tf.matmul(tf.reshape(x, [-1, input_dim]), kernel[:input_dim])
+    from_input = tf.reshape(from_input, [num_steps, -1, 4 * units])
+    bias += tf.repeat(tf.constant([0.0, 0.0, forget_bias, 0.0]), units)
 
-    def body(t, d_c, d_h, d_gates_list):
+    def body(t, c, h, sequences):
+        gates = tf.cast(from_input[t], tf.float32) + tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32) + bias
+        i, ci, f, o = tf.split(gates, 4, axis=1)
+        i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
+        c = f * c + i * ci
+        co = tf.tanh(c)
+        h = o * co
+        step = _Forward(i, c, f, o, ci, co, h)
+        return t + 1, c, h, _Forward(*(s.write(t, y) for s, y in zip(sequences, step, strict=True)))
+
+    sequences = _Forward(*(tf.TensorArray(tf.float32, num_steps, element_shape=c.shape) for _ in _Forward._fields))
+    *_, sequences = tf.while_loop(
+        lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1
+    )
+    return _Forward(*(s.stack() for s in sequences))
+
+
+def _run_backward(forward: _Forward, lengths, c, h, kernel, d_sequence, d_last_c):
+    """Gradients of the gates before their nonlinearity [T, B, 4U], in the kernel's dtype, and of the first c and h."""
+    num_steps, units = tf.shape(d_sequence)[0], c.shape[1]
+    # Transposed once: a product with a transposed [U, 4U] matrix takes 1.8 times as long, T times.
+    recurrent = tf.transpose(kernel[-units:])
+    cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
+    peephole, bias, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+
+    def body(t, d_c, d_h, d_gates):
+        # A sentence's last state gets its gradient where the sentence ends; all gradients after it are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
-        grad = tf.raw_ops.LSTMBlockCellGrad(
-            x=x[t],
+        step = tf.raw_ops.LSTMBlockCellGrad(
+            x=h,  # x, h_prev, w and b only lend their shapes
             cs_prev=cs_prev[t],
             h_prev=h,
-            w=kernel,
+            w=w,
             wci=peephole,
             wcf=peephole,
             wco=peephole,
@@ -102,24 +142,26 @@ def _run_backward(forward: _Forward, lengths, x, c, h, kernel, d_h_sequence, d_l
             ci=forward.ci[t],
             co=forward.co[t],
             cs_grad=d_c,
-            h_grad=d_h_sequence[t] + d_h,
+            h_grad=d_sequence[t] + d_h,
             use_peephole=False,
         )
-        d_h = tf.matmul(grad.dicfo, recurrent, transpose_b=True)
-        return t - 1, grad.cs_prev_grad, d_h, d_gates_list.write(t, grad.dicfo)
+        d_step = tf.cast(step.dicfo, kernel.dtype)
+        d_h = tf.cast(tf.matmul(d_step, recurrent), tf.float32)
+        return t - 1, step.cs_prev_grad, d_h, d_gates.write(t, d_step)
 
-    d_gates_list = tf.TensorArray(x.dtype, size=num_steps, element_shape=[x.shape[1], 4 * num_units])
+    d_gates = tf.TensorArray(kernel.dtype, size=num_steps, element_shape=[c.shape[0], 4 * units])
     zeros = tf.zeros_like(c)
-    _, d_c, d_h, d_gates_list = tf.while_loop(
-        lambda t, *_: t >= 0, body, (num_steps - 1, zeros, zeros, d_gates_list), parallel_iterations=1
+    _, d_c, d_h, d_gates = tf.while_loop(
+        lambda t, *_: t >= 0, body, (num_steps - 1, zeros, zeros, d_gates), parallel_iterations=1
     )
-    return d_gates_list.stack(), d_c, d_h
+    return d_gates.stack(), d_c, d_h
 
 
-def _weight_gradients(x, h_sequence, h, kernel, d_gates):
-    """Gradients of x, kernel and bias: large products over all steps at once."""
+def _large_products(x, h_sequence, h, kernel, d_gates):
+    """Gradients of x, kernel and bias, over all steps at once."""
     d_rows = tf.reshape(d_gates, [-1, kernel.shape[1]])
     d_x = tf.reshape(tf.matmul(d_rows, kernel[: x.shape[2]], transpose_b=True), tf.shape(x))
-    h_prev = tf.concat([h[None], h_sequence[:-1]], axis=0)
+    h_prev = tf.cast(tf.concat([h[None], h_sequence[:-1]], axis=0), x.dtype)
     xh = tf.reshape(tf.concat([x, h_prev], axis=2), [-1, kernel.shape[0]])
-    return d_x, tf.matmul(xh, d_rows, transpose_a=True), tf.reduce_sum(d_rows, axis=0)
+    d_bias = tf.reduce_sum(tf.cast(d_rows, tf.float32), axis=0)
+    return d_x, tf.matmul(xh, d_rows, transpose_a=True), d_bias

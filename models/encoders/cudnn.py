@@ -17,9 +17,13 @@ import tensorflow as tf
 
 from models import lstm
 
-KERNEL = "CudnnRNNV3"
 _GATES = 4
 _MATRICES = 2 * _GATES  # a cell's matrices, and as many biases
+
+
+def kernel_name(stack: lstm.LstmStack) -> str:
+    """What runs, for the record."""
+    return "CudnnRNNV3"
 
 
 def build(stack: lstm.LstmStack) -> lstm.Run:
@@ -29,13 +33,13 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     moves on with each step. So `seed` has no effect here; each traced call (each tower) has a seed of its own.
     """
     dtype = tf.as_dtype(stack.dtype)
-    attributes = dict(
-        rnn_mode="lstm",
-        input_mode="linear_input",
-        direction="bidirectional" if stack.num_directions == 2 else "unidirectional",
-        dropout=stack.dropout,
-        seed=1,
-    )
+    attributes = {
+        "rnn_mode": "lstm",
+        "input_mode": "linear_input",
+        "direction": "bidirectional" if stack.num_directions == 2 else "unidirectional",
+        "dropout": stack.dropout,
+        "seed": 1,
+    }
     calls = itertools.count(1)
 
     def run(
@@ -53,7 +57,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
             cell_matrices, cell_biases = to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
             matrices += cell_matrices
             biases += cell_biases
-        call = dict(attributes, seed2=next(calls))
+        call = {**attributes, "seed2": next(calls)}
         params = _pack(stack, call, [tf.cast(w, dtype) for w in matrices], [tf.cast(b, dtype) for b in biases])
         result = tf.raw_ops.CudnnRNNV3(
             input=x,
@@ -98,7 +102,12 @@ def to_cudnn(
 
 def _pack(stack: lstm.LstmStack, attributes: dict, matrices: list[tf.Tensor], biases: list[tf.Tensor]) -> tf.Tensor:
     """cuDNN's buffer of all weights; its gradient is taken apart by cuDNN's inverse, as neither op has one."""
-    sizes = dict(num_layers=stack.num_layers, num_units=stack.num_units, input_size=stack.input_dim, num_proj=0)
+    sizes = {
+        "num_layers": stack.num_layers,
+        "num_units": stack.num_units,
+        "input_size": stack.input_dim,
+        "num_proj": 0,
+    }
 
     @tf.custom_gradient
     def pack(*weights: tf.Tensor):

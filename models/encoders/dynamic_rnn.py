@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from models import lstm
 
-KERNEL = "tf.compat.v1.nn.dynamic_rnn"
-
 
 class _Cell:
     """The cell interface of TensorFlow 1 (its own cells went with Keras 3), around weights made elsewhere."""
@@ -35,6 +33,11 @@ class _Cell:
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         c, h = lstm.step(inputs, *state, self._kernel, self._bias, self._forget_bias)
         return h, (c, h)
+
+
+def kernel_name(stack: lstm.LstmStack) -> str:
+    """What runs, for the record."""
+    return "tf.compat.v1.nn.dynamic_rnn"
 
 
 def build(stack: lstm.LstmStack) -> lstm.Run:

@@ -1,0 +1,110 @@
+"""One run: build the step, warm up, time, and keep everything that the record needs."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from models import seq2seq
+from rnn_scaling import optimizers, progress, registry, tensorboard
+from rnn_scaling.config import RunConfig
+from rnn_scaling.data.source import Source
+from rnn_scaling.engines.local import Engine
+from rnn_scaling.replica import UpdateRule, VariableUpdate
+from rnn_scaling.run_state import NotFiniteError, RunState
+from rnn_scaling.towers import TrainStep
+
+
+def run(config: RunConfig, state: RunState) -> None:
+    """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
+
+    Raises:
+      NotFiniteError: if the loss of a batch is infinite or not a number.
+      DataError: if a text file is not what it should be.
+      ValueError, tf.errors.OpError: if the devices cannot do what was asked.
+    """
+    engine = registry.load(registry.ENGINES, "local").start(
+        config.devices.device,
+        config.devices.num_devices,
+        state.resolved["inter_op_parallelism_threads"],
+        state.resolved["intra_op_parallelism_threads"],
+        config.model.xla,
+    )
+    state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
+    state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
+    state.enter("build")
+    step = build(config, engine, state)
+    _train(config, step, state)
+    state.enter("teardown")
+    if config.output.log_dir:
+        timer = state.timer
+        tensorboard.write(config.output.log_dir, step.graph(), timer.step_s, timer.step_words, timer.step_loss)
+
+
+def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
+    """The training step of `config` on the engine's devices; describes itself in `state`."""
+    model = config.model
+    network = seq2seq.build(model, engine.device_type)
+    specs = seq2seq.variable_specs(model)
+    update = build_update(config, engine)
+    embedding_rows = {spec.name: spec.shape[0] for spec in specs if spec.kind == "embedding"}
+    step = TrainStep(network, embedding_rows, build_source(config, engine), update, engine, config.training.seed)
+    if state is not None:
+        trainable = sum(math.prod(spec.shape) for spec in specs)
+        state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
+        state.resolved.update(
+            encoder_kernel=network.encoder_kernel,
+            decoder_kernel=network.decoder_kernel,
+            all_reduce=update.all_reduce(),
+            variable_placement=update.placement(),
+        )
+    return step
+
+
+def build_update(config: RunConfig, engine: Engine) -> VariableUpdate:
+    """The variables, with their initial values, under the chosen update mode."""
+    specs, training = seq2seq.variable_specs(config.model), config.training
+    values = {spec.name: seq2seq.initial_value(spec, training.seed) for spec in specs}
+    rule = UpdateRule(
+        optimizers.build(training.optimizer, training.learning_rate),
+        training.max_gradient_norm,
+        scales_loss=config.model.compute_dtype == "float16",
+    )
+    mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
+    return mode.build(specs, values, engine, config.update, rule)
+
+
+def build_source(config: RunConfig, engine: Engine) -> Source:
+    """The batches of every tower."""
+    return registry.load(registry.DATA_SOURCES, config.data.data_source).build(
+        config.data,
+        batch_size=config.training.batch_size,
+        src_vocab_size=config.model.src_vocab_size,
+        tgt_vocab_size=config.model.tgt_vocab_size,
+        time_major=config.model.time_major,
+        seed=config.training.seed,
+        devices=engine.devices,
+    )
+
+
+def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
+    """Warm-up and measured batches. Nothing but the step and the clock stands between two readings."""
+    warmup, measured = config.measure.num_warmup_batches, config.measure.num_batches
+    timer = state.timer
+    display = progress.start(config.output.progress, warmup + measured, warmup)
+    try:
+        state.enter("batches")
+        timer.start()
+        for batch in range(warmup + measured):
+            result = step()
+            loss, words = result.loss, int(result.words.sum())
+            step_s = timer.end_step(words, loss)
+            if not math.isfinite(loss):
+                raise NotFiniteError(
+                    f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
+                    "or set --max_gradient_norm"
+                )
+            display.batch(step_s, words, loss)
+    finally:
+        display.close()

@@ -1,0 +1,83 @@
+"""One process on one machine: a tower on each of its devices, logical ones when there are too few real ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+
+import tensorflow as tf
+
+MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """Where towers run."""
+
+    rank: int
+    size: int
+    devices: tuple[str, ...]  # full name of each tower's device
+    host: str  # the CPU device that holds what belongs to no tower
+    device_type: str  # "CPU" or "GPU"
+    num_physical: int  # real devices behind `devices`
+
+
+def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads: int, xla: bool) -> Engine:
+    """Sets up TensorFlow's devices and thread pools; to be called before any other TensorFlow operation.
+
+    Args:
+      device: "cpu" or "gpu".
+      num_devices: towers.
+      inter_op_threads: threads that dispatch operators.
+      intra_op_threads: threads inside one operator on the CPU.
+      xla: whether XLA clusters the step's operators.
+
+    Raises:
+      ValueError: if TensorFlow finds no GPU although one was asked for.
+    """
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
+    tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
+    if xla:
+        tf.config.optimizer.set_jit("autoclustering")
+    if device == "cpu":
+        return _cpus(num_devices)
+    return _gpus(num_devices)
+
+
+def _cpus(count: int) -> Engine:
+    tf.config.set_visible_devices([], "GPU")
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    wanted = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+    if count > 1:
+        tf.config.set_logical_device_configuration(cpu, wanted)
+    names = tuple(logical.name for logical in tf.config.list_logical_devices("CPU")[:count])
+    if len(names) < count:
+        raise ValueError(f"expected {count} logical CPU devices, got {len(names)}: TensorFlow had started before")
+    return Engine(0, 1, names, names[0], "CPU", 1)
+
+
+def _gpus(count: int) -> Engine:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        raise ValueError(
+            "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
+            "tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
+        )
+    used = gpus[: min(count, len(gpus))]
+    tf.config.set_visible_devices(used, "GPU")
+    for index, gpu in enumerate(used):
+        towers = len(range(index, count, len(used)))
+        if towers == 1:
+            tf.config.experimental.set_memory_growth(gpu, True)
+            continue
+        limit_mib = int(_free_mib(index) * MEMORY_SHARE / towers)
+        part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
+        tf.config.set_logical_device_configuration(gpu, [part] * towers)
+    names = tuple(logical.name for logical in tf.config.list_logical_devices("GPU"))
+    host = tf.config.list_logical_devices("CPU")[0].name
+    return Engine(0, 1, names, host, "GPU", len(used))
+
+
+def _free_mib(index: int) -> float:
+    query = ["nvidia-smi", f"--id={index}", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip())

@@ -1,0 +1,227 @@
+"""Which configurations cannot run. `problems` returns every conflict at once, before TensorFlow loads.
+
+Each line names the flag, its value, the rule and the remedy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import all_reduce_spec
+from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig
+
+FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+
+
+def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
+    """Every reason why `config` cannot run; empty when it can.
+
+    Args:
+      config: the resolved options.
+      given: the options that the user set: setting one that nothing would read is a conflict.
+      num_gpus: GPUs that are visible.
+    """
+    out_of_range = list(_out_of_range(config))
+    if out_of_range:
+        return out_of_range  # what follows computes with the values
+    lines = list(_ignored(config, given))
+    for check in (_devices, _model, _update, _data, _files, _outputs):
+        lines += check(config, given, num_gpus) if check in (_devices, _update) else check(config, given)
+    return lines
+
+
+def spell(name: str, value: Any) -> str:
+    """A flag as the user would write it."""
+    return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _out_of_range(config: RunConfig) -> Iterator[str]:
+    for name, field in OPTIONS.items():
+        value, rule = getattr(getattr(config, GROUP_OF[name]), name), field.metadata
+        if value is None or isinstance(value, bool):
+            continue
+        if rule["choices"] and value not in rule["choices"]:
+            yield f"{spell(name, value)} must be one of {', '.join(rule['choices'])}"
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{spell(name, value)} must be a finite number"
+        elif rule["minimum"] is not None and value < rule["minimum"]:
+            yield f"{spell(name, value)} must be at least {rule['minimum']}"
+        elif rule["maximum"] is not None and value > rule["maximum"]:
+            yield f"{spell(name, value)} must be at most {rule['maximum']}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _ReadWhen:
+    """An option that only some configurations read."""
+
+    read: Callable[[RunConfig], bool]
+    remedy: str
+
+
+def _update_is(*modes: str) -> _ReadWhen:
+    remedy = " or ".join(f"--variable_update={mode}" for mode in modes)
+    return _ReadWhen(lambda c: c.update.variable_update in modes, remedy)
+
+
+def _data_is(*sources: str) -> _ReadWhen:
+    return _ReadWhen(
+        lambda c: c.data.data_source in sources, " or ".join(f"--data_source={source}" for source in sources)
+    )
+
+
+READ_WHEN: dict[str, _ReadWhen] = {
+    "cpu_cores_per_device": _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu"),
+    **{
+        name: _update_is("parameter_server")
+        for name in ("param_server_device", "partition_large_variables", "staged_vars")
+    },
+    **{
+        name: _update_is("replicated")
+        for name in (
+            "all_reduce_spec",
+            "gradient_repacking",
+            "agg_small_grads_max_bytes",
+            "agg_small_grads_max_group",
+        )
+    },
+    **{name: _update_is("parameter_server", "replicated") for name in ("variable_consistency", "sparse_gradients")},
+    **{
+        name: _data_is("text")
+        for name in (*FILE_OPTIONS, "bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size")
+    },
+    **{name: _data_is("host", "text") for name in ("num_parallel_calls", "prefetch_data_to_device")},
+    "prefetch_buffer_size": _ReadWhen(
+        lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
+    ),
+}
+
+
+def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        rule = READ_WHEN.get(name)
+        if rule is not None and not rule.read(config):
+            yield f"{spell(name, value)} would be ignored here; it needs {rule.remedy}, or leave it out"
+
+
+def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    if config.devices.device == "gpu" and not num_gpus:
+        yield "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)"
+
+
+def _model(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    model = config.model
+    alias = given.get("encoder_type")
+    if alias in ("bi", "uni") and model.direction != alias:
+        yield f"--encoder_type={alias} and --direction={model.direction} contradict each other; leave one out"
+    if model.direction == "bi" and model.num_encoder_layers % 2:
+        yield (
+            f"--num_encoder_layers={model.num_encoder_layers} must be even with --direction=bi: "
+            "two cells, one a direction, make a layer"
+        )
+    if config.training.learning_rate <= 0:
+        yield f"--learning_rate={config.training.learning_rate} must be above 0"
+    if model.num_encoder_layers != model.num_decoder_layers:
+        yield (
+            f"--num_decoder_layers={model.num_decoder_layers} must equal --num_encoder_layers="
+            f"{model.num_encoder_layers}: each decoder cell starts from the state of one encoder cell"
+        )
+
+
+def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    update, devices = config.update, config.devices
+    if given.get("independent_replica") and given.get("variable_update", "replicated") not in (
+        "replicated",
+        "independent",
+    ):
+        yield (
+            f"--independent_replica=true goes with --variable_update=replicated, got {given['variable_update']}; "
+            "leave it out"
+        )
+    if update.variable_update == "parameter_server":
+        if update.param_server_device == "gpu" and devices.device == "cpu":
+            yield "--param_server_device=gpu needs GPUs, got --device=cpu; use --param_server_device=cpu"
+        if update.partition_large_variables and update.param_server_device == "cpu":
+            yield (
+                "--partition_large_variables=true needs variables spread over GPUs; "
+                "use --param_server_device=gpu or leave it out"
+            )
+        if update.staged_vars and update.variable_consistency == "relaxed":
+            yield (
+                "--staged_vars=true and --variable_consistency=relaxed are each one step stale; "
+                "together they would be two: give one of them"
+            )
+    if update.variable_update == "replicated":
+        yield from _all_reduce(config, num_gpus)
+
+
+def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
+    update, devices = config.update, config.devices
+    num_physical = num_gpus if devices.device == "gpu" else 1
+    try:
+        segments = all_reduce_spec.parse(update.all_reduce_spec)
+    except ValueError as e:
+        yield str(e)
+        return
+    yield from all_reduce_spec.problems(segments, devices.device, devices.num_devices, num_physical)
+    if update.gradient_repacking and update.agg_small_grads_max_bytes:
+        yield (
+            f"--gradient_repacking={update.gradient_repacking} already concatenates every dense gradient; "
+            f"leave out --agg_small_grads_max_bytes={update.agg_small_grads_max_bytes}"
+        )
+
+
+def _data(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    data, model = config.data, config.model
+    if given.get("use_synthetic_data") and data.data_source != "device":
+        yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
+    if data.data_source != "text":
+        return
+    for name in FILE_OPTIONS:
+        if not getattr(data, name):
+            yield f"--data_source=text needs --{name}"
+    for side in ("src", "tgt"):
+        size = getattr(model, f"{side}_vocab_size")
+        if data.unk_id >= size:
+            yield f"--unk_id={data.unk_id} must be below --{side}_vocab_size={size}"
+    if data.tgt_max_len < 2:
+        yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
+
+
+def _files(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    if config.data.data_source != "text":
+        return
+    for name in FILE_OPTIONS:
+        path = getattr(config.data, name)
+        if not path:
+            continue
+        if not Path(path).is_file():
+            yield f"--{name}={path}: no such file"
+        elif not os.access(path, os.R_OK):
+            yield f"--{name}={path}: not readable"
+
+
+def _outputs(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    if config.output.result_file:
+        path = Path(config.output.result_file)
+        if path.is_dir():
+            yield f"--result_file={path} is a folder; name a file"
+        elif not _can_create(path.parent):
+            yield f"--result_file={path}: its folder cannot be written; name another or change its rights"
+    if config.output.log_dir:
+        path = Path(config.output.log_dir)
+        if path.exists() and not path.is_dir():
+            yield f"--log_dir={path} is a file; name a folder"
+        elif not _can_create(path):
+            yield f"--log_dir={path} cannot be written; name another or change its rights"
+
+
+def _can_create(folder: Path) -> bool:
+    folder = folder.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,91 @@
+"""What is known of a run so far: the record of it can be made at any moment, also when it fails or is interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rnn_scaling import machine
+from rnn_scaling.config import RunConfig
+from rnn_scaling.record import RunRecord
+from rnn_scaling.timing import StepTimer, measured_window
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss of a batch is infinite or not a number."""
+
+
+class RunState:
+    """Fills while a run goes on. `start`, `build`, `batches` and `teardown` are entered in this order."""
+
+    def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Args:
+        config: resolved options.
+        clock: returns seconds; the run's start is now.
+        """
+        self._config, self._clock = config, clock
+        self._entered: list[tuple[str, float]] = [("start", clock())]
+        self.timer = StepTimer(config.measure.num_warmup_batches, clock)
+        self.resolved: dict[str, Any] = {"scaling": "weak"}
+        self.parameters: dict[str, int] = {}
+
+    def enter(self, phase: str) -> None:
+        """Ends the present phase and begins `phase`."""
+        self._entered.append((phase, self._clock()))
+
+    def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
+        """The record as of now.
+
+        Args:
+          status: "ok", "failed" or "interrupted".
+          error: type and message when not ok.
+        """
+        timer = self.timer
+        steps = min(len(timer.step_s), len(timer.step_words), len(timer.step_loss))  # a step may be ending right now
+        seconds, words, loss = timer.step_s[:steps], timer.step_words[:steps], timer.step_loss[:steps]
+        throughput: dict[str, float] = {}
+        if steps > timer.warmup_steps and status != "failed":
+            window = measured_window(seconds, words, timer.warmup_steps)
+            throughput = {
+                "words": window.words,
+                "seconds": window.seconds,
+                "words_per_second": window.words / window.seconds,
+            }
+        return RunRecord(
+            status=status,
+            error=error,
+            config=self._config.flat(),
+            resolved=dict(self.resolved),
+            parameters=dict(self.parameters),
+            batches={
+                "warmup": min(steps, timer.warmup_steps),
+                "measured": max(0, steps - timer.warmup_steps),
+                "seconds": seconds,
+                "words": words,
+                "loss": loss,
+            },
+            throughput=throughput,
+            phases=self._phases(seconds),
+            environment=machine.environment(),
+        )
+
+    def _phases(self, step_s: list[float]) -> dict[str, float]:
+        """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""
+        now, warmup = self._clock(), self.timer.warmup_steps
+        ends = [at for _, at in self._entered[1:]] + [now]
+        spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
+        batches = {
+            "first_batch": sum(step_s[: min(1, warmup)]),
+            "warmup": sum(step_s[1:warmup]),
+            "measured": sum(step_s[warmup:]),
+        }
+        total = now - self._entered[0][1]
+        known = spent["start"] + spent.get("build", 0.0) + sum(batches.values())
+        return {
+            "start": spent["start"],
+            "build": spent.get("build", 0.0),
+            **batches,
+            "teardown": total - known,
+            "total": total,
+        }

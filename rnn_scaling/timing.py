@@ -1,0 +1,70 @@
+"""The clock of a run: one reading at the start and one at the end of every step."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Seconds and words of the same steps."""
+
+    steps: int
+    seconds: float
+    words: int
+
+
+class StepTimer:
+    """Seconds, words and loss of every step, warm-up included.
+
+    A step's seconds run from the end of the step before it to its own end, so the seconds of consecutive
+    steps add up to the time that passed: nothing between two steps is lost and nothing is counted twice.
+    """
+
+    def __init__(self, warmup_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Args:
+        warmup_steps: steps at the start that `measured` leaves out.
+        clock: returns seconds; tests give a fake one.
+        """
+        self._clock = clock
+        self._last: float | None = None
+        self.warmup_steps = warmup_steps
+        self.step_s: list[float] = []
+        self.step_words: list[int] = []
+        self.step_loss: list[float] = []
+
+    def start(self) -> None:
+        """Reads the clock before the first step."""
+        self._last = self._clock()
+
+    def end_step(self, words: int, loss: float = 0.0) -> float:
+        """Reads the clock after the devices have finished a step; returns the step's seconds."""
+        if self._last is None:
+            raise ValueError("expected start() before end_step()")
+        now = self._clock()
+        step_s = now - self._last
+        self._last = now
+        self.step_s.append(step_s)
+        self.step_words.append(int(words))
+        self.step_loss.append(float(loss))
+        return step_s
+
+    def measured(self) -> Window:
+        """The window from the end of the last warm-up step to the end of the last step."""
+        return measured_window(self.step_s, self.step_words, self.warmup_steps)
+
+
+def measured_window(step_s: list[float], step_words: list[int], warmup_steps: int) -> Window:
+    """Seconds and words of the steps after the warm-up.
+
+    Raises:
+      ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
+    """
+    if len(step_s) != len(step_words):
+        raise ValueError(f"expected seconds and words of the same steps, got {len(step_s)} and {len(step_words)}")
+    if len(step_s) <= warmup_steps:
+        raise ValueError(f"expected more than {warmup_steps} batches (the warm-up), got {len(step_s)}")
+    seconds, words = step_s[warmup_steps:], step_words[warmup_steps:]
+    return Window(steps=len(seconds), seconds=sum(seconds), words=sum(words))

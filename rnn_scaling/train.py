@@ -1,0 +1,204 @@
+"""python -m rnn_scaling.train: one run, its table on stdout, its record in --result_file.
+
+    flags -> conflicts? (exit 2) -> bind to cores -> run -> record -> table
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling import flags, machine, record, rules
+from rnn_scaling.config import RunConfig
+from rnn_scaling.native_log import NativeLog
+from rnn_scaling.reports import table
+from rnn_scaling.run_state import NotFiniteError, RunState
+
+USAGE = """\
+python -m rnn_scaling.train [--name=value ...]    (or ./run.sh train)
+
+Trains an LSTM translation model on one or several devices and says how many words a second it processes.
+
+    python -m rnn_scaling.train                                            one CPU core or GPU, synthetic data
+    python -m rnn_scaling.train --variable_update=replicated --num_devices=2 --result_file=run.json
+    python -m rnn_scaling.train --preset=seed --device=gpu --num_devices=0 --variable_update=parameter_server
+
+Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one configuration; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if flags.wants_help(words):
+        print(flags.help_text(USAGE, configs.GROUPS))
+        return 0
+    num_gpus = machine.visible_gpus()
+    try:
+        given = flags.parse(words, configs.OPTIONS)
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
+        lines = rules.problems(config, given, num_gpus=num_gpus)
+    except flags.FlagErrors as e:
+        lines = e.lines
+    if lines:
+        for line in lines:
+            print(f"error: {line}", file=sys.stderr)
+        return EXIT_USAGE
+    return _Main(config).run()
+
+
+class _Main:
+    """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config, self._state = config, RunState(config)
+        self._exit_status = EXIT_FAILED
+        self._interrupted = threading.Event()
+        self._finished = threading.Event()
+
+    def run(self) -> int:
+        started = self._state.record("failed", {"type": "Killed", "message": "the process ended without a result"})
+        if not self._save(started):  # found out now, not after an hour; and a kill -9 leaves this record
+            return EXIT_FAILED
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._interrupted.set())
+        _prepare_process(self._config, self._state)
+        self._native_log = NativeLog()
+        threading.Thread(target=self._work, daemon=True).start()
+        while not self._finished.wait(0.1):
+            if self._interrupted.is_set():
+                return self._interrupt()
+        return self._exit_status
+
+    def _work(self) -> None:
+        try:
+            self._exit_status = self._run_and_report()
+        finally:
+            self._finished.set()
+
+    def _run_and_report(self) -> int:
+        try:
+            from rnn_scaling import benchmark  # loads TensorFlow
+
+            benchmark.run(self._config, self._state)
+        except Exception as e:
+            return self._fail(e)
+        result = self._state.record("ok")
+        if not self._save(result):
+            return EXIT_FAILED
+        sys.stdout.write(table.render_runs([result]))
+        sys.stdout.flush()
+        return 0
+
+    def _fail(self, error: Exception) -> int:
+        kind, message, expected = describe(error, self._config)
+        if not expected:
+            traceback.print_exception(error)
+            print(self._native_log.tail(), file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
+        self._save(self._state.record("failed", {"type": kind, "message": message}))
+        return EXIT_FAILED
+
+    def _interrupt(self) -> int:
+        print("\ninterrupted", file=sys.stderr)
+        self._save(self._state.record("interrupted", {"type": "KeyboardInterrupt", "message": "interrupted"}))
+        sys.stderr.flush()
+        os._exit(EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
+
+    def _save(self, result: record.RunRecord) -> bool:
+        path = self._config.output.result_file
+        if not path:
+            return True
+        try:
+            record.write(result, path)
+        except OSError as e:
+            print(f"error: --result_file={path}: {e.strerror or e}; the record was not written", file=sys.stderr)
+            return False
+        return True
+
+
+def _prepare_process(config: RunConfig, state: RunState) -> None:
+    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them."""
+    cores = machine.available_cores()
+    devices, measure = config.devices, config.measure
+    resolved = state.resolved
+    if devices.device == "cpu":
+        wanted = devices.num_devices * devices.cpu_cores_per_device
+        resolved["oversubscribed"] = wanted > len(cores)
+        if resolved["oversubscribed"]:
+            _warn(
+                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, this machine "
+                f"has {len(cores)}: they share them, and words/s a device cannot be compared with fewer devices"
+            )
+        cores = machine.bind_to_cores(wanted)
+    resolved["cpu_affinity"] = cores
+    inter, intra = threads(config, len(cores))
+    if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
+        _warn(
+            f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
+            "towers wait for each other's operators; use 0 or a larger number"
+        )
+    resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
+    towers = f"{devices.num_devices} {devices.device.upper()} device{_s(devices.num_devices)}"
+    print(
+        f"{towers}, {len(cores)} core{_s(len(cores))}, {inter} inter-op and {intra} intra-op thread{_s(intra)}",
+        file=sys.stderr,
+    )
+    if config.model.xla:
+        # Auto-clustering leaves the CPU out unless it is told so.
+        xla_flags = os.environ.get("TF_XLA_FLAGS", "")
+        os.environ["TF_XLA_FLAGS"] = f"{xla_flags} --tf_xla_cpu_global_jit".strip()
+
+
+def threads(config: RunConfig, num_cores: int) -> tuple[int, int]:
+    """(inter-op, intra-op) threads of a run.
+
+    One more inter-op thread than devices: with as many, a tower's operators wait while another's are dispatched,
+    and many more cost CPU time (measured in docs/threads.md).
+    """
+    devices, measure = config.devices, config.measure
+    inter = measure.inter_op_parallelism_threads
+    intra = measure.intra_op_parallelism_threads
+    if devices.device == "gpu":
+        return inter or max(devices.num_devices + 1, num_cores), intra or num_cores
+    return inter or devices.num_devices + 1, intra or devices.cpu_cores_per_device
+
+
+def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
+    """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
+    kind = type(error).__name__
+    first_line = (str(error).strip() or kind).splitlines()[0]
+    if kind in ("ResourceExhaustedError", "MemoryError"):
+        remedy = (
+            f"lower --batch_size={config.training.batch_size}, --src_max_len, --tgt_max_len or the vocabularies, "
+            "or use --compute_dtype=bfloat16"
+        )
+        return kind, f"out of memory: {remedy} ({first_line[:200]})", True
+    expected = isinstance(error, (NotFiniteError, ValueError, OSError))
+    return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def _entry() -> Any:
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # TensorFlow's threads make an orderly exit take seconds, and nothing is left to do
+
+
+if __name__ == "__main__":
+    _entry()

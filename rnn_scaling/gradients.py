@@ -42,9 +42,7 @@ def densify(gradient: Gradient) -> tf.Tensor:
     """`[V, ...]`: rows of equal index added, zeros elsewhere; a dense gradient as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    num_rows = tf.get_static_value(gradient.dense_shape)
-    rows = gradient.dense_shape[0] if num_rows is None else int(num_rows[0])
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
 
 
 def all_gather_sparse(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]) -> list[tf.IndexedSlices]:

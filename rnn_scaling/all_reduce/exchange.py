@@ -42,11 +42,13 @@ def reduce_dense(
         for grads, device in zip(tower_grads, devices, strict=True)
     ]
     reduces = {(s.algorithm, s.shards): load(ALL_REDUCES, s.algorithm).build(devices, s.shards) for s in segments}
+    across = list(zip(*(packed for packed, _ in packs), strict=True))
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
-    for tensors in zip(*(packed for packed, _ in packs), strict=True):
+    # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
+    for tensors in reversed(across):
         segment = select(segments, gradients.num_bytes(tensors[0]))
         for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
-            summed[tower].append(tensor)
+            summed[tower].insert(0, tensor)
     return [_unpack(unpack, s, device) for (_, unpack), s, device in zip(packs, summed, devices, strict=True)]
 
 

@@ -1,0 +1,62 @@
+"""Data source `constant`: one batch of random words a tower, drawn once and kept on its device: no input cost at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from models.batch import Batch
+from rnn_scaling.config import DataOptions
+from rnn_scaling.data import synthetic
+from rnn_scaling.data.source import Source
+
+
+class _ConstantSource:
+    def __init__(self, batches: Sequence[Batch], devices: Sequence[str]):
+        self._batches = tuple(batches)
+        self._devices = tuple(devices)
+
+    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+        del step  # the same words at every step
+        batches = []
+        for device, batch in zip(self._devices, self._batches):
+            with tf.device(device):
+                ids = {name: tf.cast(getattr(batch, name), tf.int32) for name in _IDS}
+                # Constants of the graph: cuDNN wants lengths in host memory, and would wait to copy them there.
+                lengths = {name: tf.constant(getattr(batch, name)) for name in _LENGTHS}
+                batches.append(Batch(**ids, **lengths))
+        return batches
+
+
+_IDS = ("source", "target_input", "target_output")
+_LENGTHS = ("source_length", "target_length")
+
+
+def build(
+    data: DataOptions,
+    *,
+    batch_size: int,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    time_major: bool,
+    seed: int,
+    devices: Sequence[str],
+) -> Source:
+    """The words that the source `device` draws at step 0, at every step."""
+    shape = synthetic.shape_of(
+        data,
+        batch_size=batch_size,
+        src_vocab_size=src_vocab_size,
+        tgt_vocab_size=tgt_vocab_size,
+        time_major=time_major,
+    )
+    batches = []
+    for tower, device in enumerate(devices):
+        with tf.device(device):
+            batch = synthetic.draw(shape, seed=seed, step=tf.constant(0, tf.int64), tower=tower)
+            # Kept as int64: a GPU function takes int32 arguments in host memory, and would copy them in every step.
+            kept = {name: tf.cast(getattr(batch, name), tf.int64) for name in _IDS}
+            kept |= {name: getattr(batch, name).numpy() for name in _LENGTHS}
+            batches.append(Batch(**kept))
+    return _ConstantSource(batches, devices)

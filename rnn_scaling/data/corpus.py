@@ -1,0 +1,202 @@
+"""Checks parallel text and vocabularies before the pipeline reads them; needs no TensorFlow.
+
+Rules (the pipeline's own are in text.py):
+
+- Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage returns before it
+  (CRLF) are no part of the line.
+- A word is what stands between ASCII blanks. So U+2028, U+0085, the no-break space and NUL are parts of words.
+- Both text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
+- The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
+  fewer words is fine, the ids above are then never used, unless `unk_id` is one of them.
+- A vocabulary has one word a line, without blanks, each word once; `eos` is in both, `bos` in the target's.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from rnn_scaling.config import DataOptions
+
+_CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
+_SHOWN_CHARS = 60
+_BOM = codecs.BOM_UTF8
+
+
+class DataError(ValueError):
+    """A file that cannot be trained on. One line: `FILE:LINE: what was found; what is expected`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The words that have ids; UTF-8 bytes, the word of id i at index i."""
+
+    file: str
+    words: tuple[bytes, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """What the check learned on its way."""
+
+    num_pairs: int  # lines of each file, empty ones too
+    src_vocab: Vocabulary
+    tgt_vocab: Vocabulary
+    bos_id: int
+    src_eos_id: int
+    tgt_eos_id: int
+
+
+def check(data: DataOptions, *, src_vocab_size: int, tgt_vocab_size: int) -> Corpus:
+    """Reads every file once and fails on the first that breaks a rule.
+
+    Args:
+      data: names the files, `bos`, `eos` and `unk_id`.
+      src_vocab_size: ids of the source embedding.
+      tgt_vocab_size: ids of the target embedding.
+
+    Raises:
+      DataError: if a file breaks a rule of this module.
+    """
+    src_vocab = read_vocabulary(data.src_vocab_file, src_vocab_size, flag="src_vocab")
+    tgt_vocab = read_vocabulary(data.tgt_vocab_file, tgt_vocab_size, flag="tgt_vocab")
+    bos_id = _id_of(data.bos, "bos", tgt_vocab, "tgt_vocab_size")
+    src_eos_id = _id_of(data.eos, "eos", src_vocab, "src_vocab_size")
+    tgt_eos_id = _id_of(data.eos, "eos", tgt_vocab, "tgt_vocab_size")
+    for vocab, size, flag in ((src_vocab, src_vocab_size, "src"), (tgt_vocab, tgt_vocab_size, "tgt")):
+        if not 0 <= data.unk_id < size:
+            raise DataError(
+                f"{vocab.file}: --unk_id={data.unk_id} is no id of this vocabulary; "
+                f"expected 0 to {size - 1} (--{flag}_vocab_size={size})"
+            )
+    src_lines = count_lines(data.src_file_name, flag="src_file_name")
+    tgt_lines = count_lines(data.tgt_file_name, flag="tgt_file_name")
+    if src_lines != tgt_lines:
+        raise DataError(
+            f"{data.src_file_name}: {src_lines} lines, and {data.tgt_file_name}: {tgt_lines} lines; "
+            "expected equally many, line by line translations"
+        )
+    _require_pair(data.src_file_name, data.tgt_file_name)
+    return Corpus(src_lines, src_vocab, tgt_vocab, bos_id, src_eos_id, tgt_eos_id)
+
+
+def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
+    """The first `vocab_size` words of a vocabulary.
+
+    Raises:
+      DataError: if the file cannot be read, is empty, or one of these lines is not one new word in UTF-8.
+    """
+    first_line: dict[bytes, int] = {}
+    with _open(path, f"{flag}_file") as file:
+        for number, line in enumerate(itertools.islice(_lines(file), vocab_size), start=1):
+            word = line.rstrip(b"\r")
+            if number == 1:
+                _refuse_bom(path, word)
+            if not _is_utf8(word):
+                raise DataError(f"{path}:{number}: bytes that are not UTF-8; expected UTF-8")
+            if word.split() != [word]:
+                found = f"{_shown(word)} has a blank in it" if word.strip() else "an empty line"
+                raise DataError(f"{path}:{number}: {found}; expected one word a line")
+            if word in first_line:
+                raise DataError(
+                    f"{path}:{number}: the word {_shown(word)} again, which line {first_line[word]} has; "
+                    "expected each word once"
+                )
+            first_line[word] = number
+    if not first_line:
+        raise DataError(f"{path}: an empty file; expected a vocabulary, a word a line")
+    return Vocabulary(path, tuple(first_line))
+
+
+def count_lines(path: str, *, flag: str) -> int:
+    """Lines of a text file that is UTF-8 and not empty; a last line without `\\n` counts.
+
+    Raises:
+      DataError: if the file cannot be read, is empty, or is not UTF-8.
+    """
+    lines = 0
+    last = b""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with _open(path, flag) as file:
+        for chunk in _chunks(file, path):
+            if not last:
+                _refuse_bom(path, chunk)
+            pending = decoder.getstate()[0]
+            if pending or not chunk.isascii():
+                try:
+                    decoder.decode(chunk)
+                except UnicodeDecodeError as error:
+                    line = lines + (pending + chunk)[: error.start].count(b"\n") + 1
+                    raise DataError(
+                        f"{path}:{line}: bytes that are not UTF-8 ({error.reason}); expected UTF-8"
+                    ) from None
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+    if not last:
+        raise DataError(f"{path}: an empty file; expected sentences, one a line")
+    if decoder.getstate()[0]:
+        raise DataError(f"{path}:{lines + 1}: bytes that are not UTF-8 (the file ends in a character); expected UTF-8")
+    return lines + (last != b"\n")
+
+
+def _require_pair(src_path: str, tgt_path: str) -> None:
+    """Fails unless some line has a word in both files; stops at the first."""
+    with _open(src_path, "src_file_name") as source, _open(tgt_path, "tgt_file_name") as target:
+        for src_line, tgt_line in zip(source, target):
+            if src_line.strip() and tgt_line.strip():
+                return
+    raise DataError(f"{src_path}: no line that has a word here and in {tgt_path}; expected at least one such pair")
+
+
+def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:
+    try:
+        return vocab.words.index(word.encode())
+    except ValueError:
+        raise DataError(
+            f"{vocab.file}: no line {word!r} among the first {len(vocab.words)}; expected the word that --{flag}={word} "
+            f"names; add the line, give --{flag} the word that the file uses, or raise --{size_flag}"
+        ) from None
+
+
+def _open(path: str, flag: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path or '(no name)'}: cannot be read ({reason}); expected --{flag} to name a file") from None
+
+
+def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
+    try:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); expected a file") from None
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines without their `\\n`; iterating a binary file splits at nothing else."""
+    for line in file:
+        yield line[:-1] if line.endswith(b"\n") else line
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _refuse_bom(path: str, start: bytes) -> None:
+    if start.startswith(_BOM):
+        raise DataError(f"{path}:1: a byte order mark; expected UTF-8 without one: tail -c +4 removes it")
+
+
+def _shown(word: bytes) -> str:
+    """A word as part of a one-line message."""
+    text = ascii(word.decode())
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."

@@ -1,0 +1,47 @@
+"""Data source `device`: every step draws fresh random words on each tower's device; nothing comes from the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from models.batch import Batch
+from rnn_scaling.config import DataOptions
+from rnn_scaling.data import synthetic
+from rnn_scaling.data.source import Source
+
+
+class _DeviceSource:
+    def __init__(self, shape: synthetic.Shape, seed: int, devices: Sequence[str]):
+        self._shape = shape
+        self._seed = seed
+        self._devices = tuple(devices)
+
+    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+        batches = []
+        for tower, device in enumerate(self._devices):
+            with tf.device(device):
+                batches.append(synthetic.draw(self._shape, seed=self._seed, step=step, tower=tower))
+        return batches
+
+
+def build(
+    data: DataOptions,
+    *,
+    batch_size: int,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    time_major: bool,
+    seed: int,
+    devices: Sequence[str],
+) -> Source:
+    """Random words by (seed, step, tower): two runs with the same seed see the same words."""
+    shape = synthetic.shape_of(
+        data,
+        batch_size=batch_size,
+        src_vocab_size=src_vocab_size,
+        tgt_vocab_size=tgt_vocab_size,
+        time_major=time_major,
+    )
+    return _DeviceSource(shape, seed, devices)

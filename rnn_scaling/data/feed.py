@@ -1,0 +1,90 @@
+"""From one tf.data pipeline to every tower, each element once: element k is tower k % N's batch of step k // N."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
+
+from models.batch import Batch
+
+
+def synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
+    """`dataset` with tf.data's own guesses off: no prefetch that it was not told to do, no tuning, elements in order.
+
+    What still runs ahead is a map with n parallel calls: at most n elements.
+
+    Args:
+      dataset: a pipeline whose elements are `Batch`es.
+      num_threads: threads of the pipeline, apart from those of the training step.
+    """
+    options = tf.data.Options()
+    options.deterministic = True
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    options.threading.private_threadpool_size = num_threads
+    return dataset.with_options(options)
+
+
+def host_of(device: str) -> str:
+    """The CPU:0 of the task that `device` belongs to."""
+    return tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
+
+
+class _Prefetched:
+    """Background threads copy batches to the devices ahead of the step."""
+
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int, keep: Any):
+        self._keep = keep
+        # It holds buffer_size batches on each device and as many more for it on the host.
+        self._iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
+            dataset,
+            list(devices),
+            max_buffer_size=buffer_size,
+            prefetch_buffer_size=buffer_size,
+            source_device=host_of(devices[0]),
+        )
+
+    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+        del step  # elements come in order
+        return self._iterator.get_next()
+
+
+class _OnDemand:
+    """The step itself takes the batches from the host's pipeline and copies them."""
+
+    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], keep: Any):
+        self._keep = keep
+        self._devices = tuple(devices)
+        self._host = host_of(devices[0])
+        with tf.device(self._host):
+            self._iterator = iter(dataset)
+
+    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+        del step  # elements come in order
+        with tf.device(self._host):
+            elements = [self._iterator.get_next() for _ in self._devices]
+        batches = []
+        for device, element in zip(self._devices, elements):
+            with tf.device(device):
+                batches.append(Batch(*(tf.identity(tensor) for tensor in element)))
+        return batches
+
+
+def to_towers(
+    dataset: tf.data.Dataset, *, devices: Sequence[str], prefetch: bool, buffer_size: int, keep: Any = None
+) -> _Prefetched | _OnDemand:
+    """A source that deals the pipeline's elements to the towers.
+
+    Args:
+      dataset: an endless pipeline whose elements are `Batch`es.
+      devices: a device a tower.
+      prefetch: copy batches ahead of the step; otherwise nothing is taken before the step asks.
+      buffer_size: with `prefetch`, batches kept ready on each device, at least.
+      keep: what the pipeline uses and does not own, such as a lookup table.
+    """
+    if prefetch:
+        return _Prefetched(dataset, devices, buffer_size, keep)
+    return _OnDemand(dataset, devices, keep)

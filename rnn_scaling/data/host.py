@@ -1,0 +1,46 @@
+"""Data source `host`: random words made by the host's input pipeline, which then go the way of text to the devices.
+
+The words are those of the source `device`, so that a comparison of the two shows the cost of the way alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from models.batch import Batch
+from rnn_scaling.config import DataOptions
+from rnn_scaling.data import feed, synthetic
+from rnn_scaling.data.source import Source
+
+
+def build(
+    data: DataOptions,
+    *,
+    batch_size: int,
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    time_major: bool,
+    seed: int,
+    devices: Sequence[str],
+) -> Source:
+    """Random words by (seed, step, tower), from `num_parallel_calls` threads of the host."""
+    shape = synthetic.shape_of(
+        data,
+        batch_size=batch_size,
+        src_vocab_size=src_vocab_size,
+        tgt_vocab_size=tgt_vocab_size,
+        time_major=time_major,
+    )
+    num_towers = len(devices)
+
+    def batch_of(index: tf.Tensor) -> Batch:
+        return synthetic.draw(shape, seed=seed, step=index // num_towers, tower=index % num_towers)
+
+    with tf.device(feed.host_of(devices[0])):
+        dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=data.num_parallel_calls)
+        dataset = feed.synchronous(dataset, num_threads=data.num_parallel_calls)
+    return feed.to_towers(
+        dataset, devices=devices, prefetch=bool(data.prefetch_data_to_device), buffer_size=data.prefetch_buffer_size
+    )

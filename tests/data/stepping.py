@@ -1,0 +1,43 @@
+"""Runs a data source as the training step does: called inside one tf.function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from models.batch import Batch
+
+
+def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list[list[Batch]]:
+    """`[step][tower]` batches of NumPy arrays."""
+
+    @tf.function
+    def step_function(step: Any) -> list[Batch]:
+        return source.next_batches(step)
+
+    steps = range(first_step, first_step + num_steps)
+    return [
+        [Batch(*(tensor.numpy() for tensor in batch)) for batch in step_function(tf.constant(step, tf.int64))]
+        for step in steps
+    ]
+
+
+def flat(steps: list[list[Batch]]) -> list[Batch]:
+    """Every batch, step by step, tower by tower."""
+    return [batch for step in steps for batch in step]
+
+
+def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
+    """The same batches, step by step, tower by tower."""
+    assert len(left) == len(right)
+    for left_step, right_step in zip(left, right):
+        assert len(left_step) == len(right_step)
+        for left_batch, right_batch in zip(left_step, right_step):
+            for name, a, b in zip(Batch._fields, left_batch, right_batch):
+                np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def ids_of(batches: list[Batch]) -> list[bytes]:
+    """Something to compare whole batches by."""
+    return [b"".join(np.ascontiguousarray(array).tobytes() for array in batch) for batch in batches]

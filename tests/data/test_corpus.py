@@ -1,0 +1,180 @@
+"""What the check refuses, and what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.config import DataOptions
+from rnn_scaling.data import corpus
+
+SRC = b"one two\nthree\n"
+TGT = b"eins zwei\ndrei\n"
+SRC_VOCAB = b"<unk>\n<s>\n</s>\none\ntwo\n"
+TGT_VOCAB = b"<unk>\n<s>\n</s>\neins\n"
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> DataOptions:
+    """Options that name four good files in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
+        (tmp_path / name).write_bytes(content)
+    return DataOptions(
+        data_source="text", src_file_name="a.src", tgt_file_name="a.tgt", src_vocab_file="v.src", tgt_vocab_file="v.tgt"
+    )
+
+
+def check(data: DataOptions, src_vocab_size: int = 100, tgt_vocab_size: int = 100) -> corpus.Corpus:
+    return corpus.check(data, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
+
+
+def error_of(data: DataOptions, **sizes: int) -> str:
+    with pytest.raises(corpus.DataError) as caught:
+        check(data, **sizes)
+    message = str(caught.value)
+    assert "\n" not in message and "; expected" in message
+    return message
+
+
+def put(name: str, content: bytes) -> None:
+    with open(name, "wb") as file:
+        file.write(content)
+
+
+def test_a_good_corpus(data):
+    checked = check(data)
+    assert checked.num_pairs == 2
+    assert checked.src_vocab.words == (b"<unk>", b"<s>", b"</s>", b"one", b"two")
+    assert (checked.bos_id, checked.src_eos_id, checked.tgt_eos_id) == (1, 2, 2)
+
+
+def test_only_the_first_words_of_a_vocabulary_count(data):
+    put("v.src", SRC_VOCAB + b"\none\n\xff\n")  # bad lines, none of which is read
+    assert check(data, src_vocab_size=5).src_vocab.words[-1] == b"two"
+
+
+def test_crlf_and_no_last_newline(data):
+    for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
+        put(name, content.replace(b"\n", b"\r\n")[:-2])
+    assert check(data) == check(data)
+    assert check(data).num_pairs == 2
+    assert check(data).tgt_vocab.words == (b"<unk>", b"<s>", b"</s>", b"eins")
+
+
+@pytest.mark.parametrize("field", ["src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file"])
+def test_a_file_that_cannot_be_read(data, field, tmp_path):
+    for path, found in (
+        ("gone", "gone: cannot be read (No such"),
+        (".", ".: cannot be read (Is a"),
+        ("", "(no name): "),
+    ):
+        message = error_of(dataclasses.replace(data, **{field: path}))
+        assert message.startswith(found)
+        assert f"expected --{field} to name a file" in message
+
+
+def test_a_loop_of_links_is_an_error_of_ours(data):
+    os.symlink("loop", "loop")
+    assert "cannot be read" in error_of(dataclasses.replace(data, src_file_name="loop"))
+
+
+@pytest.mark.parametrize(
+    "name,content,message",
+    [
+        ("a.src", b"", "a.src: an empty file; expected sentences, one a line"),
+        ("v.tgt", b"", "v.tgt: an empty file; expected a vocabulary, a word a line"),
+        (
+            "a.src",
+            SRC + b"four\n",
+            "a.src: 3 lines, and a.tgt: 2 lines; expected equally many, line by line translations",
+        ),
+        ("a.tgt", b"eins", "a.src: 2 lines, and a.tgt: 1 lines; expected equally many, line by line translations"),
+        ("a.src", b"one\n\xff\n", "a.src:2: bytes that are not UTF-8 (invalid start byte); expected UTF-8"),
+        ("a.tgt", b"\n\n\nx\xc3", "a.tgt:4: bytes that are not UTF-8 (the file ends in a character); expected UTF-8"),
+        ("a.tgt", b"\n\xc3\n", "a.tgt:2: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8"),
+        ("a.tgt", b"\xed\xa0\x80\n\n", "a.tgt:1: bytes that are not UTF-8 (invalid continuation byte); expected UTF-8"),
+        (
+            "a.src",
+            b"\xef\xbb\xbf" + SRC,
+            "a.src:1: a byte order mark; expected UTF-8 without one: tail -c +4 removes it",
+        ),
+        (
+            "v.src",
+            b"\xef\xbb\xbf" + SRC_VOCAB,
+            "v.src:1: a byte order mark; expected UTF-8 without one: tail -c +4 removes it",
+        ),
+        ("a.src", b" \t\nthree\n", "OK"),
+        ("a.src", b"one\n \t\v\f\r\n", "OK"),
+        ("a.src", b" \n\t\r\n", "a.src: no line that has a word here and in a.tgt; expected at least one such pair"),
+        ("v.src", b"a\n\xff\n", "v.src:2: bytes that are not UTF-8; expected UTF-8"),
+        ("v.src", b"a\n\nb\n", "v.src:2: an empty line; expected one word a line"),
+        ("v.src", b"a\nb\n\n", "v.src:3: an empty line; expected one word a line"),
+        ("v.src", b"a\n \t\n", "v.src:2: an empty line; expected one word a line"),
+        ("v.src", b"a\nb c\n", "v.src:2: 'b c' has a blank in it; expected one word a line"),
+        ("v.src", b"a \n", "v.src:1: 'a ' has a blank in it; expected one word a line"),
+        ("v.src", b"a\rb\n", "v.src:1: 'a\\rb' has a blank in it; expected one word a line"),
+        ("v.src", b"a\nb\na\n", "v.src:3: the word 'a' again, which line 1 has; expected each word once"),
+        ("v.src", "</s>\na\u00a0b\nc\u2028d\n".encode(), "OK"),
+    ],
+)
+def test_what_is_found_is_named(data, name, content, message):
+    put(name, content)
+    if message == "OK":
+        check(data)
+    else:
+        assert error_of(data) == message
+
+
+def test_a_pair_needs_words_on_both_sides(data):
+    put("a.src", b"one\n\n")
+    put("a.tgt", b"\neins\n")
+    assert "no line that has a word here and in a.tgt" in error_of(data)
+
+
+@pytest.mark.parametrize(
+    "changes,sizes,start,remedy",
+    [
+        ({"bos": "<go>"}, {}, "v.tgt: no line '<go>' among the first 4;", "--bos=<go>"),
+        ({"eos": "<end>"}, {}, "v.src: no line '<end>' among the first 5;", "--eos=<end>"),
+        ({}, {"src_vocab_size": 2}, "v.src: no line '</s>' among the first 2;", "raise --src_vocab_size"),
+        ({}, {"tgt_vocab_size": 2}, "v.tgt: no line '</s>' among the first 2;", "raise --tgt_vocab_size"),
+        ({"unk_id": 100}, {}, "v.src: --unk_id=100 is no id of this vocabulary;", "expected 0 to 99"),
+        ({"unk_id": 7}, {"tgt_vocab_size": 7}, "v.tgt: --unk_id=7 is no id of this vocabulary;", "--tgt_vocab_size=7"),
+    ],
+)
+def test_special_words(data, changes, sizes, start, remedy):
+    message = error_of(dataclasses.replace(data, **changes), **sizes)
+    assert message.startswith(start) and remedy in message
+
+
+def test_the_target_vocabulary_needs_eos_and_the_source_s_needs_no_bos(data):
+    put("v.src", SRC_VOCAB.replace(b"<s>\n", b""))
+    assert check(data).src_eos_id == 1
+    put("v.tgt", TGT_VOCAB.replace(b"</s>\n", b""))
+    assert error_of(data).startswith("v.tgt: no line '</s>'")
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 1 << 20])
+def test_chunks_may_end_anywhere(data, monkeypatch, chunk_bytes):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    put("a.src", "für €uro\n𝄞 ß\n".encode())
+    assert check(data).num_pairs == 2
+    put("a.src", "für €uro\nß ".encode() + b"\xe2\x82\n")
+    assert error_of(data).startswith("a.src:2: bytes that are not UTF-8")
+    put("a.src", "für\n€\n".encode() + b"\xf0\x9d\x84")
+    assert error_of(data).startswith("a.src:3: bytes that are not UTF-8")
+
+
+def test_a_long_word_is_shortened_in_a_message(data):
+    put("v.src", b"x" * 10_000 + b" y\n")
+    assert len(error_of(data)) < 200
+
+
+def test_the_check_needs_no_tensorflow():
+    code = "import sys, rnn_scaling.data.corpus, rnn_scaling.data.make_corpus; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

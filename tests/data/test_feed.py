@@ -1,0 +1,110 @@
+"""The way from one pipeline to the towers: order, each element once, how far it runs ahead."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from models.batch import Batch
+
+NUM_TOWERS = pytest.mark.parametrize("num_towers", [1, 2, 3])
+DEADLINE_S = 20.0
+
+
+class Counted:
+    """A pipeline whose element k is filled with k, and that counts how many were taken."""
+
+    def __init__(self, tf):
+        from rnn_scaling.data import feed
+
+        self.produced = 0
+
+        def generate():
+            for k in itertools.count():
+                self.produced = k + 1
+                yield Batch(*(np.full([2], k, np.int32) for _ in Batch._fields))
+
+        spec = Batch(*(tf.TensorSpec([2], tf.int32) for _ in Batch._fields))
+        self.dataset = feed.synchronous(tf.data.Dataset.from_generator(generate, output_signature=spec), num_threads=1)
+
+    def wait_for(self, count: int) -> int:
+        """Waits until `count` elements were taken, or the deadline has passed; returns how many were."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.produced < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.produced
+
+
+def stepper(tf, counted, devices, **options):
+    from rnn_scaling.data import feed
+
+    source = feed.to_towers(counted.dataset, devices=devices, **options)
+
+    @tf.function
+    def step_function(step):
+        outputs = [batch.target_output for batch in source.next_batches(step)]
+        for output, device in zip(outputs, devices):
+            assert output.device.endswith(device)
+        return outputs
+
+    def run(step: int) -> list[int]:
+        return [int(output[0]) for output in step_function(tf.constant(step, tf.int64))]
+
+    return run
+
+
+@NUM_TOWERS
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, prefetch):
+    run = stepper(tf, Counted(tf), devices[:num_towers], prefetch=prefetch, buffer_size=2)
+    for step in range(20):
+        assert run(step) == [step * num_towers + tower for tower in range(num_towers)]
+
+
+@NUM_TOWERS
+@pytest.mark.parametrize("buffer_size", [1, 2, 5])
+def test_prefetch_keeps_batches_ready_on_every_device(tf, devices, num_towers, buffer_size):
+    counted = Counted(tf)
+    run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size)
+    # The host holds at most buffer_size elements a device and takes another when there is room. What is taken beyond these
+    # has left for the devices: all their buffers are full.
+    on_host_at_most = on_devices = num_towers * buffer_size
+    for step in range(4):
+        run(step)
+        expected = (step + 1) * num_towers + on_host_at_most + on_devices
+        assert counted.wait_for(expected) >= expected
+
+
+@NUM_TOWERS
+def test_prefetch_is_bounded(tf, devices, num_towers):
+    counted = Counted(tf)
+    run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=2)
+    run(0)
+    # Consumed, in the buffers of the host and of the devices, and one in the hand of each device's thread.
+    full = num_towers + 2 * num_towers * 2
+    at_most = full + num_towers
+    counted.wait_for(full)
+    time.sleep(0.2)
+    assert counted.produced <= at_most
+
+
+@NUM_TOWERS
+def test_without_prefetch_nothing_is_taken_before_the_step_asks(tf, devices, num_towers):
+    counted = Counted(tf)
+    run = stepper(tf, counted, devices[:num_towers], prefetch=False, buffer_size=5)
+    time.sleep(0.1)
+    assert counted.produced == 0
+    for step in range(4):
+        run(step)
+        time.sleep(0.05)
+        assert counted.produced == (step + 1) * num_towers
+
+
+def test_host_of_keeps_the_task():
+    from rnn_scaling.data import feed
+
+    assert feed.host_of("/job:worker/replica:0/task:3/device:GPU:2") == "/job:worker/replica:0/task:3/device:CPU:0"
+    assert feed.host_of("GPU:1") == "/device:CPU:0"

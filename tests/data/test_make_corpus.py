@@ -1,0 +1,75 @@
+"""The committed sample, and the maker it comes from."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import rnn_scaling.data
+from rnn_scaling.config import DataOptions
+from rnn_scaling.data import corpus, make_corpus
+
+SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
+FILES = ("train.src", "train.tgt", "vocab.src", "vocab.tgt")
+
+
+def read(folder: str, name: str) -> bytes:
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
+
+
+def test_the_maker_makes_the_committed_sample(tmp_path):
+    out = os.fspath(tmp_path / "new" / "folder")
+    make_corpus.main([f"--out={out}", "--pairs=2000", "--seed=1"])
+    assert sorted(os.listdir(out)) == sorted(os.listdir(SAMPLE)) == sorted(FILES)
+    for name in FILES:
+        assert read(out, name) == read(SAMPLE, name)
+
+
+def test_the_sample_is_small_and_passes_the_check():
+    paths = [os.path.join(SAMPLE, name) for name in FILES]
+    assert sum(map(os.path.getsize, paths)) <= 400_000
+    fields = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+    checked = corpus.check(DataOptions(**dict(zip(fields, paths))), src_vocab_size=2000, tgt_vocab_size=2000)
+    assert checked.num_pairs == 2000
+    assert 500 < len(checked.src_vocab.words) < 2000
+
+
+def test_lengths_vary_and_some_words_are_unknown():
+    sentences = [line.split() for line in read(SAMPLE, "train.src").splitlines()]
+    assert {len(words) for words in sentences} >= set(range(1, 31))
+    unknown = {word for words in sentences for word in words} - set(read(SAMPLE, "vocab.src").split())
+    assert unknown
+
+
+def test_the_target_is_a_function_of_the_source():
+    sources, targets = (read(SAMPLE, name).decode().splitlines() for name in ("train.src", "train.tgt"))
+    seen: dict[str, str] = {}
+    assert all(seen.setdefault(source, target) == target for source, target in zip(sources, targets))
+    # The first word of a two-word sentence is translated as it is alone.
+    alone = {source: target for source, target in seen.items() if " " not in source}
+    pairs = [source for source in seen if source.count(" ") == 1 and set(source.split()) <= set(alone)]
+    assert len(pairs) >= 5
+    for source in pairs:
+        first, second = source.split()
+        assert seen[source] == f"{alone[second]} {alone[first]}"
+
+
+def test_every_word_of_the_lexicon_is_another():
+    for syllables in (make_corpus._SRC_SYLLABLES, make_corpus._TGT_SYLLABLES):
+        assert len({make_corpus._spell(rank, syllables) for rank in range(5000)}) == 5000
+
+
+def test_the_seed_and_the_sizes_count():
+    small = make_corpus.make(num_pairs=10, num_words=5, seed=1)
+    assert small["train.src"].count(b"\n") == small["train.tgt"].count(b"\n") == 10
+    assert make_corpus.make(10, 5, 2)["train.src"] != small["train.src"]
+    assert make_corpus.make(10, 5, 1) == small
+
+
+@pytest.mark.parametrize("bad", ["--pairs=0", "--words=0", "--seed=-1", "--size=3"])
+def test_bad_arguments(bad, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        make_corpus.main([f"--out={tmp_path}", bad])
+    assert caught.value.code == 2

@@ -1,0 +1,170 @@
+"""What is true of every data source, and of the random words that three of them share."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import rnn_scaling.data
+from models.batch import Batch
+from rnn_scaling import registry
+from rnn_scaling.config import DataOptions
+from tests.data.stepping import assert_equal, flat, ids_of, run_steps
+
+SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
+SRC_VOCAB, TGT_VOCAB = 90, 40
+BATCH_SIZE = 3
+OPTIONS = {
+    "src_max_len": 7,
+    "tgt_max_len": 5,
+    "src_file_name": f"{SAMPLE}/train.src",
+    "tgt_file_name": f"{SAMPLE}/train.tgt",
+    "src_vocab_file": f"{SAMPLE}/vocab.src",
+    "tgt_vocab_file": f"{SAMPLE}/vocab.tgt",
+    "output_buffer_size": 100,
+}
+SOURCES = [
+    ("device", False),
+    ("constant", False),
+    ("host", False),
+    ("host", True),
+    ("text", False),
+    ("text", True),
+]
+every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
+
+
+def build(name: str, devices: list[str], prefetch: bool = False, time_major: bool = True, seed: int = 1, **options):
+    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
+    return registry.load(registry.DATA_SOURCES, name).build(
+        data,
+        batch_size=BATCH_SIZE,
+        src_vocab_size=SRC_VOCAB,
+        tgt_vocab_size=TGT_VOCAB,
+        time_major=time_major,
+        seed=seed,
+        devices=devices,
+    )
+
+
+def test_every_registered_source_is_tested():
+    assert {name for name, _ in SOURCES} == set(registry.DATA_SOURCES)
+
+
+@every_source
+def test_batches_are_consistent(tf, devices, name, prefetch):
+    for batch in flat(run_steps(tf, build(name, devices[:2], prefetch), 4)):
+        assert all(array.dtype == np.int32 for array in batch)
+        src_time, tgt_time = batch.source_length.max(), batch.target_length.max()
+        assert batch.source.shape == (src_time, BATCH_SIZE)
+        assert batch.target_input.shape == batch.target_output.shape == (tgt_time, BATCH_SIZE)
+        assert batch.source_length.shape == batch.target_length.shape == (BATCH_SIZE,)
+        assert src_time <= OPTIONS["src_max_len"] and tgt_time <= OPTIONS["tgt_max_len"]
+        assert min(batch.source_length.min(), batch.target_length.min()) >= 1
+        assert 0 <= batch.source.min() and batch.source.max() < SRC_VOCAB
+        assert 0 <= batch.target_output.min() and batch.target_output.max() < TGT_VOCAB
+        assert (batch.target_input[0] == 1).all()  # <s>
+        for column, length in enumerate(batch.target_length):
+            assert batch.target_output[length - 1, column] == 2  # </s>
+            np.testing.assert_array_equal(
+                batch.target_input[1:length, column], batch.target_output[: length - 1, column]
+            )
+
+
+@every_source
+def test_batch_major_is_the_transpose(tf, devices, name, prefetch):
+    time_major = run_steps(tf, build(name, devices[:2], prefetch), 3)
+    batch_major = run_steps(tf, build(name, devices[:2], prefetch, time_major=False), 3)
+    assert_equal(time_major, [[_transpose(batch) for batch in step] for step in batch_major])
+
+
+def _transpose(batch: Batch) -> Batch:
+    return Batch(*(array.T for array in batch))  # lengths have one axis and stay
+
+
+@every_source
+def test_the_seed_decides_the_words(tf, devices, name, prefetch):
+    first, again, other = (run_steps(tf, build(name, devices[:2], prefetch, seed=seed), 3) for seed in (5, 5, 6))
+    assert_equal(first, again)
+    assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
+
+
+@every_source
+def test_each_tower_s_batch_is_on_its_device(tf, devices, name, prefetch):
+    source = build(name, devices[:3], prefetch)
+
+    @tf.function
+    def step_function(step):
+        batches = source.next_batches(step)
+        for device, batch in zip(devices, batches):
+            for tensor in batch:
+                assert tensor.device.endswith(device), (tensor, device)
+        return len(batches)
+
+    assert step_function(tf.constant(0, tf.int64)) == 3
+
+
+@every_source
+def test_static_shapes(tf, devices, name, prefetch):
+    source = build(name, devices[:1], prefetch)
+    src_time, tgt_time = (None, None) if name == "text" else (OPTIONS["src_max_len"], OPTIONS["tgt_max_len"])
+    shapes = []
+
+    @tf.function
+    def step_function(step):
+        shapes.extend(tensor.shape.as_list() for tensor in source.next_batches(step)[0])
+
+    step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
+    src_ids, tgt_ids, lengths = [src_time, BATCH_SIZE], [tgt_time, BATCH_SIZE], [BATCH_SIZE]
+    assert shapes == [src_ids, lengths, tgt_ids, tgt_ids, lengths]
+
+
+@pytest.mark.parametrize("name", ["device", "host", "text"])
+def test_every_tower_and_step_gets_other_words(tf, devices, name):
+    batches = ids_of(flat(run_steps(tf, build(name, devices[:3]), 5)))
+    assert len(set(batches)) == 15
+
+
+def test_constant_words_stay_and_differ_between_towers(tf, devices):
+    steps = run_steps(tf, build("constant", devices[:3]), 3)
+    assert_equal(steps, [steps[0]] * 3)
+    assert len(set(ids_of(steps[0]))) == 3
+    assert_equal(steps[:1], run_steps(tf, build("device", devices[:3]), 1))
+
+
+def test_device_words_do_not_depend_on_how_many_towers_there_are_or_where_a_run_starts(tf, devices):
+    three = run_steps(tf, build("device", devices[:3]), 4)
+    one = run_steps(tf, build("device", devices[:1]), 2, first_step=2)
+    assert_equal([step[:1] for step in three[2:]], one)
+
+
+@pytest.mark.parametrize("num_towers", [1, 2, 3])
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_host_feeds_the_words_of_device_in_their_order(tf, devices, prefetch, num_towers):
+    host = run_steps(tf, build("host", devices[:num_towers], prefetch), 6)
+    assert_equal(host, run_steps(tf, build("device", devices[:num_towers]), 6))
+
+
+def test_random_words_use_the_whole_vocabulary_and_are_not_correlated(tf, devices):
+    steps = run_steps(tf, build("device", devices[:1], src_max_len=200, tgt_max_len=200), 3)
+    batch = steps[0][0]
+    assert set(batch.source.ravel()) == set(range(SRC_VOCAB))
+    assert set(batch.target_output.ravel()) == set(range(TGT_VOCAB))
+    assert np.mean(batch.source[1:, 0] % TGT_VOCAB == batch.target_output[:-1, 0]) < 0.2
+
+
+def test_the_shortest_sentences(tf, devices):
+    for name in ("device", "text"):
+        batch = run_steps(tf, build(name, devices[:1], src_max_len=1, tgt_max_len=1), 1)[0][0]
+        assert batch.source.shape == batch.target_input.shape == (1, BATCH_SIZE)
+        assert (batch.target_input == 1).all() and (batch.target_output == 2).all()
+
+
+def test_constant_and_device_take_nothing_from_the_host(tf, devices):
+    for name in ("device", "constant"):
+        source = build(name, devices[:2])
+        graph = tf.function(source.next_batches).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+        assert not [op for op in graph.get_operations() if "Iterator" in op.type or "PyFunc" in op.type]
+        assert {op.device for op in graph.get_operations() if op.type not in ("Placeholder",)} <= {*devices[:2], ""}

@@ -1,0 +1,236 @@
+"""The text pipeline against its own rules, written again in plain Python."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import re
+
+import numpy as np
+import pytest
+
+from models.batch import Batch
+from rnn_scaling.config import DataOptions
+from tests.data.stepping import assert_equal, flat, run_steps
+
+WORDS = [b"<unk>", b"<s>", b"</s>", *(b"w%d" % i for i in range(20))]
+UNK, BOS, EOS = 0, 1, 2
+NASTY = [
+    "w1 w2  w3\tw4\vw5\fw6",  # every ASCII blank
+    " w1 w2 ",
+    "w1\u00a0w2 w3",  # a no-break space is part of a word
+    "w1\u2028w2 w3\u0085w4 \u3000 w5",  # and so are Unicode's other blanks and line ends
+    "w1\x1cw2 w3\x1dw4",
+    "w1\rw2 w3\r",  # carriage returns are dropped
+    "w1\0w2 w3 \0",
+    "",
+    " \t\v\f\r ",
+    "\u00a0",  # a word, not an empty sentence
+    "unknown w19 ünknown",
+    "<s> </s> <unk> w1",
+]
+
+
+class Reference:
+    """Documented rules 1 to 8 of text.py without shuffling, one pair at a time."""
+
+    def __init__(self, pairs, words, *, src_max_len, tgt_max_len, num_buckets, batch_size):
+        self.pairs = pairs
+        self.ids = {word: i for i, word in enumerate(words)}
+        self.src_max_len, self.tgt_max_len = src_max_len, tgt_max_len
+        self.width = (max(src_max_len, tgt_max_len) + num_buckets - 1) // num_buckets
+        self.batch_size = batch_size
+
+    def words_of(self, line: str) -> list[int]:
+        words = [word for word in re.split(rb"[ \t\v\f]", line.encode().replace(b"\r", b"")) if word]
+        return [self.ids.get(word, UNK) for word in words]
+
+    def examples(self):
+        for source, target in itertools.cycle(self.pairs):
+            source, target = self.words_of(source), self.words_of(target)
+            if source and target:
+                yield source[: self.src_max_len], target[: self.tgt_max_len - 1] + [EOS]
+
+    def batches(self):
+        buckets = collections.defaultdict(list)
+        for source, target in self.examples():
+            longest = max(len(source), len(target))
+            [bucket] = [k for k in range(1000) if k * self.width < longest <= (k + 1) * self.width]
+            buckets[bucket].append((source, target))
+            if len(buckets[bucket]) == self.batch_size:
+                yield self.batch(buckets.pop(bucket))
+
+    def batch(self, examples) -> Batch:
+        sources, targets = zip(*examples)
+        return Batch(
+            _padded(sources),
+            np.array([len(words) for words in sources]),
+            _padded([[BOS, *words[:-1]] for words in targets]),
+            _padded(targets),
+            np.array([len(words) for words in targets]),
+        )
+
+
+def _padded(rows) -> np.ndarray:
+    longest = max(map(len, rows))
+    return np.array([list(row) + [EOS] * (longest - len(row)) for row in rows])
+
+
+def write(folder, pairs, words=WORDS) -> dict[str, str]:
+    """The four files; returns the options that name them."""
+    contents = {
+        "src_file_name": "".join(f"{source}\n" for source, _ in pairs).encode(),
+        "tgt_file_name": "".join(f"{target}\n" for _, target in pairs).encode(),
+        "src_vocab_file": b"".join(word + b"\n" for word in words),
+        "tgt_vocab_file": b"".join(word + b"\n" for word in words),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return {name: os.fspath(folder / name) for name in contents}
+
+
+def build(files, devices, *, batch_size=2, seed=1, **options):
+    from rnn_scaling.data import text
+
+    defaults = {"prefetch_data_to_device": False, "disable_shuffle": True, "src_max_len": 6, "tgt_max_len": 6}
+    return text.build(
+        DataOptions(data_source="text", **{**defaults, **files, **options}),
+        batch_size=batch_size,
+        src_vocab_size=30,
+        tgt_vocab_size=30,
+        time_major=False,
+        seed=seed,
+        devices=devices,
+    )
+
+
+def numbered_pairs(count: int) -> list[tuple[str, str]]:
+    """Pairs of 1 to 9 words, each target another length than its source."""
+    return [
+        (
+            " ".join(f"w{(i + k) % 20}" for k in range(1 + i * 7 % 9)),
+            " ".join(f"w{i % 20}" for _ in range(1 + i * 5 % 9)),
+        )
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 5])
+@pytest.mark.parametrize("num_towers,prefetch", [(1, False), (2, True), (3, False)])
+def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets, num_towers, prefetch):
+    # 12 x 12 pairs and 12 batches of 5, 3 towers: several epochs, and none ends with a batch.
+    pairs = numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
+    source = build(
+        write(tmp_path, pairs),
+        devices[:num_towers],
+        batch_size=5,
+        num_buckets=num_buckets,
+        src_max_len=6,
+        tgt_max_len=4,
+        prefetch_data_to_device=prefetch,
+    )
+    reference = Reference(pairs, WORDS, src_max_len=6, tgt_max_len=4, num_buckets=num_buckets, batch_size=5)
+    expected = list(itertools.islice(reference.batches(), 30))
+    got = flat(run_steps(tf, source, 30 // num_towers))
+    assert_equal([got], [expected])
+
+
+@pytest.mark.parametrize("line", NASTY)
+def test_pipeline_and_check_agree_on_words(tf, devices, tmp_path, line):
+    from rnn_scaling.data import corpus
+
+    words = Reference([], WORDS, src_max_len=9, tgt_max_len=9, num_buckets=1, batch_size=1).words_of(line)
+    alone = DataOptions(**write(tmp_path, [(line, "w1")]))
+    if not words:
+        with pytest.raises(corpus.DataError, match="no line that has a word"):
+            corpus.check(alone, src_vocab_size=30, tgt_vocab_size=30)
+    else:
+        assert corpus.check(alone, src_vocab_size=30, tgt_vocab_size=30).num_pairs == 1
+    # A line that follows tells whether the pipeline left this one out.
+    source = build(write(tmp_path, [(line, "w1"), ("w7", "w8")]), devices[:1], src_max_len=9, batch_size=1)
+    [[batch]] = run_steps(tf, source, 1)
+    expected = words or [WORDS.index(b"w7")]
+    assert batch.source.tolist() == [expected]
+    assert batch.source_length.tolist() == [len(expected)]
+
+
+def test_words_are_the_sum_of_lengths_and_padding_lies_beyond(tf, devices, tmp_path):
+    pairs = [("w3", "w4 w5 w6"), ("w7 w8 w9", "w10")]
+    [[batch]] = run_steps(tf, build(write(tmp_path, pairs), devices[:1], num_buckets=1), 1)
+    assert batch.source.tolist() == [[6, EOS, EOS], [10, 11, 12]]
+    assert batch.target_input.tolist() == [[BOS, 7, 8, 9], [BOS, 13, EOS, EOS]]
+    assert batch.target_output.tolist() == [[7, 8, 9, EOS], [13, EOS, EOS, EOS]]
+    words = sum(len(source.split()) + len(target.split()) + 1 for source, target in pairs)
+    assert batch.source_length.sum() + batch.target_length.sum() == words == 10
+
+
+def epochs(tf, devices, tmp_path, count, **options) -> list[list[int]]:
+    """First words of each epoch's sources, of a corpus where they name the line."""
+    words = [*WORDS[:3], *(b"line%d" % i for i in range(24))]
+    files = write(tmp_path, [(f"line{i}", "x") for i in range(24)], words)
+    batches = flat(run_steps(tf, build(files, devices[:1], batch_size=4, **options), 6 * count))
+    lines = np.concatenate([batch.source[:, 0] for batch in batches]) - 3
+    return lines.reshape(count, 24).tolist()
+
+
+def test_each_epoch_is_shuffled_anew_and_holds_every_pair_once(tf, devices, tmp_path):
+    shuffled = epochs(tf, devices, tmp_path, 3, disable_shuffle=False)
+    assert all(sorted(epoch) == list(range(24)) for epoch in shuffled)
+    orders = {tuple(epoch) for epoch in [*shuffled, range(24)]}
+    assert len(orders) == 4
+
+
+def test_the_seed_decides_the_order(tf, devices, tmp_path):
+    first, again, other = (epochs(tf, devices, tmp_path, 2, disable_shuffle=False, seed=seed) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_the_shuffle_buffer_is_as_large_as_asked(tf, devices, tmp_path):
+    [epoch] = epochs(tf, devices, tmp_path, 1, disable_shuffle=False, output_buffer_size=3)
+    # Line i can come out when lines 0 to i are in the buffer, and at most 3 are.
+    assert all(line <= place + 2 for place, line in enumerate(epoch))
+    assert epoch != list(range(24))
+
+
+def test_disable_shuffle_keeps_the_order(tf, devices, tmp_path):
+    assert epochs(tf, devices, tmp_path, 2) == [list(range(24))] * 2
+
+
+def test_pairs_left_in_buckets_are_carried_into_the_next_epoch(tf, devices, tmp_path):
+    files = write(tmp_path, [("w1", "w1"), ("w2", "w2"), ("w3", "w3")])
+    batches = flat(run_steps(tf, build(files, devices[:1], num_buckets=1), 3))
+    assert [(batch.source - 3).ravel().tolist() for batch in batches] == [[1, 2], [3, 1], [2, 3]]
+
+
+def test_files_without_a_last_newline_and_with_crlf(tf, devices, tmp_path):
+    files = write(tmp_path, [("w1", "w2"), ("w3 w4", "w5")])
+    for path in files.values():
+        with open(path, "rb+") as file:
+            content = file.read().replace(b"\n", b"\r\n")
+            file.seek(0)
+            file.write(content[:-2])
+            file.truncate()
+    [[batch]] = run_steps(tf, build(files, devices[:1], num_buckets=1), 1)
+    assert batch.source.tolist() == [[4, EOS], [6, 7]]
+    assert batch.target_output.tolist() == [[5, EOS], [8, EOS]]
+
+
+@pytest.mark.parametrize(
+    "src,tgt,n,width", [(30, 30, 5, 6), (30, 31, 5, 7), (50, 20, 5, 10), (3, 2, 10, 1), (9, 9, 1, 9)]
+)
+def test_bucket_width(src, tgt, n, width):
+    from rnn_scaling.data import text
+
+    assert text.bucket_width(src, tgt, n) == width
+    assert (max(src, tgt) - 1) // width < n
+
+
+def test_a_broken_corpus_is_refused(tf, devices, tmp_path):
+    from rnn_scaling.data import corpus
+
+    files = write(tmp_path, [("w1", "w2")])
+    with open(files["src_file_name"], "ab") as file:
+        file.write(b"one more\n")
+    with pytest.raises(corpus.DataError, match="2 lines, and .*: 1 lines"):
+        build(files, devices[:1])

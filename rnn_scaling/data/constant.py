@@ -1,4 +1,4 @@
-"""Data source `constant`: one batch of random words a tower, drawn once and kept on its device: no input cost at all."""
+"""Data source `constant`: one batch of random words a tower, drawn once and kept on its device: no input cost."""
 
 from __future__ import annotations
 

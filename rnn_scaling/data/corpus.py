@@ -2,8 +2,8 @@
 
 Rules (the pipeline's own are in text.py):
 
-- Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage returns before it
-  (CRLF) are no part of the line.
+- Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage
+  returns before it (CRLF) are no part of the line.
 - A word is what stands between ASCII blanks. So U+2028, U+0085, the no-break space and NUL are parts of words.
 - Both text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
 - The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
@@ -156,8 +156,8 @@ def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:
         return vocab.words.index(word.encode())
     except ValueError:
         raise DataError(
-            f"{vocab.file}: no line {word!r} among the first {len(vocab.words)}; expected the word that --{flag}={word} "
-            f"names; add the line, give --{flag} the word that the file uses, or raise --{size_flag}"
+            f"{vocab.file}: no line {word!r} among the first {len(vocab.words)}; expected the word that "
+            f"--{flag}={word} names; add the line, give --{flag} the word that the file uses, or raise --{size_flag}"
         ) from None
 
 

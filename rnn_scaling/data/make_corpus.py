@@ -2,11 +2,11 @@
 
     python -m rnn_scaling.data.make_corpus --out=DIR --pairs=2000 --seed=1
 
-Source words are drawn by Zipf's law (the word of rank r is chosen in proportion to 1/r), sentence lengths vary from 1 word to
-about 40. The target is a function of the source: neighbouring words change places (0 1 2 3 4 -> 1 0 3 2 4), each word has one
-translation, and every fifth word of the lexicon is translated by two words. The vocabularies hold the words that the text
-has at least twice, most frequent first, so that some words of the text are unknown. The same arguments make the
-same bytes with every version of Python.
+Source words are drawn by Zipf's law (the word of rank r is chosen in proportion to 1/r), sentence lengths vary from 1
+word to about 40. The target is a function of the source: neighbouring words change places (0 1 2 3 4: 1 0 3 2 4), each
+word has one translation, and every fifth word of the lexicon is translated by two. The vocabularies hold the words
+that the text has at least twice, most frequent first, so that some words of the text are unknown. The same arguments
+make the same bytes with every version of Python.
 """
 
 from __future__ import annotations

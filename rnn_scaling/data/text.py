@@ -5,15 +5,15 @@ What is done to the files, in this order, all of it in tf.data's C++ ops:
 1. Lines end with `\\n`; carriage returns are dropped. Line i of the two files is a pair.
 2. Pairs are shuffled within a buffer of `output_buffer_size`, in a fresh order each epoch that the seed decides
    (not with `disable_shuffle`), and repeated for ever. Everything below goes on across epochs.
-3. A word is what stands between blanks: ASCII space, tab, vertical tab, form feed. A no-break space and U+2028 are parts of
-   words.
+3. A word is what stands between blanks: ASCII space, tab, vertical tab, form feed. No-break space and U+2028 are parts
+   of words.
 4. A pair without a word on either side is left out.
 5. Source sentences keep their first `src_max_len` words; targets `tgt_max_len - 1`, after which the end-of-sentence
    word follows and is counted.
 6. A pair goes to the bucket of its longer side: with n buckets each is (max_len + n - 1) // n words wide.
-7. As soon as a bucket holds `batch_size` pairs it is a batch, in the order in which they came. So every batch is full, and
-   pairs that are left when the files end wait for the next epoch's: none is ever dropped. With `disable_shuffle` this is
-   the only thing that reorders; one bucket keeps the files' order exactly.
+7. As soon as a bucket holds `batch_size` pairs it is a batch, in the order in which they came. So every batch is full,
+   and pairs that are left when the files end wait for the next epoch's: none is ever dropped. With `disable_shuffle`
+   this is the only thing that reorders; one bucket keeps the files' order exactly.
 8. Words become ids, unknown ones `unk_id`; a batch is padded to its longest sentence with the end-of-sentence word.
 """
 
@@ -110,7 +110,7 @@ def _full_batches(lines: tf.data.Dataset, data: DataOptions, batch_size: int) ->
 
 
 def bucket_width(src_max_len: int, tgt_max_len: int, num_buckets: int) -> int:
-    """Words by which the lengths in one bucket differ, plus one: the longest sentence's words spread over the buckets."""
+    """How many lengths share a bucket: those of the longest sentence, spread over the buckets, rounded up."""
     return (max(src_max_len, tgt_max_len) + num_buckets - 1) // num_buckets
 
 

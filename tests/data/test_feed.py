@@ -69,8 +69,8 @@ def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, pr
 def test_prefetch_keeps_batches_ready_on_every_device(tf, devices, num_towers, buffer_size):
     counted = Counted(tf)
     run = stepper(tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size)
-    # The host holds at most buffer_size elements a device and takes another when there is room. What is taken beyond these
-    # has left for the devices: all their buffers are full.
+    # The host holds at most buffer_size elements a device and takes another when there is room. What is taken beyond
+    # these has left for the devices: all their buffers are full.
     on_host_at_most = on_devices = num_towers * buffer_size
     for step in range(4):
         run(step)

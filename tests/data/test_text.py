@@ -119,7 +119,7 @@ def numbered_pairs(count: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("num_buckets", [1, 2, 5])
 @pytest.mark.parametrize("num_towers,prefetch", [(1, False), (2, True), (3, False)])
 def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets, num_towers, prefetch):
-    # 12 x 12 pairs and 12 batches of 5, 3 towers: several epochs, and none ends with a batch.
+    # 31 pairs, some of them empty, and 150 taken: several epochs, and batches that hold the end of one and the next.
     pairs = numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
     source = build(
         write(tmp_path, pairs),

@@ -1,11 +1,19 @@
 """Projection to the vocabulary and cross entropy in one function with its own gradient.
 
+With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in place, and padding and
+the loss's own gradient scale the [N, U] side of each product, not the [N, V] one.
+
 N: words, U: units, V: vocabulary.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
+
+MAX_LOGITS = 2**27
+"""Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
 
 
 def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -20,23 +28,76 @@ def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weight
     Returns:
       float32 scalar; exponentials and sums are float32 whatever the dtype of `hidden`.
     """
-    return _loss_sum(hidden, tf.cast(projection, hidden.dtype), labels, weights)
+    num_words, vocabulary = hidden.shape[0], projection.shape[1]
+    if num_words is not None and num_words * vocabulary <= MAX_LOGITS:
+        return _at_once(hidden, projection, labels, weights)
+    return _in_pieces(hidden, projection, labels, weights, max(1, MAX_LOGITS // vocabulary))
+
+
+class _Forward(NamedTuple):
+    losses: tf.Tensor  # [N]
+    probabilities: tf.Tensor  # [N, V]
+    at_label: tf.Tensor  # [N, 2], row and label
+
+
+def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor) -> _Forward:
+    logits = tf.cast(tf.matmul(hidden, projection), tf.float32)
+    probabilities = tf.nn.softmax(logits)
+    at_label = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
+    # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
+    log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
+    return _Forward(log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)
+
+
+def _gradients(
+    forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gradients of hidden and projection, in their dtype, of the losses' sum weighted by `scale` [N]."""
+    d_logits = tf.tensor_scatter_nd_sub(forward.probabilities, forward.at_label, tf.ones_like(forward.losses))
+    d_logits = tf.cast(d_logits, hidden.dtype)
+    scale = tf.cast(scale, hidden.dtype)[:, None]
+    d_hidden = tf.matmul(d_logits, projection, transpose_b=True) * scale
+    return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True)
 
 
 @tf.custom_gradient
-def _loss_sum(hidden, projection, labels, weights):
-    logits = tf.cast(tf.matmul(hidden, projection), tf.float32)
-    largest = tf.reduce_max(logits, axis=1)
-    probabilities = tf.nn.softmax(logits)
-    at_label = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
-    # The likeliest word's p is 1/sum(exp(logit - largest)) >= 1/V: its logarithm is never that of 0.
-    losses = largest - tf.gather_nd(logits, at_label) - tf.math.log(tf.reduce_max(probabilities, axis=1))
+def _at_once(hidden, projection, labels, weights):
+    cast_projection = tf.cast(projection, hidden.dtype)
+    forward = _forward(hidden, cast_projection, labels)
 
     def gradient(d_loss):
-        scale = weights * d_loss
-        d_logits = tf.tensor_scatter_nd_add(probabilities * scale[:, None], at_label, -scale)
-        d_logits = tf.cast(d_logits, hidden.dtype)
-        d_hidden = tf.matmul(d_logits, projection, transpose_b=True)
-        return d_hidden, tf.matmul(hidden, d_logits, transpose_a=True), None, None
+        d_hidden, d_projection = _gradients(forward, hidden, cast_projection, weights * d_loss)
+        return d_hidden, tf.cast(d_projection, tf.float32), None, None
 
-    return tf.reduce_sum(losses * weights), gradient
+    return tf.reduce_sum(forward.losses * weights), gradient
+
+
+def _in_pieces(hidden, projection, labels, weights, rows: int):
+    """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
+
+    @tf.custom_gradient
+    def loss(hidden, projection):
+        num_words = tf.shape(hidden)[0]
+        cast_projection = tf.cast(projection, hidden.dtype)
+
+        def body(piece, total, d_projection, d_hidden):
+            words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
+            forward = _forward(hidden[words], cast_projection, labels[words])
+            total += tf.reduce_sum(forward.losses * weights[words])
+            d_piece, d_more = _gradients(forward, hidden[words], cast_projection, weights[words])
+            return piece + 1, total, d_projection + tf.cast(d_more, tf.float32), d_hidden.write(piece, d_piece)
+
+        num_pieces = (num_words + rows - 1) // rows
+        pieces = tf.TensorArray(
+            hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]]
+        )
+        _, total, d_projection, pieces = tf.while_loop(
+            lambda piece, *_: piece < num_pieces,
+            body,
+            (0, 0.0, tf.zeros_like(projection), pieces),
+            parallel_iterations=1,
+        )
+        d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
+        return total, lambda d_loss: (d_hidden * tf.cast(d_loss, hidden.dtype), d_projection * d_loss)
+
+    return loss(hidden, projection)

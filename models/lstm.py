@@ -147,7 +147,7 @@ def step(
     Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.2329, section 3.1.
     """
     i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)
-    c = tf.sigmoid(f + tf.cast(forget_bias, f.dtype)) * c + tf.sigmoid(i) * tf.tanh(j)
+    c = tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j)
     return c, tf.sigmoid(o) * tf.tanh(c)
 
 

@@ -97,7 +97,7 @@ def to_cudnn(
     bias_i, bias_j, bias_f, bias_o = tf.split(bias, _GATES)
     matrices = [gate[:, :input_dim] for gate in gates] + [gate[:, input_dim:] for gate in gates]
     zero = tf.zeros_like(bias_i)
-    return matrices, [bias_i, bias_f + tf.cast(forget_bias, bias.dtype), bias_j, bias_o] + [zero] * _GATES
+    return matrices, [bias_i, bias_f + forget_bias, bias_j, bias_o] + [zero] * _GATES
 
 
 def _pack(stack: lstm.LstmStack, attributes: dict, matrices: list[tf.Tensor], biases: list[tf.Tensor]) -> tf.Tensor:

@@ -1,0 +1,269 @@
+"""Training steps of one network with each CPU kernel and with PyTorch, interleaved in one run, one thread on one core.
+
+    python -m benchmarks.kernels --torch_python=/path/to/python [--rounds=8] [--dtypes=float32,bfloat16]
+
+Every round times a few steps of each peer and the machine's GEMM rate, so that load from elsewhere meets them all. A
+step is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch; the first
+step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+from models.config import ModelConfig
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")
+flags.DEFINE_integer("rounds", 8, "rounds; each times every peer", lower_bound=1)
+flags.DEFINE_integer("steps", 3, "steps of each peer in a round", lower_bound=1)
+flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
+flags.DEFINE_integer("length", 30, "words of each sentence", lower_bound=1)
+flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "compute dtypes")
+flags.DEFINE_integer("inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1)
+flags.DEFINE_integer("warmup", 3, "steps of each peer before the first round", lower_bound=1)
+
+TENSORFLOW_KERNELS = ("cudnn_lstm", "dynamic_rnn")
+GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
+TimeSteps = Callable[[int], list[float]]
+
+
+def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
+    """Multiplications and additions of the matrix products of one step, forward and backward, in GFLOP."""
+    from models import seq2seq
+
+    words = batch_size * length
+    matrices = [s.shape for s in seq2seq.variable_specs(config) if s.kind == "dense" and len(s.shape) == 2]
+    return sum(3 * 2 * words * rows * columns for rows, columns in matrices) / 1e9
+
+
+def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, np.ndarray]:
+    """Weights by name and one batch, for every peer."""
+    from models import seq2seq
+
+    arrays = {spec.name: seq2seq.initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
+    generator = np.random.default_rng(1)
+    for name in ("source", "target_input", "target_output"):
+        arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size), np.int32)
+    return arrays
+
+
+def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Callable[[], Any]:
+    """One training step of `models` with raw fused Adam; returns the mean loss a word."""
+    import tensorflow as tf
+
+    from models import seq2seq
+    from models.batch import Batch
+
+    network = seq2seq.build(config, "CPU")
+    specs = seq2seq.variable_specs(config)
+    variables = {spec.name: tf.Variable(arrays[spec.name]) for spec in specs}
+    slots = {name: [tf.Variable(tf.zeros_like(v)) for _ in "mv"] for name, v in variables.items()}
+    powers = [tf.Variable(0.9), tf.Variable(0.999)]
+    length, batch_size = arrays["source"].shape
+    lengths = tf.fill([batch_size], length)
+    source, target_input, target_output = (
+        tf.constant(arrays[name]) for name in ("source", "target_input", "target_output")
+    )
+    batch = Batch(source, lengths, target_input, target_output, lengths)
+    words = {"src_embedding": source, "tgt_embedding": target_input}
+
+    @tf.function
+    def step() -> tf.Tensor:
+        rows = {name: tf.gather(variables[name], ids) for name, ids in words.items()}
+        dense = {spec.name: variables[spec.name].read_value() for spec in specs if spec.kind == "dense"}
+        with tf.GradientTape() as tape:
+            tape.watch([rows, dense])
+            loss = network.loss(dense, rows["src_embedding"], rows["tgt_embedding"], batch, tf.constant([1, 1]))
+            loss /= length * batch_size
+        gradients = tape.gradient(loss, {**rows, **dense})
+        for name, ids in words.items():
+            flat = tf.reshape(gradients[name], [-1, variables[name].shape[1]])
+            gradients[name] = tf.math.unsorted_segment_sum(flat, tf.reshape(ids, [-1]), variables[name].shape[0])
+        for name, variable in variables.items():
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=slots[name][0].handle,
+                v=slots[name][1].handle,
+                beta1_power=powers[0],
+                beta2_power=powers[1],
+                lr=1e-3,
+                beta1=0.9,
+                beta2=0.999,
+                epsilon=1e-7,
+                grad=gradients[name],
+            )
+        powers[0].assign(powers[0] * 0.9)
+        powers[1].assign(powers[1] * 0.999)
+        return loss
+
+    return step
+
+
+def gemm_rates(dtype: str) -> TimeSteps:
+    """Times products of the step's sizes; GFLOP/s of each shape, not seconds."""
+    import tensorflow as tf
+
+    operands = [
+        (tf.cast(tf.random.normal((m, k)), dtype), tf.cast(tf.random.normal((k, n)), dtype), 2 * m * k * n / 1e9)
+        for m, k, n in GEMM_SHAPES
+    ]
+
+    def measure(count: int) -> list[float]:
+        rates = []
+        for a, b, gflop in operands:
+            for _ in range(count):
+                start = time.perf_counter()
+                tf.matmul(a, b)
+                rates.append(gflop / (time.perf_counter() - start))
+        return rates
+
+    return measure
+
+
+def timed(step: Callable[[], Any]) -> tuple[TimeSteps, float]:
+    """A function that times `count` steps, and the loss of the first step, which is made here."""
+    first_loss = float(step())
+
+    def measure(count: int) -> list[float]:
+        seconds = []
+        for _ in range(count):
+            start = time.perf_counter()
+            float(step())
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    return measure, first_loss
+
+
+class TorchPeer:
+    """The process of benchmarks/torch_peer.py."""
+
+    def __init__(self, python: str, npz: Path) -> None:
+        script = Path(__file__).with_name("torch_peer.py")
+        self._process = subprocess.Popen(
+            [python, str(script), str(npz)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, dtype: str, count: int) -> dict[str, Any]:
+        self._process.stdin.write(f"step {dtype} {count}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the PyTorch process ended with exit code {self._process.wait()}")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> tuple[dict, dict]:
+    """(peer, dtype) -> function that times steps, and -> loss of the first step."""
+    peers: dict[tuple[str, str], TimeSteps] = {}
+    losses: dict[tuple[str, str], float] = {}
+    for dtype in FLAGS.dtypes:
+        for kernel in TENSORFLOW_KERNELS:
+            _progress(f"building {kernel} {dtype}")
+            config = ModelConfig(encoder_type=kernel, compute_dtype=dtype)
+            peers[kernel, dtype], losses[kernel, dtype] = timed(tensorflow_step(config, arrays))
+        if torch_peer:
+            _progress(f"building PyTorch {dtype}")
+            losses["PyTorch", dtype] = torch_peer.ask(dtype, 1)["loss"]
+            peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.ask(dtype, count)["seconds"]
+        peers["gemm", dtype] = gemm_rates(dtype)
+    return peers, losses
+
+
+def run_rounds(peers: dict[tuple[str, str], TimeSteps]) -> dict[tuple[str, str], list[float]]:
+    """Every peer's values of all rounds."""
+    values: dict[tuple[str, str], list[float]] = {key: [] for key in peers}
+    for measure in peers.values():
+        measure(FLAGS.warmup)
+    for number in range(FLAGS.rounds):
+        for key, measure in peers.items():
+            values[key] += measure(FLAGS.steps)
+        _progress(f"round {number + 1} of {FLAGS.rounds}")
+    return values
+
+
+def table(values: dict, losses: dict, gflop: float, words: int) -> str:
+    """The Markdown table; speedups are ratios of median step times of the same dtype in this run."""
+    header = ("peer", "dtype", "step (ms, median)", "fastest (ms)", "words/s", "GFLOP/s", "share of the GEMM rate")
+    header += ("x dynamic_rnn", "x PyTorch", "first loss")
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for (peer, dtype), seconds in values.items():
+        if peer == "gemm":
+            continue
+        median = statistics.median(seconds)
+        rate = gemm_rate(values["gemm", dtype])
+        ratios = []
+        for baseline in ("dynamic_rnn", "PyTorch"):
+            other = values.get((baseline, dtype))
+            ratios.append(f"{statistics.median(other) / median:.2f}" if other else "n/a")
+        lines.append(
+            f"| {peer} | {dtype} | {median * 1e3:.1f} | {min(seconds) * 1e3:.1f} | {words / median:.0f} "
+            f"| {gflop / median:.0f} | {gflop / median / rate:.0%} | {ratios[0]} | {ratios[1]} "
+            f"| {losses[peer, dtype]:.4f} |"
+        )
+    return "\n".join(lines)
+
+
+def gemm_rate(rates: Sequence[float]) -> float:
+    """The median GFLOP/s of the shape that runs fastest; `rates` goes round by round and shape by shape."""
+    by_shape = np.reshape(rates, (-1, len(GEMM_SHAPES), FLAGS.steps))
+    return float(np.median(by_shape, axis=(0, 2)).max())
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unknown arguments: {argv[1:]}")
+    core = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})  # before TensorFlow counts the cores; PyTorch's process inherits it
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(FLAGS.inter_op)
+    config = ModelConfig()
+    arrays = make_arrays(config, FLAGS.batch_size, FLAGS.length)
+    torch_peer = None
+    with tempfile.TemporaryDirectory() as folder:
+        if FLAGS.torch_python:
+            npz = Path(folder) / "network.npz"
+            np.savez(npz, forget_bias=config.forget_bias, **arrays)
+            torch_peer = TorchPeer(FLAGS.torch_python, npz)
+        try:
+            peers, losses = make_peers(arrays, torch_peer)
+            values = run_rounds(peers)
+        finally:
+            if torch_peer:
+                torch_peer.close()
+    gflop = step_gflop(config, FLAGS.batch_size, FLAGS.length)
+    words = 2 * FLAGS.batch_size * FLAGS.length
+    sizes = f"batch {FLAGS.batch_size}, {FLAGS.length} + {FLAGS.length} words"
+    print(f"Preset small, {sizes}: {gflop:.1f} GFLOP and {words} words a step;")
+    print(f"1 core, inter_op={FLAGS.inter_op}, TensorFlow {tf.__version__}, {FLAGS.rounds} rounds of {FLAGS.steps} steps.")
+    for dtype in FLAGS.dtypes:
+        print(f"GEMM rate {dtype}: {gemm_rate(values['gemm', dtype]):.0f} GFLOP/s.")
+    print("\n" + table(values, losses, gflop, words))
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,88 @@
+"""The fused loss against TensorFlow's own, and in places where a naive one breaks."""
+
+import numpy as np
+import pytest
+
+N, U, V = 12, 5, 11
+
+
+def arguments(tf, scale=1.0):
+    rng = np.random.default_rng(0)
+    hidden = tf.constant(rng.normal(size=(N, U)) * scale, tf.float32)
+    projection = tf.constant(rng.normal(size=(U, V)), tf.float32)
+    labels = tf.constant(rng.integers(0, V, N), tf.int32)
+    weights = tf.constant(rng.integers(0, 2, N), tf.float32)
+    return hidden, projection, labels, weights
+
+
+def stock(tf, hidden, projection, labels, weights):
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, hidden @ projection)
+    return tf.reduce_sum(losses * weights)
+
+
+def value_and_gradients(tf, function, hidden, projection, labels, weights):
+    with tf.GradientTape() as tape:
+        tape.watch([hidden, projection])
+        loss = 3.0 * function(hidden, projection, labels, weights)
+    return loss, *tape.gradient(loss, [hidden, projection])
+
+
+def assert_close(got, want, rtol):
+    for g, w in zip(got, want, strict=True):
+        g, w = np.asarray(g, np.float32), np.asarray(w)
+        np.testing.assert_allclose(g, w, rtol=0, atol=rtol * np.abs(w).max())
+
+
+@pytest.mark.parametrize("max_logits", [2**27, 5 * V, 1])
+@pytest.mark.parametrize("known_words", [True, False])
+def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_words):
+    """At once, in pieces of five words with two left over, and word by word."""
+    from models import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
+    given = arguments(tf)
+    signature = [
+        tf.TensorSpec([N if known_words else None, *t.shape[1:]] if t is not given[1] else t.shape, t.dtype) for t in given
+    ]
+    fused = tf.function(
+        lambda *args: value_and_gradients(tf, cross_entropy.loss_sum, *args), input_signature=signature
+    )
+    want = value_and_gradients(tf, lambda *args: stock(tf, *args), *given)
+    assert_close(fused(*given), want, rtol=2e-6)
+
+
+def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
+    from models import cross_entropy
+
+    hidden = tf.constant([[1.0]])
+    projection = tf.constant([[0.0, 500.0, -400.0]])
+    loss, d_hidden, _ = value_and_gradients(
+        tf, cross_entropy.loss_sum, hidden, projection, tf.constant([2]), tf.constant([1.0])
+    )
+    assert float(loss) == 3 * 900.0
+    np.testing.assert_allclose(d_hidden, [[3 * 900.0]])
+
+
+def test_padding_has_no_loss_and_no_gradient(tf):
+    from models import cross_entropy
+
+    hidden, projection, labels, weights = arguments(tf)
+    _, d_hidden, _ = value_and_gradients(tf, cross_entropy.loss_sum, hidden, projection, labels, weights)
+    padding = np.asarray(weights) == 0
+    assert padding.any() and not np.asarray(d_hidden)[padding].any()
+    assert np.asarray(d_hidden)[~padding].all()
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.02), ("float16", 0.003)])
+def test_reduced_precision_rounds_the_products_alone(tf, monkeypatch, dtype, rtol, pieces):
+    """Gradients within a few roundings (2**-8, 2**-11); the loss within the logits' rounding."""
+    from models import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", 5 * V if pieces else 2**27)
+    hidden, projection, labels, weights = arguments(tf)
+    want = value_and_gradients(tf, lambda *args: stock(tf, *args), hidden, projection, labels, weights)
+    hidden = tf.cast(hidden, dtype)
+    got = value_and_gradients(tf, cross_entropy.loss_sum, hidden, projection, labels, weights)
+    assert got[0].dtype == got[2].dtype == tf.float32 and got[1].dtype == hidden.dtype
+    assert_close([tf.cast(g, tf.float32) for g in got], want, rtol)

@@ -1,0 +1,130 @@
+"""The reference against equations written a second time in NumPy, and the helpers that kernels share."""
+
+import numpy as np
+import pytest
+
+from tests.models import lstm_case
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def numpy_stack(stack, case, lengths):
+    """Sentence by sentence and gate by gate; backward cells walk the sentence from its end."""
+    inputs = case.inputs if stack.time_major else case.inputs.transpose(1, 0, 2)
+    units = stack.num_units
+    last_c, last_h = np.zeros_like(case.c), np.zeros_like(case.h)
+    for layer in range(stack.num_layers):
+        outputs = np.zeros((*inputs.shape[:2], units * stack.num_directions), inputs.dtype)
+        for direction in range(stack.num_directions):
+            cell = layer * stack.num_directions + direction
+            kernel, bias = case.weights[cell]
+            for b, length in enumerate(lengths):
+                c, h = case.c[cell, b], case.h[cell, b]
+                for t in reversed(range(length)) if direction else range(length):
+                    gates = kernel.T @ np.concatenate([inputs[t, b], h]) + bias
+                    i, j, f, o = (gates[n * units : (n + 1) * units] for n in range(4))
+                    c = sigmoid(f + stack.forget_bias) * c + sigmoid(i) * np.tanh(j)
+                    h = sigmoid(o) * np.tanh(c)
+                    outputs[t, b, direction * units : (direction + 1) * units] = h
+                last_c[cell, b], last_h[cell, b] = c, h
+        inputs = outputs
+    return (inputs if stack.time_major else inputs.transpose(1, 0, 2)), last_c, last_h
+
+
+@pytest.mark.parametrize("num_layers, num_directions, time_major", [(1, 1, True), (2, 2, True), (2, 2, False)])
+def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_major):
+    from models import lstm
+
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
+    case = lstm_case.make_case(stack, np.float64)
+    outputs, state = lstm.reference(stack)(
+        case.weights, case.inputs, tf.constant(lstm_case.UNEQUAL), lstm.LstmState(case.c, case.h), tf.constant([1, 2])
+    )
+    for got, want in zip((outputs, state.c, state.h), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
+
+
+def test_reference_gradients_are_the_finite_differences(tf):
+    from models import lstm
+
+    stack = lstm_case.make_stack(2, 2, dtype="float64")
+    case = lstm_case.make_case(stack, np.float64)
+    got = lstm_case.results_of_constants(tf, lstm.reference(stack), case, lstm_case.UNEQUAL)
+
+    def loss():
+        values = numpy_stack(stack, case, lstm_case.UNEQUAL)
+        return sum(np.sum(np.sin(3 * y) * (1 + n)) for n, y in enumerate(values))
+
+    arrays = {"d_inputs": case.inputs, "d_c": case.c, "d_h": case.h}
+    for cell, (kernel, bias) in enumerate(case.weights):
+        arrays |= {f"d_kernel_{cell}": kernel, f"d_bias_{cell}": bias}
+    rng = np.random.default_rng(1)
+    for name, array in arrays.items():
+        for _ in range(5):
+            at = tuple(rng.integers(0, array.shape))
+            kept = array[at]
+            array[at] = kept + 1e-5
+            above = loss()
+            array[at] = kept - 1e-5
+            below = loss()
+            array[at] = kept
+            np.testing.assert_allclose(got[name][at], (above - below) / 2e-5, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_no_initial_state_is_zeros(tf):
+    from models import lstm
+
+    stack = lstm_case.make_stack(1, 2)
+    case = lstm_case.make_case(stack)
+    zeros = lstm.LstmState(np.zeros_like(case.c), np.zeros_like(case.h))
+    run = lstm.reference(stack)
+    given, _ = run(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), zeros, tf.constant([1, 2]))
+    default, _ = run(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), None, tf.constant([1, 2]))
+    np.testing.assert_array_equal(given, default)
+
+
+def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf):
+    from models import lstm
+
+    x = tf.random.stateless_normal([5, 3, 4], [1, 2])
+    lengths = tf.constant(lstm_case.UNEQUAL)
+    factors = tf.random.stateless_normal([5, 3, 4], [3, 4])
+
+    def value_and_gradient(reverse):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            result = reverse(x)
+            loss = tf.reduce_sum(result * factors)
+        return result, tape.gradient(loss, x)
+
+    got = value_and_gradient(lambda x: lstm.reverse_time(x, lengths))
+    want = value_and_gradient(lambda x: tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1))
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, w)
+
+
+def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
+    from models import lstm
+
+    x = tf.ones([100, 1000])
+    dropped = np.asarray(lstm.drop(x, 0.3, tf.constant([1, 2]), 5))
+    assert abs(np.mean(dropped == 0) - 0.3) < 0.01
+    np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.7, rtol=1e-6)
+    np.testing.assert_array_equal(dropped, lstm.drop(x, 0.3, tf.constant([1, 2]), 5))
+    assert np.any(dropped != np.asarray(lstm.drop(x, 0.3, tf.constant([1, 3]), 5)))
+    assert np.any(dropped != np.asarray(lstm.drop(x, 0.3, tf.constant([1, 2]), 6)))
+
+
+def test_dropout_leaves_the_first_layers_inputs_alone(tf):
+    from models import lstm
+
+    def outputs(num_layers, dropout, seed):
+        stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
+        case = lstm_case.make_case(stack)
+        return np.asarray(lstm.reference(stack)(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), None, seed)[0])
+
+    np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))
+    assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.0, [1, 2]))
+    assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.5, [1, 3]))

@@ -36,13 +36,15 @@ class _Malformed:
 class _Parser(absl_flags.ArgumentParser):
     """Parses one option's text by its declared type; never raises, so that later flags are looked at too."""
 
-    def __init__(self, name: str, kind: str) -> None:
-        self._name, self._kind = name, kind
+    def __init__(self, name: str, kind: str, lists: bool) -> None:
+        self._name, self._kind, self._lists = name, kind, lists
 
     def parse(self, argument: Any) -> Any:
         if not isinstance(argument, str):
             return argument
         try:
+            if self._lists:
+                return [parse_value(self._name, self._kind, item) for item in argument.split(",")]
             return parse_value(self._name, self._kind, argument)
         except ValueError as e:
             return _Malformed(str(e))
@@ -77,20 +79,21 @@ def parse_value(name: str, kind: str, text: str) -> Any:
         raise ValueError(f"--{name}={text} must be {rule}") from None
 
 
-def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field]) -> dict[str, Any]:
+def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field], lists: bool = False) -> dict[str, Any]:
     """Parses a command line.
 
     Args:
       argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
       options: the fields that are flags here.
+      lists: every flag takes values separated by commas.
 
     Returns:
-      The values of the flags that were given, by option name.
+      The values (lists of values) of the flags that were given, by option name.
 
     Raises:
       FlagErrors: naming every unknown flag, malformed value and stray word.
     """
-    values = _define(options)
+    values = _define(options, lists)
     try:
         rest = values(["rnn_scaling", *argv], known_only=True)[1:]
     except (absl_flags.Error, OSError) as e:  # a flag without its value, a flagfile that cannot be read
@@ -129,19 +132,19 @@ def help_text(usage: str, groups: Mapping[str, type]) -> str:
     return "\n".join(lines)
 
 
-def _define(options: Mapping[str, dataclasses.Field]) -> absl_flags.FlagValues:
+def _define(options: Mapping[str, dataclasses.Field], lists: bool) -> absl_flags.FlagValues:
     values = absl_flags.FlagValues()
     for name, field in options.items():
         kind, text = kind_of(field), field.metadata["help"]
         if kind == "bool":
             flag = absl_flags.BooleanFlag(name, field.default, text)
-            flag.parser = _Parser(name, kind)
+            flag.parser = _Parser(name, kind, lists)
         else:
-            flag = absl_flags.Flag(_Parser(name, kind), None, name, field.default, text)
+            flag = absl_flags.Flag(_Parser(name, kind, lists), None, name, field.default, text)
         absl_flags.DEFINE_flag(flag, flag_values=values)
     for alias, target in ALIASES.items():
         if target in options:
-            parser = _Parser(alias, kind_of(options[target]))
+            parser = _Parser(alias, kind_of(options[target]), lists)
             absl_flags.DEFINE_flag(absl_flags.Flag(parser, None, alias, None, f"alias of {target}"), flag_values=values)
     # absl knows --flagfile only where it is defined; the file itself is read by FlagValues.
     absl_flags.DEFINE_string("flagfile", "", "read flags from this file", flag_values=values)

@@ -10,7 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-RELEVANT_VARIABLES = re.compile(r"^(TF_|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD)")
+# TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
+RELEVANT_VARIABLES = re.compile(
+    r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD)"
+)
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf")
 GPU_QUERY = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,pci.bus_id"
 

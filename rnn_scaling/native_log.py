@@ -24,7 +24,7 @@ class NativeLog:
         os.environ[LEVEL_VARIABLE] = "1"
         sys.stderr.flush()
         terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
-        self._file = tempfile.TemporaryFile()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         os.dup2(self._file.fileno(), 2)
         sys.stderr = terminal
         faulthandler.enable(file=terminal)  # a crash inside TensorFlow must not be silent

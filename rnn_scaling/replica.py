@@ -1,4 +1,4 @@
-"""One copy of the variables and the update of it: slots, clipping, loss scale. Every update mode is built from these."""
+"""One copy of the variables and its update (slots, clipping, loss scale): what every update mode is built from."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ class Updater:
 class Replicas:
     """A copy of the variables on every tower's device, each with its updater: what three of the modes start from."""
 
-    def __init__(self, specs: Sequence[Any], values: Mapping[str, Any], devices: Sequence[str], rule: UpdateRule) -> None:
+    def __init__(
+        self, specs: Sequence[Any], values: Mapping[str, Any], devices: Sequence[str], rule: UpdateRule
+    ) -> None:
         self.devices = list(devices)
         self.embeddings = frozenset(spec.name for spec in specs if spec.kind == "embedding")
         self.copies = self._create(specs, values)

@@ -45,6 +45,8 @@ def _out_of_range(config: RunConfig) -> Iterator[str]:
         value, rule = getattr(getattr(config, GROUP_OF[name]), name), field.metadata
         if value is None or isinstance(value, bool):
             continue
+        if name == "decoder_type" and value == config.model.encoder_type:
+            continue  # said of the encoder
         if rule["choices"] and value not in rule["choices"]:
             yield f"{spell(name, value)} must be one of {', '.join(rule['choices'])}"
         if isinstance(value, float) and not math.isfinite(value):
@@ -101,11 +103,15 @@ READ_WHEN: dict[str, _ReadWhen] = {
 }
 
 
+def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
+    """Names of the given options that nothing in `config` would read."""
+    return [name for name in given if name in READ_WHEN and not READ_WHEN[name].read(config)]
+
+
 def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
-        rule = READ_WHEN.get(name)
-        if rule is not None and not rule.read(config):
-            yield f"{spell(name, value)} would be ignored here; it needs {rule.remedy}, or leave it out"
+    for name in unread(config, given):
+        remedy = READ_WHEN[name].remedy
+        yield f"{spell(name, given[name])} would be ignored here; it needs {remedy}, or leave it out"
 
 
 def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """python -m rnn_scaling.train: one run, its table on stdout, its record in --result_file.
 
-    flags -> conflicts? (exit 2) -> bind to cores -> run -> record -> table
+flags -> conflicts? (exit 2) -> bind to cores -> run -> record -> table
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
@@ -64,9 +65,8 @@ class _Main:
         self._finished = threading.Event()
 
     def run(self) -> int:
-        started = self._state.record("failed", {"type": "Killed", "message": "the process ended without a result"})
-        if not self._save(started):  # found out now, not after an hour; and a kill -9 leaves this record
-            return EXIT_FAILED
+        if not self._open_outputs():
+            return EXIT_USAGE
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._interrupted.set())
         _prepare_process(self._config, self._state)
@@ -76,6 +76,21 @@ class _Main:
             if self._interrupted.is_set():
                 return self._interrupt()
         return self._exit_status
+
+    def _open_outputs(self) -> bool:
+        """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
+        started = self._state.record("failed", {"type": "Killed", "message": "the process ended without a result"})
+        if not self._save(started):  # this record stays when the process is killed
+            return False
+        log_dir = self._config.output.log_dir
+        try:
+            if log_dir:
+                os.makedirs(log_dir, exist_ok=True)
+                tempfile.TemporaryFile(dir=log_dir).close()
+        except OSError as e:
+            print(f"error: --log_dir={log_dir}: {e.strerror or e}; name another folder", file=sys.stderr)
+            return False
+        return True
 
     def _work(self) -> None:
         try:
@@ -134,8 +149,8 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         resolved["oversubscribed"] = wanted > len(cores)
         if resolved["oversubscribed"]:
             _warn(
-                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, this machine "
-                f"has {len(cores)}: they share them, and words/s a device cannot be compared with fewer devices"
+                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
+                f"this machine has {len(cores)}: they share them, and words/s a device cannot be compared with fewer devices"
             )
         cores = machine.bind_to_cores(wanted)
     resolved["cpu_affinity"] = cores

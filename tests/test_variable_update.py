@@ -1,4 +1,4 @@
-"""Synchronous modes compute one thing: the serial update on the concatenated global batch. Stale ones, one step late."""
+"""Synchronous modes compute the serial update on the concatenated global batch; stale ones are one step late."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def test_optimizers_with_state_agree_between_modes(optimizer, devices):
         train(devices[:2], batches, optimizer=optimizer, learning_rate=0.01, variable_update=mode)["replicas"]
         for mode in ("parameter_server", "replicated", "mirrored")
     ]
-    one = train(
-        devices[:1], [[concatenate(towers)] for towers in batches], optimizer=optimizer, learning_rate=0.01
-    )["replicas"][0]
+    one = train(devices[:1], [[concatenate(towers)] for towers in batches], optimizer=optimizer, learning_rate=0.01)[
+        "replicas"
+    ][0]
     for replicas in runs:
         for replica in replicas:
             assert largest_difference(replica, one) < 1e-4  # Adam divides by the root of a tiny square

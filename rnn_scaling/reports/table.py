@@ -38,15 +38,15 @@ def _table(rows: Sequence[Row]) -> str:
         "Processing speed (words/s)",
         "Speedup ratio",
     ]
-    return markdown_table(head, [_cells(row) for row in rows])
+    return markdown_table(head, [_cells(row, alone=len(rows) == 1) for row in rows])
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, alone: bool) -> list[str]:
     config, throughput = row.record.config, row.record.throughput
     cells = [str(config["num_devices"]), str(config["batch_size"])]
     if row.record.status != "ok":
         return [*cells, row.record.status, "n/a", "n/a"]
-    speedup = row.metric("speedup") if config["num_devices"] != 1 else None
+    speedup = None if alone else row.metric("speedup")  # a single run has nothing to be compared with
     ratio = "n/a" if speedup is None else f"{speedup:.2f}"
     return [*cells, f"{throughput['seconds']:.3f}", f"{throughput['words_per_second']:.3f}", ratio]
 

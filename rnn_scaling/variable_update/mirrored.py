@@ -17,9 +17,7 @@ class Mirrored(Replicas):
 
     synchronous = True
 
-    def __init__(
-        self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, rule: UpdateRule
-    ) -> None:
+    def __init__(self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, rule: UpdateRule) -> None:
         self._strategy = tf.distribute.MirroredStrategy(devices=list(engine.devices))
         super().__init__(specs, values, engine.devices, rule)
 

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() {
+  cat <<'USAGE'
+./run.sh [COMMAND] [--flags ...]
+
+  (none)       the default sweep: both encoders x (independent, parameter_server, replicated) x 1..N devices,
+               synthetic data; prints the table, writes records, table.md and speedup.png to results/default
+  sweep        a sweep of your own: any flag of the trainer takes a list     ./run.sh sweep --help
+  train        one run                                                       ./run.sh train --help
+  report DIR   the table and the plot of a folder of records, made again
+  test         the tests; arguments go to pytest
+  lint         ruff's checks
+  tensorboard  shows logs/ (or --logdir=DIR) at http://localhost:6006
+  setup        only sets up the environment
+
+Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv).
+USAGE
+}
+
+python_for_setup() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  echo "error: no Python 3.10 to 3.13 found (tried ${PYTHON:-python3, python3.10 to python3.13}); set PYTHON=..." >&2
+  return 1
+}
+
+has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
+
+# Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
+setup() {
+  local venv=${VENV:-.venv} wanted python
+  wanted=$(cat requirements.txt requirements-dev.txt; has_gpu && echo gpu || echo cpu)
+  if [ -f "$venv/.installed" ] && [ "$(cat "$venv/.installed")" = "$wanted" ]; then
+    return
+  fi
+  python=$(python_for_setup)
+  echo "setting up $venv with $("$python" --version) (first use; a minute or more)" >&2
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  local requirements=requirements.txt
+  if has_gpu; then
+    requirements=$venv/requirements-gpu.txt
+    sed 's/^tensorflow==/tensorflow[and-cuda]==/' requirements.txt >"$requirements"
+  fi
+  if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" -r requirements-dev.txt >&2; then
+    echo "error: installing $requirements failed; is the package index reachable?" >&2
+    return 1
+  fi
+  printf '%s' "$wanted" >"$venv/.installed"
+}
+
+main() {
+  local command=${1:-}
+  case "$command" in
+    -h | --help | help) usage; return ;;
+    "" | sweep | train | report | test | lint | tensorboard | setup) ;;
+    *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
+  esac
+  [ $# -gt 0 ] && shift
+  setup
+  local bin=${VENV:-.venv}/bin
+  case "$command" in
+    "") exec "$bin/python" -m rnn_scaling.sweep ;;
+    sweep | train | report) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    test) exec "$bin/python" -m pytest "$@" ;;
+    lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
+    tensorboard) exec "$bin/tensorboard" --bind_all=false --host=localhost "${@:---logdir=logs}" ;;
+  esac
+}
+
+main "$@"

@@ -1,0 +1,143 @@
+"""Defaults are resolved as documented; each conflict has its line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rnn_scaling import config as configs
+from rnn_scaling import rules
+from rnn_scaling.config import OPTIONS
+
+
+def resolve(num_gpus=0, num_cores=4, **given):
+    return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+
+
+def problems(num_gpus=0, **given):
+    return rules.problems(resolve(num_gpus, **given), given, num_gpus=num_gpus)
+
+
+def test_defaults_have_no_conflict():
+    assert problems() == []
+
+
+def test_flat_and_back():
+    config = resolve(num_units=7, preset="seed")
+    assert configs.from_flat(config.flat()) == config
+    assert list(config.flat()) == list(OPTIONS)
+
+
+def test_seed_preset_is_the_seeds_model_and_given_flags_win():
+    config = resolve(preset="seed", batch_size=16)
+    assert (config.model.src_vocab_size, config.model.num_units, config.model.num_encoder_layers) == (50_000, 512, 4)
+    assert (config.data.src_max_len, config.training.batch_size, config.model.direction) == (100, 16, "bi")
+
+
+@pytest.mark.parametrize(
+    "given,num_gpus,name,value",
+    [
+        ({}, 0, "device", "cpu"),
+        ({}, 2, "device", "gpu"),
+        ({"num_devices": 0}, 3, "num_devices", 3),
+        ({"num_devices": 0}, 0, "num_devices", 4),
+        ({"num_devices": 0, "cpu_cores_per_device": 2}, 0, "num_devices", 2),
+        ({"num_devices": 0, "cpu_cores_per_device": 9}, 0, "num_devices", 1),
+        ({"encoder_type": "uni"}, 0, "direction", "uni"),
+        ({"encoder_type": "bi"}, 0, "encoder_type", "dynamic_rnn"),
+        ({"encoder_type": "dynamic_rnn"}, 0, "decoder_type", "dynamic_rnn"),
+        ({"encoder_type": "bi"}, 0, "decoder_type", "dynamic_rnn"),
+        ({"encoder_type": "dynamic_rnn", "decoder_type": "cudnn_lstm"}, 0, "decoder_type", "cudnn_lstm"),
+        ({"variable_update": "replicated", "independent_replica": True}, 0, "variable_update", "independent"),
+        ({"variable_update": "parameter_server"}, 2, "param_server_device", "gpu"),
+        ({"variable_update": "parameter_server"}, 0, "param_server_device", "cpu"),
+        ({"use_synthetic_data": True}, 0, "data_source", "device"),
+        ({"data_source": "host"}, 0, "prefetch_data_to_device", True),
+        ({"data_source": "device"}, 0, "prefetch_data_to_device", False),
+    ],
+)
+def test_resolution(given, num_gpus, name, value):
+    assert resolve(num_gpus, **given).flat()[name] == value
+
+
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ({"variable_update": "ring"}, "--variable_update=ring must be one of independent,"),
+        ({"num_units": 0}, "--num_units=0 must be at least 1"),
+        ({"dropout": 1.0}, "--dropout=1.0 must be at most 0.99"),
+        ({"learning_rate": 0.0}, "--learning_rate=0.0 must be above 0"),
+        ({"learning_rate": float("nan")}, "--learning_rate=nan must be a finite number"),
+        ({"num_batches": 0}, "--num_batches=0 must be at least 1"),
+        ({"device": "gpu"}, "--device=gpu needs a visible NVIDIA GPU"),
+        ({"num_encoder_layers": 3, "num_decoder_layers": 3}, "--num_encoder_layers=3 must be even"),
+        ({"num_decoder_layers": 4}, "--num_decoder_layers=4 must equal --num_encoder_layers=2"),
+        ({"encoder_type": "uni", "direction": "bi"}, "contradict each other"),
+        ({"variable_update": "replicated", "all_reduce_spec": "nccl"}, "--all_reduce_spec=nccl"),
+        ({"variable_update": "replicated", "all_reduce_spec": "xring:"}, "--all_reduce_spec=xring:"),
+        ({"variable_update": "replicated", "all_reduce_spec": "rechd", "num_devices": 3}, "power of two"),
+        (
+            {"variable_update": "replicated", "gradient_repacking": 2, "agg_small_grads_max_bytes": 9},
+            "leave out --agg_small_grads_max_bytes=9",
+        ),
+        ({"independent_replica": True, "variable_update": "mirrored"}, "goes with --variable_update=replicated"),
+        ({"variable_update": "parameter_server", "param_server_device": "gpu"}, "needs GPUs"),
+        ({"variable_update": "parameter_server", "partition_large_variables": True}, "spread over GPUs"),
+        (
+            {"variable_update": "parameter_server", "staged_vars": True, "variable_consistency": "relaxed"},
+            "give one of them",
+        ),
+        ({"use_synthetic_data": True, "data_source": "host"}, "--use_synthetic_data=true means"),
+        ({"data_source": "text"}, "--data_source=text needs --src_file_name"),
+        ({"data_source": "text", "unk_id": 8000}, "--unk_id=8000 must be below --src_vocab_size=8000"),
+        ({"data_source": "text", "tgt_max_len": 1}, "--tgt_max_len=1 must be at least 2"),
+        ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: no such file"),
+        ({"result_file": "."}, "is a folder"),
+        ({"result_file": f"{__file__}/run.json"}, "cannot be written"),
+        ({"log_dir": __file__}, "is a file"),
+        ({"log_dir": f"{__file__}/logs"}, "cannot be written"),
+    ],
+)
+def test_each_conflict_has_its_line(given, words):
+    lines = problems(**given)
+    assert any(words in line for line in lines), lines
+    assert all("\n" not in line and line.startswith("--") for line in lines)
+
+
+@pytest.mark.parametrize("name", rules.READ_WHEN)
+def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
+    field = OPTIONS[name]
+    value = field.default if field.default is not None else {"param_server_device": "cpu"}.get(name, True)
+    num_gpus = 1 if name == "cpu_cores_per_device" else 0
+    lines = problems(num_gpus, variable_update="mirrored", **{name: value})
+    assert any(line.startswith(f"{rules.spell(name, value)} would be ignored here") for line in lines), lines
+
+
+def test_all_conflicts_are_named_at_once():
+    assert len(problems(num_decoder_layers=4, device="gpu", result_file=".", staged_vars=True)) >= 4
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folders_without_write_permission(tmp_path):
+    tmp_path.chmod(0o500)
+    assert any("cannot be written" in line for line in problems(log_dir=str(tmp_path / "logs")))
+
+
+def test_the_seeds_commands_are_accepted():
+    common = {"batch_size": 384, "num_encoder_layers": 4, "num_decoder_layers": 4, "direction": "bi"}
+    independent = {"independent_replica": True, "use_synthetic_data": True, "src_max_len": 100}
+    assert problems(**common, **independent, variable_update="replicated", encoder_type="cudnn_lstm") == []
+    reduce = {"gradient_repacking": 4, "agg_small_grads_max_bytes": 0, "agg_small_grads_max_group": 10}
+    assert problems(2, **common, **reduce, variable_update="replicated", all_reduce_spec="nccl", num_devices=2) == []
+
+
+def test_every_option_is_read_by_something():
+    from pathlib import Path
+
+    root = Path(configs.__file__).parent.parent
+    code = [p for folder in ("rnn_scaling", "models") for p in (root / folder).rglob("*.py")]
+    texts = [p.read_text() for p in code if p.name not in ("config.py", "rules.py")]
+    resolved_away = {"preset", "independent_replica", "use_synthetic_data", "encoder_type", "decoder_type", "direction"}
+    for name in OPTIONS.keys() - resolved_away:
+        assert any(f".{name}" in text for text in texts), f"--{name} is read by nothing"

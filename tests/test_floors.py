@@ -1,0 +1,106 @@
+"""Imports go down: siblings do not know each other, `models` knows nothing of `rnn_scaling`; few load TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# From the ground up; a file may import from the lines above its own, never from its own line.
+FLOORS = [
+    ["models/config.py", "models/batch.py", "models/kernels.py", "rnn_scaling/registry.py", "rnn_scaling/machine.py"],
+    ["rnn_scaling/native_log.py", "rnn_scaling/progress.py", "rnn_scaling/timing.py"],
+    ["rnn_scaling/all_reduce_spec.py", "rnn_scaling/config.py", "rnn_scaling/record.py", "models/lstm.py"],
+    ["rnn_scaling/flags.py", "rnn_scaling/rules.py", "rnn_scaling/run_state.py", "rnn_scaling/metrics/"],
+    ["rnn_scaling/data/corpus.py", "rnn_scaling/data/source.py", "rnn_scaling/gradients.py", "rnn_scaling/engines/"],
+    ["rnn_scaling/rows.py", "rnn_scaling/optimizers.py", "rnn_scaling/shuffle_reduce.py", "rnn_scaling/tensorboard.py"],
+    ["rnn_scaling/data/feed.py", "rnn_scaling/data/synthetic.py", "models/cross_entropy.py", "models/encoders/"],
+    ["rnn_scaling/data/", "rnn_scaling/all_reduce/", "rnn_scaling/reports/", "rnn_scaling/replica.py"],
+    ["rnn_scaling/all_reduce/exchange.py", "models/seq2seq.py"],
+    ["rnn_scaling/variable_update/"],
+    ["rnn_scaling/towers.py"],
+    ["rnn_scaling/benchmark.py", "rnn_scaling/report.py"],
+    ["rnn_scaling/train.py", "rnn_scaling/sweep.py"],
+]
+# The only files that load TensorFlow: flags, validation and reports answer at once.
+TENSORFLOW = [
+    "models/lstm.py",
+    "models/cross_entropy.py",
+    "models/seq2seq.py",
+    "models/encoders/",
+    "rnn_scaling/all_reduce/",
+    "rnn_scaling/data/",
+    "rnn_scaling/engines/",
+    "rnn_scaling/variable_update/",
+    "rnn_scaling/benchmark.py",
+    "rnn_scaling/gradients.py",
+    "rnn_scaling/optimizers.py",
+    "rnn_scaling/replica.py",
+    "rnn_scaling/shuffle_reduce.py",
+    "rnn_scaling/tensorboard.py",
+    "rnn_scaling/towers.py",
+]
+NEVER_TENSORFLOW = ["rnn_scaling/data/corpus.py", "rnn_scaling/data/make_corpus.py"]
+LOADED_LATE = {("rnn_scaling/train.py", "rnn_scaling/benchmark.py")}  # inside the function that runs the benchmark
+
+
+def modules():
+    return sorted(
+        str(path.relative_to(ROOT))
+        for folder in ("rnn_scaling", "models")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "__init__.py"
+    )
+
+
+def floor_of(module):
+    named = {entry: floor for floor, entries in enumerate(FLOORS) for entry in entries}
+    if module in named:
+        return named[module]
+    folder = str(Path(module).parent) + "/"
+    assert folder in named, f"{module} stands on no floor: add it to the table"
+    return named[folder]
+
+
+def imports(module):
+    """Project files that a file imports, at its top or inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            path = name.replace(".", "/") + ".py"
+            if (ROOT / path).exists() and path.startswith(("rnn_scaling", "models", "tests")):
+                found.add(path)
+            elif name.split(".")[0] == "tensorflow":
+                found.add("tensorflow")
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_go_down(module):
+    for imported in imports(module) - {"tensorflow"}:
+        assert floor_of(imported) < floor_of(module), f"{module} imports {imported}"
+        assert imported.startswith("models/") or not module.startswith("models/"), f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_only_the_files_that_need_it_load_tensorflow(module):
+    loads = {m for m in imports(module) if m == "tensorflow" or (may_load(m) and (module, m) not in LOADED_LATE)}
+    assert may_load(module) or not loads, f"{module} loads {loads}"
+
+
+def may_load(module):
+    return module not in NEVER_TENSORFLOW and any(module.startswith(entry) for entry in TENSORFLOW)
+
+
+def test_init_files_are_empty():
+    for folder in ("rnn_scaling", "models", "tests"):
+        for path in (ROOT / folder).rglob("__init__.py"):
+            assert path.read_text() == "", path

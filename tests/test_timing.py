@@ -1,0 +1,55 @@
+"""The clock: words and seconds cover the same steps, whatever the numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from rnn_scaling.timing import StepTimer, measured_window
+
+
+def test_words_and_seconds_cover_the_same_steps():
+    timer = StepTimer(warmup_steps=10, clock=itertools.count(0.0, 1.0).__next__)
+    timer.start()
+    for _ in range(30):
+        timer.end_step(words=100)
+    window = timer.measured()
+    assert (window.steps, window.seconds, window.words) == (20, 20.0, 2000)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 9])
+@pytest.mark.parametrize("slow_step_s,slow_words", [(1e6, 1), (1e-6, 10**9)])
+def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_words):
+    readings = [0.0]
+    for step in range(10):
+        readings.append(readings[-1] + (slow_step_s if step < warmup else 2.0))
+    timer = StepTimer(warmup, clock=iter(readings).__next__)
+    timer.start()
+    for step in range(10):
+        timer.end_step(words=slow_words if step < warmup else 7)
+    window = timer.measured()
+    assert window.words == 7 * (10 - warmup)
+    assert window.seconds == pytest.approx(2.0 * (10 - warmup), rel=1e-6)
+
+
+def test_consecutive_steps_lose_no_time_between_them():
+    readings = [5.0, 6.5, 9.0, 9.25]
+    timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
+    timer.start()
+    for _ in range(3):
+        timer.end_step(words=1)
+    assert timer.step_s == [1.5, 2.5, 0.25]
+    assert sum(timer.step_s) == readings[-1] - readings[0]
+
+
+def test_too_few_batches_are_an_error_and_not_a_rate_of_zero():
+    with pytest.raises(ValueError, match="more than 10 batches"):
+        measured_window([1.0] * 10, [5] * 10, 10)
+    with pytest.raises(ValueError, match="same steps"):
+        measured_window([1.0, 1.0], [5], 0)
+
+
+def test_end_before_start_is_an_error():
+    with pytest.raises(ValueError, match="start"):
+        StepTimer(0).end_step(words=1)

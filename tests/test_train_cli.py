@@ -1,0 +1,244 @@
+"""The real command: exit status, stdout, stderr, the record read back, and what ends a run early."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling import record
+
+ROOT = Path(__file__).parent.parent
+TINY = [
+    "--num_units=8",
+    "--embedding_dim=8",
+    "--src_vocab_size=50",
+    "--tgt_vocab_size=40",
+    "--src_max_len=4",
+    "--tgt_max_len=3",
+    "--batch_size=2",
+    "--num_warmup_batches=2",
+    "--num_batches=3",
+]
+
+
+def command(*flags):
+    return [sys.executable, "-m", "rnn_scaling.train", *flags]
+
+
+def environment(**extra):
+    return {**{k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}, **extra}
+
+
+def train(*flags, env=None, **options):
+    return subprocess.run(
+        command(*flags), cwd=ROOT, capture_output=True, text=True, env=env or environment(), timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    done = train(
+        *TINY,
+        "--variable_update=replicated",
+        "--num_devices=2",
+        f"--result_file={folder}/run.json",
+        f"--log_dir={folder}/logs",
+    )
+    return done, folder
+
+
+def test_a_run_prints_the_seeds_table(good_run):
+    done, _ = good_run
+    assert done.returncode == 0, done.stderr
+    head, _, row = done.stdout.strip().splitlines()
+    assert [cell.strip() for cell in head.strip("|").split("|")] == [
+        "Device number",
+        "Batch size",
+        "Total time to process 3 batches (s)",
+        "Processing speed (words/s)",
+        "Speedup ratio",
+    ]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:2] == ["2", "2"] and cells[4] == "n/a"
+
+
+def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
+    lines = good_run[0].stderr.splitlines()
+    assert lines[0].startswith("2 CPU devices, ")
+    assert lines[-1].startswith("measuring: 5/5 batches, ")
+    said = ("2 CPU devices", "warning: 2 devices", "warm-up: ", "measuring: ")
+    assert all(line.startswith(said) for line in lines), lines
+
+
+def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
+    done, folder = good_run
+    result = record.read(folder / "run.json")
+    assert result.status == "ok" and result.error is None
+    assert result.batches["words"] == [2 * 2 * (4 + 3)] * 5
+    assert len(result.batches["seconds"]) == len(result.batches["loss"]) == 5
+    assert result.throughput["words"] == 3 * 28
+    assert result.throughput["seconds"] == pytest.approx(sum(result.batches["seconds"][2:]))
+    rate = result.throughput["words"] / result.throughput["seconds"]
+    assert result.throughput["words_per_second"] == pytest.approx(rate)
+    assert f"{rate:.3f}" in done.stdout
+    parts = [seconds for name, seconds in result.phases.items() if name != "total"]
+    assert sum(parts) == pytest.approx(result.phases["total"]) and min(parts) >= 0
+    resolved = result.resolved
+    assert len(resolved["devices"]) == 2 and resolved["device_type"] == "CPU" and resolved["logical_devices"]
+    assert resolved["encoder_kernel"] and resolved["all_reduce"][0]["algorithm"] != "auto"
+    assert sum(resolved["variable_placement"].values()) == 2 * result.parameters["bytes"]
+    assert resolved["inter_op_parallelism_threads"] > 2
+    assert result.environment["packages"]
+
+
+def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(good_run, tf):
+    nodes, scalars = [], {}
+    for path in (good_run[1] / "logs").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            if event.graph_def:
+                graph = tf.compat.v1.GraphDef.FromString(event.graph_def)
+                nodes += [(node.name, node.device) for node in graph.node]
+            for value in event.summary.value:
+                scalars.setdefault(value.tag, []).append(event.step)
+    for tower in (0, 1):
+        placed = {device for name, device in nodes if name.startswith(f"tower_{tower}/forward/")}
+        assert placed == {f"/job:localhost/replica:0/task:0/device:CPU:{tower}"} or placed == {f"/device:CPU:{tower}"}
+    scopes = {name.split("/")[0] for name, _ in nodes}
+    assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
+    assert scalars == {tag: list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
+
+
+@pytest.fixture(scope="module")
+def without_tensorflow(tmp_path_factory):
+    """An environment in which importing TensorFlow fails: what answers here answers before it loads."""
+    folder = tmp_path_factory.mktemp("fake")
+    (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow was loaded')\n")
+    return environment(PYTHONPATH=str(folder))
+
+
+def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
+    done = train("--help", env=without_tensorflow)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "--variable_update=independent|parameter_server|replicated|mirrored" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--variable_update=ring"],
+        ["--bogus"],
+        ["--xla=maybe"],
+        ["--num_encoder_layers=3", "--num_decoder_layers=2"],
+        ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
+        ["--result_file=/proc/no/such/run.json"],
+        ["--log_dir=/proc/no/such"],
+    ],
+)
+def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(flags, without_tensorflow):
+    done = train(*flags, env=without_tensorflow)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert all(line.startswith("error: ") for line in done.stderr.splitlines()) and done.stderr
+
+
+def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
+    done = train(
+        *TINY, "--optimizer=sgd", "--learning_rate=1e38", "--progress=false", f"--result_file={tmp_path}/run.json"
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: loss is ")]
+    assert len(errors) == 1 and "--learning_rate=1e+38" in errors[0] and "Traceback" not in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "failed" and result.error["type"] == "NotFiniteError"
+    assert result.throughput == {}
+
+
+def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
+    for name, text in (("s", "a b\na\n"), ("t", "x\n"), ("vs", "<unk>\n</s>\na\nb\n"), ("vt", "<unk>\n<s>\n</s>\nx\n")):
+        (tmp_path / name).write_text(text)
+    files = [f"--src_file_name={tmp_path}/s", f"--tgt_file_name={tmp_path}/t"]
+    files += [f"--src_vocab_file={tmp_path}/vs", f"--tgt_vocab_file={tmp_path}/vt"]
+    done = train(*TINY, "--data_source=text", *files, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stderr and str(tmp_path) in line
+    assert record.read(tmp_path / "run.json").error["type"] == "DataError"
+
+
+def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+
+    flags = ["--batch_size=4000", "--tgt_vocab_size=50000", "--num_warmup_batches=0", "--num_batches=1"]
+    done = train(*flags, f"--result_file={tmp_path}/run.json", preexec_fn=limit)
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: out of memory: lower --batch_size=4000")
+    assert record.read(tmp_path / "run.json").status == "failed"
+
+
+def _start_long_run(path):
+    """Starts a run that would take hours; returns once its clock runs."""
+    process = subprocess.Popen(
+        command(*TINY[:-2], "--num_warmup_batches=1", "--num_batches=100000000", f"--result_file={path}"),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    for line in process.stderr:
+        if line.startswith(("warm-up", "measuring")):
+            return process
+    raise AssertionError("the run ended by itself")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_the_record_as_interrupted(number, tmp_path):
+    process = _start_long_run(tmp_path / "run.json")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err and out == ""
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "interrupted"
+    assert result.throughput["words_per_second"] > 0 and result.batches["measured"] == len(result.batches["words"]) - 1
+
+
+def test_kill_leaves_a_record_that_says_so(tmp_path):
+    process = _start_long_run(tmp_path / "run.json")
+    process.kill()
+    process.communicate(timeout=60)
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "failed" and result.error["type"] == "Killed"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_the_record_is_strict_json(good_run):
+    def refuse(name):
+        raise AssertionError(name)
+
+    json.loads((good_run[1] / "run.json").read_text(), parse_constant=refuse)
+
+
+def test_more_devices_than_cores_run_with_a_warning(tmp_path):
+    cores = len(os.sched_getaffinity(0))
+    done = train(*TINY, f"--num_devices={cores + 1}", f"--result_file={tmp_path}/run.json", "--progress=false")
+    assert done.returncode == 0
+    assert f"this machine has {cores}" in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.resolved["oversubscribed"] is True and len(result.resolved["cpu_affinity"]) == cores
+
+
+def test_fewer_threads_than_devices_are_obeyed_with_a_warning(tmp_path):
+    flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--progress=false"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
+    assert record.read(tmp_path / "run.json").resolved["inter_op_parallelism_threads"] == 1

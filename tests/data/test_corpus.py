@@ -166,6 +166,8 @@ def test_chunks_may_end_anywhere(data, monkeypatch, chunk_bytes):
     assert check(data).num_pairs == 2
     put("a.src", "für €uro\nß ".encode() + b"\xe2\x82\n")
     assert error_of(data).startswith("a.src:2: bytes that are not UTF-8")
+    put("a.src", b"x\xe2\x82\xac\xff\n\n")  # with chunks of 3 bytes the second starts in a character
+    assert error_of(data).startswith("a.src:1: bytes that are not UTF-8")
     put("a.src", "für\n€\n".encode() + b"\xf0\x9d\x84")
     assert error_of(data).startswith("a.src:3: bytes that are not UTF-8")
 

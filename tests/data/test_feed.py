@@ -103,6 +103,36 @@ def test_without_prefetch_nothing_is_taken_before_the_step_asks(tf, devices, num
         assert counted.produced == (step + 1) * num_towers
 
 
+def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(tf, devices):
+    from rnn_scaling.data import feed
+
+    counted = Counted(tf)
+    parallel = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
+    counted.dataset = feed.synchronous(parallel, num_threads=3)
+    run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5)
+    for step in range(4):
+        assert run(step) == [step]
+        time.sleep(0.05)
+        assert counted.produced <= step + 1 + 3
+
+
+def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
+    from rnn_scaling.data import feed
+
+    def slow_when_even(k: int) -> np.ndarray:
+        time.sleep(0.02 if k % 2 == 0 else 0.0)
+        return np.int32([k, k])
+
+    def to_batch(k):
+        ids = tf.ensure_shape(tf.numpy_function(slow_when_even, [k], tf.int32), [2])
+        return Batch(*(ids for _ in Batch._fields))
+
+    counted = Counted(tf)
+    counted.dataset = feed.synchronous(tf.data.Dataset.counter().map(to_batch, num_parallel_calls=4), num_threads=4)
+    run = stepper(tf, counted, devices[:1], prefetch=True, buffer_size=2)
+    assert [run(step) for step in range(12)] == [[step] for step in range(12)]
+
+
 def test_host_of_keeps_the_task():
     from rnn_scaling.data import feed
 

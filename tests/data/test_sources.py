@@ -121,6 +121,16 @@ def test_static_shapes(tf, devices, name, prefetch):
     assert shapes == [src_ids, lengths, tgt_ids, tgt_ids, lengths]
 
 
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("name", ["host", "text"])
+def test_the_number_of_threads_changes_no_word(tf, devices, name, prefetch):
+    one, four = (
+        run_steps(tf, build(name, devices[:2], prefetch, num_parallel_calls=threads, prefetch_buffer_size=buffer), 8)
+        for threads, buffer in ((1, 1), (4, 3))
+    )
+    assert_equal(one, four)
+
+
 @pytest.mark.parametrize("name", ["device", "host", "text"])
 def test_every_tower_and_step_gets_other_words(tf, devices, name):
     batches = ids_of(flat(run_steps(tf, build(name, devices[:3]), 5)))
@@ -147,12 +157,16 @@ def test_host_feeds_the_words_of_device_in_their_order(tf, devices, prefetch, nu
     assert_equal(host, run_steps(tf, build("device", devices[:num_towers]), 6))
 
 
-def test_random_words_use_the_whole_vocabulary_and_are_not_correlated(tf, devices):
-    steps = run_steps(tf, build("device", devices[:1], src_max_len=200, tgt_max_len=200), 3)
-    batch = steps[0][0]
+def test_random_words_use_the_whole_vocabulary(tf, devices):
+    [[batch]] = run_steps(tf, build("device", devices[:1], src_max_len=300, tgt_max_len=300), 1)
     assert set(batch.source.ravel()) == set(range(SRC_VOCAB))
     assert set(batch.target_output.ravel()) == set(range(TGT_VOCAB))
-    assert np.mean(batch.source[1:, 0] % TGT_VOCAB == batch.target_output[:-1, 0]) < 0.2
+
+
+def test_source_and_target_words_are_drawn_apart(tf, devices):
+    # 10 divides both vocabularies: the same random bits would give the same last digit.
+    [[batch]] = run_steps(tf, build("device", devices[:1], src_max_len=300, tgt_max_len=301), 1)
+    assert np.mean(batch.source % 10 == batch.target_output[:-1] % 10) < 0.2
 
 
 def test_the_shortest_sentences(tf, devices):

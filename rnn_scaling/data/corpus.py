@@ -153,11 +153,11 @@ def _require_pair(src_path: str, tgt_path: str) -> None:
 
 def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:
     try:
-        return vocab.words.index(word.encode())
+        return vocab.words.index(word.encode(errors="surrogateescape"))  # as the command line gave it
     except ValueError:
         raise DataError(
             f"{vocab.file}: no line {word!r} among the first {len(vocab.words)}; expected the word that "
-            f"--{flag}={word} names; add the line, give --{flag} the word that the file uses, or raise --{size_flag}"
+            f"--{flag} names; add the line, give --{flag} the word that the file uses, or raise --{size_flag}"
         ) from None
 
 

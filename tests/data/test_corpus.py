@@ -139,10 +139,11 @@ def test_a_pair_needs_words_on_both_sides(data):
 @pytest.mark.parametrize(
     "changes,sizes,start,remedy",
     [
-        ({"bos": "<go>"}, {}, "v.tgt: no line '<go>' among the first 4;", "--bos=<go>"),
-        ({"eos": "<end>"}, {}, "v.src: no line '<end>' among the first 5;", "--eos=<end>"),
+        ({"bos": "<go>"}, {}, "v.tgt: no line '<go>' among the first 4;", "that --bos names"),
+        ({"eos": "<end>"}, {}, "v.src: no line '<end>' among the first 5;", "that --eos names"),
         ({}, {"src_vocab_size": 2}, "v.src: no line '</s>' among the first 2;", "raise --src_vocab_size"),
         ({}, {"tgt_vocab_size": 2}, "v.tgt: no line '</s>' among the first 2;", "raise --tgt_vocab_size"),
+        ({"bos": "a\nb\udcff"}, {}, "v.tgt: no line 'a\\nb\\udcff' among the first 4;", "that --bos names"),
         ({"unk_id": 100}, {}, "v.src: --unk_id=100 is no id of this vocabulary;", "expected 0 to 99"),
         ({"unk_id": 7}, {"tgt_vocab_size": 7}, "v.tgt: --unk_id=7 is no id of this vocabulary;", "--tgt_vocab_size=7"),
     ],

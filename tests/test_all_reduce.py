@@ -90,6 +90,7 @@ def _check_collective(inter_op_threads: int) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    _check_build_in_a_function(tf, devices)
     for name, num_towers, shards in CASES:
         if name == "collective":
             check(tf, devices, name, num_towers, shards)
@@ -97,9 +98,20 @@ def _check_collective(inter_op_threads: int) -> None:
     _check_beside_a_strategy(tf, devices)
 
 
+def _check_build_in_a_function(tf, devices) -> None:
+    """The second trace of a tf.function may not make variables, yet it can be the first to use a device."""
+
+    @tf.function
+    def step(num_towers):
+        return load(ALL_REDUCES, "collective").build(devices[:num_towers], 1)([tf.ones([])] * num_towers)
+
+    for num_towers in (2, 4):
+        assert [float(total) for total in step(num_towers)] == [num_towers] * num_towers
+
+
 def _check_beside_a_strategy(tf, devices) -> None:
-    """tf.distribute's own collectives, in the same process and on the same devices, keep working."""
-    strategy = tf.distribute.MirroredStrategy(devices[:2])
+    """tf.distribute's own collectives, in the same process, have keys of their own and keep working."""
+    strategy = tf.distribute.MirroredStrategy(devices[2:4])
 
     @tf.function
     def summed():

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 from rnn_scaling.gradients import place
 
@@ -52,9 +53,9 @@ def _group_key(devices: tuple[str, ...]) -> int:
 
 @functools.cache
 def _token(device: str) -> tf.Variable:
-    # init_scope: a tf.function that is being traced may not hold the variable.
+    # Outside of the tf.function that is being traced, and not as tf.Variable, whose later traces may make none.
     with tf.init_scope(), tf.device(device):
-        return tf.Variable(0.0, trainable=False, name="collective_order")
+        return resource_variable_ops.ResourceVariable(0.0, trainable=False, name="collective_order")
 
 
 def _reduce_one(

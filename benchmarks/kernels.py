@@ -4,14 +4,14 @@
 
 Every round times a few steps of each peer and the machine's GEMM rate, so that load from elsewhere meets them all. A
 step is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch; the first
-step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout.
+step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout. Rates and ratios
+are of the CPU time of the step's process, on a quiet machine its wall time: what others do on the core stays out.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +37,9 @@ flags.DEFINE_integer("warmup", 3, "steps of each peer before the first round", l
 
 TENSORFLOW_KERNELS = ("cudnn_lstm", "dynamic_rnn")
 GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
-TimeSteps = Callable[[int], list[float]]
+Times = list[tuple[float, float]]
+"""(wall seconds, CPU seconds of the process) of each step."""
+TimeSteps = Callable[[int], Times]
 
 
 def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
@@ -112,8 +114,8 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
     return step
 
 
-def gemm_rates(dtype: str) -> TimeSteps:
-    """Times products of the step's sizes; GFLOP/s of each shape, not seconds."""
+def gemm_times(dtype: str) -> TimeSteps:
+    """Times products of the step's sizes, shape by shape; the seconds are those of one GFLOP."""
     import tensorflow as tf
 
     operands = [
@@ -121,14 +123,12 @@ def gemm_rates(dtype: str) -> TimeSteps:
         for m, k, n in GEMM_SHAPES
     ]
 
-    def measure(count: int) -> list[float]:
-        rates = []
+    def measure(count: int) -> Times:
+        times = []
         for a, b, gflop in operands:
-            for _ in range(count):
-                start = time.perf_counter()
-                tf.matmul(a, b)
-                rates.append(gflop / (time.perf_counter() - start))
-        return rates
+            for wall, cpu in time_calls(lambda a=a, b=b: tf.matmul(a, b), count):
+                times.append((wall / gflop, cpu / gflop))
+        return times
 
     return measure
 
@@ -136,16 +136,17 @@ def gemm_rates(dtype: str) -> TimeSteps:
 def timed(step: Callable[[], Any]) -> tuple[TimeSteps, float]:
     """A function that times `count` steps, and the loss of the first step, which is made here."""
     first_loss = float(step())
+    return lambda count: time_calls(lambda: float(step()), count), first_loss
 
-    def measure(count: int) -> list[float]:
-        seconds = []
-        for _ in range(count):
-            start = time.perf_counter()
-            float(step())
-            seconds.append(time.perf_counter() - start)
-        return seconds
 
-    return measure, first_loss
+def time_calls(call: Callable[[], Any], count: int) -> Times:
+    """Calls `count` times; `call` waits for its result."""
+    times = []
+    for _ in range(count):
+        wall, cpu = time.perf_counter(), time.process_time()
+        call()
+        times.append((time.perf_counter() - wall, time.process_time() - cpu))
+    return times
 
 
 class TorchPeer:
@@ -165,6 +166,10 @@ class TorchPeer:
             raise RuntimeError(f"the PyTorch process ended with exit code {self._process.wait()}")
         return json.loads(answer)
 
+    def time_steps(self, dtype: str, count: int) -> Times:
+        answer = self.ask(dtype, count)
+        return list(zip(answer["wall_s"], answer["cpu_s"], strict=True))
+
     def close(self) -> None:
         self._process.stdin.close()
         self._process.wait()
@@ -182,14 +187,14 @@ def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> t
         if torch_peer:
             _progress(f"building PyTorch {dtype}")
             losses["PyTorch", dtype] = torch_peer.ask(dtype, 1)["loss"]
-            peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.ask(dtype, count)["seconds"]
-        peers["gemm", dtype] = gemm_rates(dtype)
+            peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.time_steps(dtype, count)
+        peers["gemm", dtype] = gemm_times(dtype)
     return peers, losses
 
 
-def run_rounds(peers: dict[tuple[str, str], TimeSteps]) -> dict[tuple[str, str], list[float]]:
+def run_rounds(peers: dict[tuple[str, str], TimeSteps]) -> dict[tuple[str, str], Times]:
     """Every peer's values of all rounds."""
-    values: dict[tuple[str, str], list[float]] = {key: [] for key in peers}
+    values: dict[tuple[str, str], Times] = {key: [] for key in peers}
     for measure in peers.values():
         measure(FLAGS.warmup)
     for number in range(FLAGS.rounds):
@@ -199,32 +204,29 @@ def run_rounds(peers: dict[tuple[str, str], TimeSteps]) -> dict[tuple[str, str],
     return values
 
 
-def table(values: dict, losses: dict, gflop: float, words: int) -> str:
-    """The Markdown table; speedups are ratios of median step times of the same dtype in this run."""
-    header = ("peer", "dtype", "step (ms, median)", "fastest (ms)", "words/s", "GFLOP/s", "share of the GEMM rate")
-    header += ("x dynamic_rnn", "x PyTorch", "first loss")
+def table(values: dict[tuple[str, str], Times], losses: dict, gflop: float, words: int) -> str:
+    """The Markdown table; everything but the wall time is of the median CPU time."""
+    header = ("peer", "dtype", "wall (ms, median)", "CPU (ms, median)", "CPU (ms, least)", "words/s", "GFLOP/s")
+    header += ("share of the GEMM rate", "x dynamic_rnn", "x PyTorch", "first loss")
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-    for (peer, dtype), seconds in values.items():
+    median_s = {key: np.median(times, axis=0) for key, times in values.items()}
+    for (peer, dtype), times in values.items():
         if peer == "gemm":
             continue
-        median = statistics.median(seconds)
-        rate = gemm_rate(values["gemm", dtype])
-        ratios = []
-        for baseline in ("dynamic_rnn", "PyTorch"):
-            other = values.get((baseline, dtype))
-            ratios.append(f"{statistics.median(other) / median:.2f}" if other else "n/a")
-        lines.append(
-            f"| {peer} | {dtype} | {median * 1e3:.1f} | {min(seconds) * 1e3:.1f} | {words / median:.0f} "
-            f"| {gflop / median:.0f} | {gflop / median / rate:.0%} | {ratios[0]} | {ratios[1]} "
-            f"| {losses[peer, dtype]:.4f} |"
-        )
+        wall, cpu = median_s[peer, dtype]
+        others = (median_s.get((baseline, dtype)) for baseline in ("dynamic_rnn", "PyTorch"))
+        ratios = ["n/a" if other is None else f"{other[1] / cpu:.2f}" for other in others]
+        share = gflop / cpu / gemm_rate(values["gemm", dtype])
+        cells = [peer, dtype, f"{wall * 1e3:.1f}", f"{cpu * 1e3:.1f}", f"{np.min(times, axis=0)[1] * 1e3:.1f}"]
+        cells += [f"{words / cpu:.0f}", f"{gflop / cpu:.0f}", f"{share:.0%}", *ratios, f"{losses[peer, dtype]:.4f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def gemm_rate(rates: Sequence[float]) -> float:
-    """The median GFLOP/s of the shape that runs fastest; `rates` goes round by round and shape by shape."""
-    by_shape = np.reshape(rates, (-1, len(GEMM_SHAPES), FLAGS.steps))
-    return float(np.median(by_shape, axis=(0, 2)).max())
+def gemm_rate(times: Times) -> float:
+    """The median GFLOP/s, in CPU time, of the shape that runs fastest."""
+    cpu_s = np.reshape([cpu for _, cpu in times], (FLAGS.rounds, len(GEMM_SHAPES), FLAGS.steps))
+    return float(1 / np.median(cpu_s, axis=(0, 2)).min())
 
 
 def _progress(text: str) -> None:
@@ -259,7 +261,8 @@ def main(argv: Sequence[str]) -> None:
     words = 2 * FLAGS.batch_size * FLAGS.length
     sizes = f"batch {FLAGS.batch_size}, {FLAGS.length} + {FLAGS.length} words"
     print(f"Preset small, {sizes}: {gflop:.1f} GFLOP and {words} words a step;")
-    print(f"1 core, inter_op={FLAGS.inter_op}, TensorFlow {tf.__version__}, {FLAGS.rounds} rounds of {FLAGS.steps} steps.")
+    rounds = f"{FLAGS.rounds} rounds of {FLAGS.steps} steps"
+    print(f"1 core, inter_op={FLAGS.inter_op}, TensorFlow {tf.__version__}, {rounds}.")
     for dtype in FLAGS.dtypes:
         print(f"GEMM rate {dtype}: {gemm_rate(values['gemm', dtype]):.0f} GFLOP/s.")
     print("\n" + table(values, losses, gflop, words))

@@ -1,8 +1,9 @@
-"""The preset's network in PyTorch, as a peer of benchmarks/kernels.py, which starts it and talks to it on stdin and stdout.
+"""The preset's network in PyTorch: a peer that benchmarks/kernels.py starts and talks to on stdin and stdout.
 
     torch_peer.py NPZ     NPZ: the weights by their names in models/seq2seq.py, and the batch
 
-Commands, a line each, answered by a line of JSON: `step float32|bfloat16 COUNT` -> {"seconds": [...], "loss": first loss}.
+Commands, a line each, answered by a line of JSON: `step float32|bfloat16 COUNT` -> {"wall_s": [...], "cpu_s": [...],
+"loss": first loss}.
 An end of input ends the process. Needs PyTorch only; bfloat16 is `torch.autocast`.
 """
 
@@ -89,12 +90,13 @@ def main() -> None:
         _, dtype, count = line.split()
         if dtype not in steps:
             steps[dtype] = make_step(arrays, dtype)
-        seconds, losses = [], []
+        wall_s, cpu_s, losses = [], [], []
         for _ in range(int(count)):
-            start = time.perf_counter()
+            wall, cpu = time.perf_counter(), time.process_time()
             losses.append(float(steps[dtype]()))
-            seconds.append(time.perf_counter() - start)
-        print(json.dumps({"seconds": seconds, "loss": losses[0], "version": torch.__version__}), flush=True)
+            wall_s.append(time.perf_counter() - wall)
+            cpu_s.append(time.process_time() - cpu)
+        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s, "loss": losses[0]}), flush=True)
 
 
 if __name__ == "__main__":

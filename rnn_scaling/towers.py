@@ -1,6 +1,6 @@
 """Builds one training step: ONE tf.function in which every tower is placed on its device.
 
-Name scopes, by construction: tower_<i>/input, tower_<i>/forward, tower_<i>/backward, exchange, update.
+Name scopes, by construction: input, tower_<i>/input, tower_<i>/forward, tower_<i>/backward, exchange, update.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class TrainStep:
         return self._function.get_concrete_function().graph
 
     def _build(self) -> list[tf.Tensor]:
-        step = self._step.read_value()
-        batches = self._source.next_batches(step)
+        with tf.name_scope("input/"):
+            step = self._step.read_value()
+            batches = self._source.next_batches(step)
         with tf.name_scope("exchange/words/"):
             denominators = self._denominators(batches)
 
@@ -81,7 +82,8 @@ class TrainStep:
 
         losses, grads = zip(*self._update.run(tower))
         self._update.apply(grads)
-        self._step.assign_add(1)
+        with tf.name_scope("input/"):
+            self._step.assign_add(1)
         return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)]
 
     def _denominators(self, batches: Sequence[Batch]) -> list[tf.Tensor]:
@@ -100,18 +102,17 @@ class TrainStep:
             weights = self._update.weights(index)
             seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
             loss_scale = self._update.loss_scale(index)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([weights, rows])
-            with tf.name_scope(scope + "forward/"):
-                loss_sum = self._network.loss(weights, *rows.values(), batch, seed)
-                mean_loss = loss_sum / denominator
-                if loss_scale is not None:
-                    mean_loss *= loss_scale
+        with tf.name_scope(scope + "forward/"):
+            loss_sum = self._network.loss(weights, *rows.values(), batch, seed)
+            mean_loss = loss_sum / denominator
+            if loss_scale is not None:
+                mean_loss *= loss_scale
         with tf.name_scope(scope + "backward/"):
-            dense, row_grads = tape.gradient(mean_loss, [weights, rows])
-            grads: dict[str, tf.Tensor | tf.IndexedSlices] = dict(dense)
-            for name, values in row_grads.items():
-                grads[name] = _slices(values, ids[name], self._embedding_rows[name])
+            # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
+            inputs = {**weights, **rows}
+            grads = dict(zip(inputs, tf.gradients(mean_loss, list(inputs.values()))))
+            for name in EMBEDDINGS:
+                grads[name] = _slices(grads[name], ids[name], self._embedding_rows[name])
             if loss_scale is not None:
                 grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
         return loss_sum, grads

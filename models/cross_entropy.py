@@ -53,8 +53,8 @@ def _gradients(
     forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Gradients of hidden and projection, in their dtype, of the losses' sum weighted by `scale` [N]."""
-    d_logits = tf.tensor_scatter_nd_sub(forward.probabilities, forward.at_label, tf.ones_like(forward.losses))
-    d_logits = tf.cast(d_logits, hidden.dtype)
+    d_logits = tf.cast(forward.probabilities, hidden.dtype)
+    d_logits = tf.tensor_scatter_nd_sub(d_logits, forward.at_label, tf.ones_like(forward.losses, hidden.dtype))
     scale = tf.cast(scale, hidden.dtype)[:, None]
     d_hidden = tf.matmul(d_logits, projection, transpose_b=True) * scale
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True)

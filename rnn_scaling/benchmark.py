@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
+from typing import Any
 
 import tensorflow as tf
 
 from models import seq2seq
-from rnn_scaling import optimizers, progress, registry, tensorboard
+from rnn_scaling import all_reduce_spec, optimizers, progress, registry, tensorboard
 from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
@@ -35,11 +37,21 @@ def run(config: RunConfig, state: RunState) -> None:
     state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
     state.enter("build")
     step = build(config, engine, state)
+    _announce(config, state.resolved)
     _train(config, step, state)
     state.enter("teardown")
     if config.output.log_dir:
         timer = state.timer
         tensorboard.write(config.output.log_dir, step.graph(), timer.step_s, timer.step_words, timer.step_loss)
+
+
+def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
+    """Says on stderr what really runs where that is not what the flags' words say."""
+    if config.model.encoder_type == "cudnn_lstm" and resolved["device_type"] == "CPU":
+        print(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU", file=sys.stderr)
+    if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
+        segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
+        print(f"all-reduce auto is {all_reduce_spec.format(segments)} here", file=sys.stderr)
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:

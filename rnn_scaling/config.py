@@ -1,6 +1,6 @@
 """What a run is: frozen options, grouped; each field becomes a flag, a line of help and a record entry.
 
-    given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: rules.py)
+given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: rules.py)
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class DataOptions:
         choices=("device", "constant", "host", "text"),
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
-    src_max_len: int = option(30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1)
+    src_max_len: int = option(
+        30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1
+    )
     tgt_max_len: int = option(
         30, "words of a target sentence at most, its end-of-sentence word included; synthetic: exactly these", minimum=1
     )
@@ -127,7 +129,9 @@ class DataOptions:
 class MeasureOptions:
     """Measuring."""
 
-    num_warmup_batches: int = option(10, "batches before the clock starts; none of their words or seconds count", minimum=0)
+    num_warmup_batches: int = option(
+        10, "batches before the clock starts; none of their words or seconds count", minimum=0
+    )
     num_batches: int = option(20, "batches measured, after the warm-up", minimum=1)
     inter_op_parallelism_threads: int = option(
         0, "threads that dispatch operators; 0: more than all the devices used", minimum=0

@@ -29,6 +29,7 @@ class RunState:
         self.timer = StepTimer(config.measure.num_warmup_batches, clock)
         self.resolved: dict[str, Any] = {"scaling": "weak"}
         self.parameters: dict[str, int] = {}
+        self._environment: dict[str, Any] | None = None
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -41,6 +42,8 @@ class RunState:
           status: "ok", "failed" or "interrupted".
           error: type and message when not ok.
         """
+        if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
+            self._environment = machine.environment()
         timer = self.timer
         steps = min(len(timer.step_s), len(timer.step_words), len(timer.step_loss))  # a step may be ending right now
         seconds, words, loss = timer.step_s[:steps], timer.step_words[:steps], timer.step_loss[:steps]
@@ -67,7 +70,7 @@ class RunState:
             },
             throughput=throughput,
             phases=self._phases(seconds),
-            environment=machine.environment(),
+            environment=self._environment,
         )
 
     def _phases(self, step_s: list[float]) -> dict[str, float]:

@@ -65,10 +65,10 @@ class _Main:
         self._finished = threading.Event()
 
     def run(self) -> int:
-        if not self._open_outputs():
-            return EXIT_USAGE
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._interrupted.set())
+        if not self._open_outputs():
+            return EXIT_USAGE
         _prepare_process(self._config, self._state)
         self._native_log = NativeLog()
         threading.Thread(target=self._work, daemon=True).start()
@@ -161,9 +161,9 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
             "towers wait for each other's operators; use 0 or a larger number"
         )
     resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
-    towers = f"{devices.num_devices} {devices.device.upper()} device{_s(devices.num_devices)}"
     print(
-        f"{towers}, {len(cores)} core{_s(len(cores))}, {inter} inter-op and {intra} intra-op thread{_s(intra)}",
+        f"{_devices(config)}: {_count(len(cores), 'core')}, {_count(inter, 'inter-op thread')}, "
+        f"{_count(intra, 'intra-op thread')}",
         file=sys.stderr,
     )
     if config.model.xla:
@@ -200,8 +200,16 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
+def _devices(config: RunConfig) -> str:
+    """What the towers run on, in words."""
+    devices = config.devices
+    kind, real = devices.device.upper(), machine.visible_gpus() if devices.device == "gpu" else 1
+    logical = "logical " if devices.num_devices > real else ""
+    return _count(devices.num_devices, f"{logical}{kind} device")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _warn(text: str) -> None:

@@ -72,9 +72,12 @@ def test_a_run_prints_the_seeds_table(good_run):
 
 def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     lines = good_run[0].stderr.splitlines()
-    assert lines[0].startswith("2 CPU devices, ")
+    assert any(line.startswith("2 logical CPU devices: ") for line in lines)
+    assert any(line.endswith(", 3 inter-op threads, 1 intra-op thread") for line in lines)
+    assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad here: cuDNN needs a GPU" in lines
+    assert "all-reduce auto is pscpu here" in lines
     assert lines[-1].startswith("measuring: 5/5 batches, ")
-    said = ("2 CPU devices", "warning: 2 devices", "warm-up: ", "measuring: ")
+    said = ("warning: 2 devices", "2 logical CPU devices", "cudnn_lstm is", "all-reduce auto", "warm-up: ", "measuring: ")
     assert all(line.startswith(said) for line in lines), lines
 
 
@@ -114,6 +117,16 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
     scopes = {name.split("/")[0] for name, _ in nodes}
     assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
     assert scalars == {tag: list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
+
+
+@pytest.mark.parametrize("flags", [[], ["--xla"]])
+def test_xla_compiles_only_when_asked(flags, tmp_path):
+    dump = environment(XLA_FLAGS=f"--xla_dump_to={tmp_path}/dump")
+    done = train(*TINY, *flags, "--progress=false", f"--result_file={tmp_path}/run.json", env=dump)
+    assert done.returncode == 0, done.stderr
+    compiled = list(tmp_path.glob("dump/*cluster*"))
+    assert bool(compiled) == bool(flags)
+    assert record.read(tmp_path / "run.json").config["xla"] == bool(flags)
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         if resolved["oversubscribed"]:
             _warn(
                 f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
-                f"this machine has {len(cores)}: they share them, and words/s a device cannot be compared with fewer devices"
+                f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
             )
         cores = machine.bind_to_cores(wanted)
     resolved["cpu_affinity"] = cores

@@ -37,7 +37,7 @@ Loss = Callable[[Mapping[str, tf.Tensor], tf.Tensor, tf.Tensor, Batch, tf.Tensor
 class Seq2Seq:
     """The network's loss, and the names of the kernels that really run.
 
-    `loss(weights, source_rows, target_rows, batch, seed)` is the float32 sum of the cross entropy over the target words:
+    `loss(weights, source_rows, target_rows, batch, seed)` is the float32 sum of the cross entropy over target words:
     `weights` maps the dense variables' names to tensors, the rows are the embedded words [T, B, E] (or [B, T, E]) and
     `seed` [2] int draws the dropout.
     """

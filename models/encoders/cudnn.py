@@ -1,12 +1,20 @@
 """cuDNN's fused LSTM, `CudnnRNNV3`: one call for all layers and directions, on NVIDIA GPUs only.
 
-cuDNN keeps all weights in one opaque buffer. TensorFlow's `CudnnRNNCanonicalToParamsV2` fills it from separate
-matrices and `CudnnRNNParamsToCanonicalV2` takes them out again; both ask cuDNN where each matrix lies, so nothing here
+cuDNN keeps all weights in one opaque buffer. TensorFlow's `CudnnRNNCanonicalToParams` fills it from separate
+matrices and `CudnnRNNParamsToCanonical` takes them out again; both ask cuDNN where each matrix lies, so nothing here
 depends on its layout. What they want, for each cell: four input matrices [U, in] and four recurrent matrices
 [U, U] with gates in the order i, f, c, o, and as many biases.
 
+What TensorFlow's sources (tensorflow/core/kernels/cudnn_rnn_ops.cc) ask to step around:
+- `CudnnRNNParamsToCanonicalV2` takes its number of weights from an attribute it has not, unless there is a projection.
+- The op keeps a descriptor for each (T, B), with or without padding as the first lengths it met needed: full sentences
+  first make it ignore the lengths of later ones. Only a batch-major call always makes one with padding. So the
+  call is time-major where the lengths are known to be full while tracing, and batch-major otherwise.
+- bfloat16 is computed in float32, and its backward op leaves the forward's reserve space behind; so the casts are
+  made here.
+
 T: steps, B: sentences, D: width of the input, U: units.
-Source: cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM; tensorflow/core/kernels/cudnn_rnn_ops.cc.
+Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
 """
 
 from __future__ import annotations
@@ -33,13 +41,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     moves on with each step. So `seed` has no effect here; each traced call (each tower) has a seed of its own.
     """
     dtype = tf.as_dtype(stack.dtype)
-    attributes = {
-        "rnn_mode": "lstm",
-        "input_mode": "linear_input",
-        "direction": "bidirectional" if stack.num_directions == 2 else "unidirectional",
-        "dropout": stack.dropout,
-        "seed": 1,
-    }
+    op_dtype = tf.float32 if dtype == tf.bfloat16 else dtype
     calls = itertools.count(1)
 
     def run(
@@ -49,31 +51,46 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
         initial_state: lstm.LstmState | None,
         seed: tf.Tensor,
     ) -> tuple[tf.Tensor, lstm.LstmState]:
-        x = tf.cast(inputs, dtype)
-        batch = tf.shape(x)[1 if stack.time_major else 0]
+        def rounded(x: tf.Tensor) -> tf.Tensor:
+            return tf.cast(tf.cast(x, dtype), op_dtype)
+
+        batch = tf.shape(inputs)[1 if stack.time_major else 0]
         state = lstm.zero_state(stack, batch) if initial_state is None else initial_state
-        matrices, biases = [], []
-        for kernel, bias in weights:
-            cell_matrices, cell_biases = to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
-            matrices += cell_matrices
-            biases += cell_biases
-        call = {**attributes, "seed2": next(calls)}
-        params = _pack(stack, call, [tf.cast(w, dtype) for w in matrices], [tf.cast(b, dtype) for b in biases])
+        call_time_major = stack.time_major and _known_to_be_full(lengths, inputs.shape[0])
+
+        def to_call(x: tf.Tensor, time_major: bool) -> tf.Tensor:
+            return x if time_major == call_time_major else lstm.swap_time_and_batch(x)
+
         result = tf.raw_ops.CudnnRNNV3(
-            input=x,
-            input_h=_cells_axis(stack, tf.cast(state.h, dtype)),
-            input_c=_cells_axis(stack, tf.cast(state.c, dtype)),
-            params=params,
+            input=to_call(rounded(inputs), stack.time_major),
+            input_h=to_call(rounded(state.h), True),
+            input_c=to_call(rounded(state.c), True),
+            params=_params(stack, [(rounded(kernel), rounded(bias)) for kernel, bias in weights]),
             sequence_lengths=lengths,
+            dropout=stack.dropout,
+            seed=1,
+            seed2=next(calls),
             num_proj=0,
             is_training=True,
-            time_major=stack.time_major,
-            **call,
+            time_major=call_time_major,
+            **_mode(stack),
         )
-        final = lstm.LstmState(_cells_axis(stack, result.output_c), _cells_axis(stack, result.output_h))
-        return result.output, final
+        outputs = tf.cast(to_call(result.output, stack.time_major), dtype)
+        final_c, final_h = (tf.cast(to_call(s, True), dtype) for s in (result.output_c, result.output_h))
+        return outputs, lstm.LstmState(final_c, final_h)
 
     return run
+
+
+def _mode(stack: lstm.LstmStack) -> dict[str, str]:
+    direction = "bidirectional" if stack.num_directions == 2 else "unidirectional"
+    return {"rnn_mode": "lstm", "input_mode": "linear_input", "direction": direction}
+
+
+def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
+    """Whether tracing already shows that every sentence has all the steps."""
+    values = tf.get_static_value(lengths)
+    return values is not None and num_steps is not None and bool((values == num_steps).all())
 
 
 def to_cudnn(
@@ -100,37 +117,28 @@ def to_cudnn(
     return matrices, [bias_i, bias_f + forget_bias, bias_j, bias_o] + [zero] * _GATES
 
 
-def _pack(stack: lstm.LstmStack, attributes: dict, matrices: list[tf.Tensor], biases: list[tf.Tensor]) -> tf.Tensor:
-    """cuDNN's buffer of all weights; its gradient is taken apart by cuDNN's inverse, as neither op has one."""
-    sizes = {
-        "num_layers": stack.num_layers,
-        "num_units": stack.num_units,
-        "input_size": stack.input_dim,
-        "num_proj": 0,
-    }
+def _params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
+    """cuDNN's buffer of all weights; its gradient is taken apart by the inverse op, as neither has a gradient."""
+    matrices, biases = [], []
+    for kernel, bias in weights:
+        cell_matrices, cell_biases = to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
+        matrices += cell_matrices
+        biases += cell_biases
+    # Dropout stays out: where the weights lie does not depend on it, and its generator needs memory.
+    layout = {"num_layers": stack.num_layers, "num_units": stack.num_units, "input_size": stack.input_dim}
+    layout |= _mode(stack)
 
     @tf.custom_gradient
-    def pack(*weights: tf.Tensor):
-        params = tf.raw_ops.CudnnRNNCanonicalToParamsV2(
-            weights=list(weights[: len(matrices)]), biases=list(weights[len(matrices) :]), **sizes, **attributes
+    def pack(*parts: tf.Tensor):
+        params = tf.raw_ops.CudnnRNNCanonicalToParams(
+            weights=list(parts[: len(matrices)]), biases=list(parts[len(matrices) :]), **layout
         )
 
         def gradient(d_params: tf.Tensor) -> list[tf.Tensor]:
-            canonical = tf.raw_ops.CudnnRNNParamsToCanonicalV2(
-                params=d_params,
-                num_params_weights=len(matrices),
-                num_params_biases=len(biases),
-                **sizes,
-                **attributes,
-            )
-            parts = list(canonical.weights) + list(canonical.biases)
-            return [tf.reshape(part, w.shape) for part, w in zip(parts, weights, strict=True)]
+            canonical = tf.raw_ops.CudnnRNNParamsToCanonical(params=d_params, num_params=len(matrices), **layout)
+            d_parts = [*canonical.weights, *canonical.biases]
+            return [tf.reshape(d_part, part.shape) for d_part, part in zip(d_parts, parts, strict=True)]
 
         return params, gradient
 
     return pack(*matrices, *biases)
-
-
-def _cells_axis(stack: lstm.LstmStack, state: tf.Tensor) -> tf.Tensor:
-    """The states' layout [cells, B, U] is [B, cells, U] in the op when it is batch-major; and back."""
-    return state if stack.time_major else tf.transpose(state, [1, 0, 2])

@@ -1,4 +1,4 @@
-"""TensorFlow's own while loop over the steps, `tf.compat.v1.nn.dynamic_rnn`: one MatMul and some twenty small ops a step.
+"""TensorFlow's own while loop over the steps, `tf.compat.v1.nn.dynamic_rnn`: a MatMul and twenty small ops a step.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """

@@ -43,6 +43,11 @@ def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
     return Case(weights, 2 * draw(*sizes, stack.input_dim), draw(*states), draw(*states))
 
 
+def tensors(tf, case: Case, lengths) -> tuple:
+    """Inputs and lengths."""
+    return tf.constant(case.inputs), tf.constant(lengths, tf.int32)
+
+
 def results(tf, run: Callable, weights, inputs, lengths, c, h) -> dict:
     """Outputs, final states, and the gradient of everything that has one."""
     from models import lstm

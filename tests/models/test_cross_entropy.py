@@ -41,9 +41,8 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
 
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
     given = arguments(tf)
-    signature = [
-        tf.TensorSpec([N if known_words else None, *t.shape[1:]] if t is not given[1] else t.shape, t.dtype) for t in given
-    ]
+    words = N if known_words else None
+    signature = [tf.TensorSpec([words if size == N else size for size in t.shape], t.dtype) for t in given]
     fused = tf.function(
         lambda *args: value_and_gradients(tf, cross_entropy.loss_sum, *args), input_signature=signature
     )

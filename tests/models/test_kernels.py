@@ -1,7 +1,7 @@
 """Every kernel against `models.lstm.reference`: outputs, final states and all gradients.
 
-Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005, some
-ten units of their last place (2**-8, 2**-11) after five steps through two layers and back.
+Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005,
+some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back.
 """
 
 import functools

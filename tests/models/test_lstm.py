@@ -40,7 +40,7 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
     case = lstm_case.make_case(stack, np.float64)
     outputs, state = lstm.reference(stack)(
-        case.weights, case.inputs, tf.constant(lstm_case.UNEQUAL), lstm.LstmState(case.c, case.h), tf.constant([1, 2])
+        case.weights, *lstm_case.tensors(tf, case, lstm_case.UNEQUAL), lstm.LstmState(case.c, case.h), tf.constant([1, 2])
     )
     for got, want in zip((outputs, state.c, state.h), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
@@ -80,8 +80,8 @@ def test_no_initial_state_is_zeros(tf):
     case = lstm_case.make_case(stack)
     zeros = lstm.LstmState(np.zeros_like(case.c), np.zeros_like(case.h))
     run = lstm.reference(stack)
-    given, _ = run(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), zeros, tf.constant([1, 2]))
-    default, _ = run(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), None, tf.constant([1, 2]))
+    given, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), zeros, tf.constant([1, 2]))
+    default, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, tf.constant([1, 2]))
     np.testing.assert_array_equal(given, default)
 
 
@@ -123,7 +123,7 @@ def test_dropout_leaves_the_first_layers_inputs_alone(tf):
     def outputs(num_layers, dropout, seed):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
         case = lstm_case.make_case(stack)
-        return np.asarray(lstm.reference(stack)(case.weights, case.inputs, tf.constant(lstm_case.EQUAL), None, seed)[0])
+        return np.asarray(lstm.reference(stack)(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, seed)[0])
 
     np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))
     assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.0, [1, 2]))

@@ -52,7 +52,7 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
 def test_variables_are_spread_by_bytes(tf):
     from rnn_scaling.variable_update.parameter_server import place_parts
 
-    parts = place_parts(_specs(a=(100, 4), b=(50, 4), c=(50, 4)), ["d0", "d1"], partition=False)
+    parts = place_parts(_specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], partition=False)
     assert [part.device for part in (parts["a"][0], parts["b"][0], parts["c"][0])] == ["d0", "d1", "d1"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -140,27 +142,33 @@ def test_optimizers_with_state_agree_between_modes(optimizer, devices):
 
 
 @pytest.mark.parametrize("partition", [False, True])
-def test_parameter_server_spread_over_devices_equals_serial(partition, devices, serial, tf):
+def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
     from models import seq2seq
     from rnn_scaling import optimizers
     from rnn_scaling.config import UpdateOptions
     from rnn_scaling.engines.local import Engine
     from rnn_scaling.replica import UpdateRule
-    from rnn_scaling.variable_update.parameter_server import ParameterServer
+    from rnn_scaling.variable_update.parameter_server import ParameterServer, place_parts
 
-    specs = seq2seq.variable_specs(MODEL)
-    values = {spec.name: seq2seq.initial_value(spec, 1) for spec in specs}
+    model = dataclasses.replace(MODEL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
+    batches = make_batches(STEPS, 2, model)
+    specs = seq2seq.variable_specs(model)
     update = ParameterServer(
         specs,
-        values,
+        {spec.name: seq2seq.initial_value(spec, 1) for spec in specs},
         Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
         devices[:4],
         UpdateOptions(variable_update="parameter_server", partition_large_variables=partition),
         UpdateRule(optimizers.build("sgd", 0.5)),
     )
-    result = train(devices[:2], make_batches(STEPS, 2), update=update)
-    assert largest_difference(result["replicas"][0], serial[2][0]) < TOLERANCE
+    result = train(devices[:2], batches, model, update=update)
+    plain = Serial(model)
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
     assert len(update.placement()) == 4
+    split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
+    assert split == ({"src_embedding", "projection"} if partition else set())
 
 
 def test_words_are_counted_from_the_lengths_the_towers_consumed(devices):

@@ -15,12 +15,13 @@ BATCH_SIZE, MAX_LEN = 3, 5
 EMBEDDINGS = ("src_embedding", "tgt_embedding")
 
 
-def make_batches(num_steps: int, num_towers: int, seed: int = 0) -> list[list[Batch]]:
+def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) -> list[list[Batch]]:
     """numpy batches `[step][tower]`; towers hold different numbers of words, and words repeat in a batch."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
+    vocab_sizes = (model.src_vocab_size, model.tgt_vocab_size, model.tgt_vocab_size)
 
     def one() -> Batch:
-        ids = [random.integers(0, size, (MAX_LEN, BATCH_SIZE)).astype(np.int32) for size in (23, 17, 17)]
+        ids = [random.integers(0, size, (MAX_LEN, BATCH_SIZE)).astype(np.int32) for size in vocab_sizes]
         lengths = [random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32) for _ in range(2)]
         return Batch(ids[0], lengths[0], ids[1], ids[2], lengths[1])
 

@@ -1,0 +1,65 @@
+"""What the suite adds to a step: its own timed loop against the bare step in a loop, interleaved in one process.
+
+    python -m benchmarks.overhead [--rounds=12] [--batches=10] [trainer flags ...]
+
+Prints the median of the rounds' ratios of words/s (suite / bare) with their quartiles. 1.00 is no cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import time
+
+from rnn_scaling import config as configs
+from rnn_scaling import flags, machine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=10)
+    own, words = parser.parse_known_args()
+    given = flags.parse(words, configs.OPTIONS)
+    config = configs.resolve(given, num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores()))
+    machine.bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
+
+    from rnn_scaling import benchmark
+    from rnn_scaling.engines import local
+    from rnn_scaling.run_state import RunState
+
+    count = config.devices.num_devices
+    engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)
+    step = benchmark.build(config, engine)
+    measure = dataclasses.replace(config.measure, num_warmup_batches=0, num_batches=own.batches)
+    config = dataclasses.replace(config, measure=measure)
+    bare = step._function  # the tf.function alone: no counting, no clock, no progress
+    for _ in range(5):
+        step()
+
+    def suite_s() -> float:
+        state = RunState(config)
+        benchmark._train(config, step, state)
+        return state.timer.measured().seconds
+
+    def bare_s() -> float:
+        start = time.perf_counter()
+        for _ in range(own.batches):
+            for tower in bare():
+                tower.numpy()
+        return time.perf_counter() - start
+
+    ratios = []
+    for number in range(own.rounds):
+        first, second = (suite_s, bare_s) if number % 2 else (bare_s, suite_s)
+        seconds = {first: first(), second: second()}
+        ratios.append(seconds[bare_s] / seconds[suite_s])
+        print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
+    low, median, high = statistics.quantiles(ratios, n=4)
+    print(f"suite / bare words/s: median {median:.4f} (quartiles {low:.4f} to {high:.4f}, {own.rounds} rounds)")
+
+
+if __name__ == "__main__":
+    main()

@@ -76,14 +76,14 @@ def results_of_constants(tf, run: Callable, case: Case, lengths) -> dict:
 
 
 def results_of_traced(tf, run: Callable, stack, case: Case, lengths) -> dict:
-    """`results` of a case in a tf.function that is traced without knowing T."""
+    """`results` of a case in a tf.function that is traced without knowing T and B."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
         [tuple(tf.TensorSpec(w.shape, dtype) for w in pair) for pair in case.weights],
-        tf.TensorSpec([None, BATCH, INPUT_DIM] if stack.time_major else [BATCH, None, INPUT_DIM], dtype),
-        tf.TensorSpec([BATCH], tf.int32),
-        tf.TensorSpec(case.c.shape, dtype),
-        tf.TensorSpec(case.h.shape, dtype),
+        tf.TensorSpec([None, None, INPUT_DIM], dtype),
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
+        tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
     ]
     traced = tf.function(functools.partial(results, tf, run), input_signature=signature)
     return traced(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.c, case.h)

@@ -39,8 +39,9 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
 
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
     case = lstm_case.make_case(stack, np.float64)
+    arguments = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
     outputs, state = lstm.reference(stack)(
-        case.weights, *lstm_case.tensors(tf, case, lstm_case.UNEQUAL), lstm.LstmState(case.c, case.h), tf.constant([1, 2])
+        case.weights, *arguments, lstm.LstmState(case.c, case.h), tf.constant([1, 2])
     )
     for got, want in zip((outputs, state.c, state.h), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
@@ -123,7 +124,8 @@ def test_dropout_leaves_the_first_layers_inputs_alone(tf):
     def outputs(num_layers, dropout, seed):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
         case = lstm_case.make_case(stack)
-        return np.asarray(lstm.reference(stack)(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, seed)[0])
+        arguments = lstm_case.tensors(tf, case, lstm_case.EQUAL)
+        return np.asarray(lstm.reference(stack)(case.weights, *arguments, None, seed)[0])
 
     np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))
     assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.0, [1, 2]))

@@ -7,7 +7,7 @@ step is embedding, encoder, decoder, loss, gradients and fused Adam, from the sa
 step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout. Rates and ratios
 are of the CPU time of the step's process, on a quiet machine its wall time: what others do on the core stays out.
 
-PyTorch gives its large arrays back to the system at each step, and glibc faults their pages in again. To see it without:
+PyTorch gives its large arrays back to the system at each step, and glibc faults their pages in again. Without that:
 
     MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 python -m benchmarks.kernels ...
 """

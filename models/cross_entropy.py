@@ -61,7 +61,7 @@ def _gradients(
 
 
 @tf.custom_gradient
-def _at_once(hidden, projection, labels, weights):
+def _at_once(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor):
     cast_projection = tf.cast(projection, hidden.dtype)
     forward = _forward(hidden, cast_projection, labels)
 
@@ -72,7 +72,9 @@ def _at_once(hidden, projection, labels, weights):
     return tf.reduce_sum(forward.losses * weights), gradient
 
 
-def _in_pieces(hidden, projection, labels, weights, rows: int):
+def _in_pieces(
+    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, rows: int
+) -> tf.Tensor:
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
     @tf.custom_gradient

@@ -63,7 +63,9 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
 
         return (forward.h * inside, at_length(forward.cs), at_length(forward.h)), gradient
 
-    def run_cell(inputs, lengths, c, h, kernel, bias) -> lstm.CellResult:
+    def run_cell(
+        inputs: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> lstm.CellResult:
         x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
         c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
         return lstm.CellResult(*(tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias)))
@@ -71,7 +73,9 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     return lstm.run_layers(stack, run_cell)
 
 
-def _block_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
+def _block_forward(
+    x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
+) -> _Forward:
     peephole = tf.zeros([c.shape[1]])
     return _Forward(
         *tf.raw_ops.BlockLSTM(
@@ -91,7 +95,9 @@ def _block_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
     )
 
 
-def _loop_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
+def _loop_forward(
+    x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
+) -> _Forward:
     num_steps, input_dim, units = tf.shape(x)[0], x.shape[2], c.shape[1]
     recurrent = kernel[input_dim:]
     from_input = tf.matmul(tf.reshape(x, [-1, input_dim]), kernel[:input_dim])
@@ -115,7 +121,15 @@ def _loop_forward(x, c, h, kernel, bias, forget_bias: float) -> _Forward:
     return _Forward(*(s.stack() for s in sequences))
 
 
-def _run_backward(forward: _Forward, lengths, c, h, kernel, d_sequence, d_last_c):
+def _run_backward(
+    forward: _Forward,
+    lengths: tf.Tensor,
+    c: tf.Tensor,
+    h: tf.Tensor,
+    kernel: tf.Tensor,
+    d_sequence: tf.Tensor,
+    d_last_c: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of the gates before their nonlinearity [T, B, 4U], in the kernel's dtype, and of the first c and h."""
     num_steps, units = tf.shape(d_sequence)[0], c.shape[1]
     # Transposed once: a product with a transposed [U, 4U] matrix takes 1.8 times as long, T times.
@@ -157,7 +171,9 @@ def _run_backward(forward: _Forward, lengths, c, h, kernel, d_sequence, d_last_c
     return d_gates.stack(), d_c, d_h
 
 
-def _large_products(x, h_sequence, h, kernel, d_gates):
+def _large_products(
+    x: tf.Tensor, h_sequence: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, d_gates: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of x, kernel and bias, over all steps at once."""
     d_rows = tf.reshape(d_gates, [-1, kernel.shape[1]])
     d_x = tf.reshape(tf.matmul(d_rows, kernel[: x.shape[2]], transpose_b=True), tf.shape(x))

@@ -34,6 +34,7 @@ def run(config: RunConfig, state: RunState) -> None:
         config.model.xla,
     )
     state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
+    state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
     state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
     state.enter("build")
     step = build(config, engine, state)
@@ -91,7 +92,8 @@ def build_source(config: RunConfig, engine: Engine) -> Source:
     """The batches of every tower."""
     return registry.load(registry.DATA_SOURCES, config.data.data_source).build(
         config.data,
-        batch_size=config.training.batch_size,
+        batch_sizes=config.tower_batch_sizes(),
+        split=config.training.global_batch_size > 0,
         src_vocab_size=config.model.src_vocab_size,
         tgt_vocab_size=config.model.tgt_vocab_size,
         time_major=config.model.time_major,

@@ -82,7 +82,13 @@ class UpdateOptions:
 class TrainingOptions:
     """Training."""
 
-    batch_size: int = option(32, "sentence pairs a tower a step", minimum=1)
+    batch_size: int = option(32, "sentence pairs a tower a step: weak scaling, work a device constant", minimum=1)
+    global_batch_size: int = option(
+        0,
+        "sentence pairs of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
+        "remainder goes to the first towers (0: off)",
+        minimum=0,
+    )
     optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
     learning_rate: float = option(0.001, "step size of the update rule")
     max_gradient_norm: float = option(
@@ -182,6 +188,14 @@ class RunConfig:
     measure: MeasureOptions = MeasureOptions()
     output: OutputOptions = OutputOptions()
 
+    def tower_batch_sizes(self) -> tuple[int, ...]:
+        """Sentence pairs of each tower; their sum is the global batch, nothing is dropped."""
+        towers, training = self.devices.num_devices, self.training
+        if not training.global_batch_size:
+            return (training.batch_size,) * towers
+        share, rest = divmod(training.global_batch_size, towers)
+        return tuple(share + (tower < rest) for tower in range(towers))
+
     def flat(self) -> dict[str, Any]:
         """Option name -> value, in the order of the help; what the record's `config` holds."""
         return {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
@@ -227,6 +241,8 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     if values["num_devices"] == 0:
         cores_per_device = max(1, values["cpu_cores_per_device"])
         values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
+    if values["global_batch_size"] and "batch_size" not in given:
+        values["batch_size"] = -(-values["global_batch_size"] // values["num_devices"])  # the largest tower's
     if values["encoder_type"] in ("bi", "uni"):
         if "direction" not in given:
             values["direction"] = values["encoder_type"]

@@ -26,7 +26,9 @@ class Row:
 
 def series_key(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """What runs of one scaling series have in common."""
-    return tuple((name, repr(value)) for name, value in record.config.items() if name not in NOT_COMPARED)
+    # In strong scaling the total is constant and a tower's share follows from it.
+    left_out = NOT_COMPARED | ({"batch_size"} if record.config.get("global_batch_size") else set())
+    return tuple((name, repr(value)) for name, value in record.config.items() if name not in left_out)
 
 
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:

@@ -115,6 +115,17 @@ def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    total = config.training.global_batch_size
+    if total and "batch_size" in given:
+        yield (
+            f"--global_batch_size={total} and --batch_size={given['batch_size']} contradict each other: "
+            "strong or weak scaling; leave one out"
+        )
+    elif total and total < config.devices.num_devices:
+        yield (
+            f"--global_batch_size={total} must be at least --num_devices={config.devices.num_devices}: "
+            "every tower needs a sentence pair"
+        )
     if config.devices.device == "gpu" and not num_gpus:
         yield "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)"
 

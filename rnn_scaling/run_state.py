@@ -27,7 +27,7 @@ class RunState:
         self._config, self._clock = config, clock
         self._entered: list[tuple[str, float]] = [("start", clock())]
         self.timer = StepTimer(config.measure.num_warmup_batches, clock)
-        self.resolved: dict[str, Any] = {"scaling": "weak"}
+        self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
         self.parameters: dict[str, int] = {}
         self._environment: dict[str, Any] | None = None
 

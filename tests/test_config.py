@@ -23,6 +23,15 @@ def test_defaults_have_no_conflict():
     assert problems() == []
 
 
+@pytest.mark.parametrize(
+    "total,towers,sizes", [(64, 2, (32, 32)), (7, 3, (3, 2, 2)), (8, 3, (3, 3, 2)), (5, 5, (1,) * 5), (0, 2, (32, 32))]
+)
+def test_a_global_batch_is_shared_out_whole(total, towers, sizes):
+    config = resolve(global_batch_size=total, num_devices=towers)
+    assert config.tower_batch_sizes() == sizes
+    assert config.training.batch_size == max(sizes)
+
+
 def test_flat_and_back():
     config = resolve(num_units=7, preset="seed")
     assert configs.from_flat(config.flat()) == config
@@ -67,6 +76,8 @@ def test_resolution(given, num_gpus, name, value):
         ({"variable_update": "ring"}, "--variable_update=ring must be one of independent,"),
         ({"num_units": 0}, "--num_units=0 must be at least 1"),
         ({"dropout": 1.0}, "--dropout=1.0 must be at most 0.99"),
+        ({"global_batch_size": 64, "batch_size": 32}, "strong or weak scaling; leave one out"),
+        ({"global_batch_size": 3, "num_devices": 4}, "--global_batch_size=3 must be at least --num_devices=4"),
         ({"learning_rate": 0.0}, "--learning_rate=0.0 must be above 0"),
         ({"learning_rate": float("nan")}, "--learning_rate=nan must be a finite number"),
         ({"num_batches": 0}, "--num_batches=0 must be at least 1"),

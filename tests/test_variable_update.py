@@ -182,3 +182,14 @@ def test_words_are_counted_from_the_lengths_the_towers_consumed(devices):
 def test_every_mode_is_covered():
     covered = {options["variable_update"] for options in SYNCHRONOUS} | {"independent"}
     assert covered == set(registry.VARIABLE_UPDATES)
+
+
+@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "mirrored"])
+def test_towers_with_different_batch_sizes_equal_serial_training(mode, devices):
+    batches = [[concatenate([a, b]), c] for a, b, c in make_batches(STEPS, 3)]
+    result = train(devices[:2], batches, variable_update=mode)
+    plain = Serial()
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    for replica in result["replicas"]:
+        assert largest_difference(replica, plain.weights) < TOLERANCE

@@ -36,7 +36,8 @@ _LENGTHS = ("source_length", "target_length")
 def build(
     data: DataOptions,
     *,
-    batch_size: int,
+    batch_sizes: Sequence[int],
+    split: bool,
     src_vocab_size: int,
     tgt_vocab_size: int,
     time_major: bool,
@@ -44,15 +45,10 @@ def build(
     devices: Sequence[str],
 ) -> Source:
     """The words that the source `device` draws at step 0, at every step."""
-    shape = synthetic.shape_of(
-        data,
-        batch_size=batch_size,
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        time_major=time_major,
-    )
+    del split  # as for the source `device`
+    shapes = synthetic.shapes_of(data, batch_sizes, src_vocab_size, tgt_vocab_size, time_major)
     batches = []
-    for tower, device in enumerate(devices):
+    for tower, (device, shape) in enumerate(zip(devices, shapes)):
         with tf.device(device):
             batch = synthetic.draw(shape, seed=seed, step=tf.constant(0, tf.int64), tower=tower)
             # Kept as int64: a GPU function takes int32 arguments in host memory, and would copy them in every step.

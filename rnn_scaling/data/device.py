@@ -13,23 +13,24 @@ from rnn_scaling.data.source import Source
 
 
 class _DeviceSource:
-    def __init__(self, shape: synthetic.Shape, seed: int, devices: Sequence[str]):
-        self._shape = shape
+    def __init__(self, shapes: Sequence[synthetic.Shape], seed: int, devices: Sequence[str]):
+        self._shapes = tuple(shapes)
         self._seed = seed
         self._devices = tuple(devices)
 
     def next_batches(self, step: tf.Tensor) -> list[Batch]:
         batches = []
-        for tower, device in enumerate(self._devices):
+        for tower, (device, shape) in enumerate(zip(self._devices, self._shapes)):
             with tf.device(device):
-                batches.append(synthetic.draw(self._shape, seed=self._seed, step=step, tower=tower))
+                batches.append(synthetic.draw(shape, seed=self._seed, step=step, tower=tower))
         return batches
 
 
 def build(
     data: DataOptions,
     *,
-    batch_size: int,
+    batch_sizes: Sequence[int],
+    split: bool,
     src_vocab_size: int,
     tgt_vocab_size: int,
     time_major: bool,
@@ -37,11 +38,6 @@ def build(
     devices: Sequence[str],
 ) -> Source:
     """Random words by (seed, step, tower): two runs with the same seed see the same words."""
-    shape = synthetic.shape_of(
-        data,
-        batch_size=batch_size,
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        time_major=time_major,
-    )
-    return _DeviceSource(shape, seed, devices)
+    del split  # fresh words have no order that the number of towers could change
+    shapes = synthetic.shapes_of(data, batch_sizes, src_vocab_size, tgt_vocab_size, time_major)
+    return _DeviceSource(shapes, seed, devices)

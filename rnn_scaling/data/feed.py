@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,29 @@ def synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datase
     options.experimental_optimization.inject_prefetch = False
     options.threading.private_threadpool_size = num_threads
     return dataset.with_options(options)
+
+
+def pipeline_batch_sizes(batch_sizes: Sequence[int], split: bool) -> list[int]:
+    """Sizes of the batches that a pipeline makes in turn: a tower's each, or the global one that is split after."""
+    return [sum(batch_sizes)] if split else list(batch_sizes)
+
+
+def split(dataset: tf.data.Dataset, batch_sizes: Sequence[int], time_major: bool) -> tf.data.Dataset:
+    """Cuts each global batch into the towers' pieces, in order; none of its sentence pairs is dropped or repeated.
+
+    Args:
+      dataset: elements are `Batch`es of `sum(batch_sizes)` sentence pairs.
+      batch_sizes: of the towers.
+      time_major: ids are [T, B] and not [B, T].
+    """
+    axis = 1 if time_major else 0
+
+    def pieces(batch: Batch) -> tf.data.Dataset:
+        parts = zip(*(tf.split(c, list(batch_sizes), axis if c.shape.rank == 2 else 0) for c in batch))
+        batches = [tf.data.Dataset.from_tensors(Batch(*part)) for part in parts]
+        return functools.reduce(lambda left, right: left.concatenate(right), batches)
+
+    return dataset.flat_map(pieces)
 
 
 def host_of(device: str) -> str:

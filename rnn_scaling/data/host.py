@@ -18,7 +18,8 @@ from rnn_scaling.data.source import Source
 def build(
     data: DataOptions,
     *,
-    batch_size: int,
+    batch_sizes: Sequence[int],
+    split: bool,
     src_vocab_size: int,
     tgt_vocab_size: int,
     time_major: bool,
@@ -26,20 +27,17 @@ def build(
     devices: Sequence[str],
 ) -> Source:
     """Random words by (seed, step, tower), from `num_parallel_calls` threads of the host."""
-    shape = synthetic.shape_of(
-        data,
-        batch_size=batch_size,
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        time_major=time_major,
-    )
-    num_towers = len(devices)
+    pipeline_sizes = feed.pipeline_batch_sizes(batch_sizes, split)
+    shape = synthetic.shapes_of(data, pipeline_sizes, src_vocab_size, tgt_vocab_size, time_major)[0]
+    num_towers = len(pipeline_sizes)
 
     def batch_of(index: tf.Tensor) -> Batch:
         return synthetic.draw(shape, seed=seed, step=index // num_towers, tower=index % num_towers)
 
     with tf.device(feed.host_of(devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=data.num_parallel_calls)
+        if split:
+            dataset = feed.split(dataset, batch_sizes, time_major)
         dataset = feed.synchronous(dataset, num_threads=data.num_parallel_calls)
     return feed.to_towers(
         dataset, devices=devices, prefetch=bool(data.prefetch_data_to_device), buffer_size=data.prefetch_buffer_size

@@ -10,8 +10,9 @@ from models.batch import Batch
 class Source(Protocol):
     """Batches for every tower; owns the iterators and tables that they come from.
 
-    Each source module has `build(data, *, batch_size, src_vocab_size, tgt_vocab_size, time_major, seed, devices)`,
-    which returns one of these. Keep the object alive as long as a `tf.function` that called it.
+    Each source module has `build(data, *, batch_sizes, split, src_vocab_size, tgt_vocab_size, time_major, seed, devices)`,
+    which returns one of these. `batch_sizes` are the towers' sentence pairs; with `split` (strong scaling) the towers'
+    batches are pieces of one global batch, the same one whatever the number of towers. Keep the object alive as long as a `tf.function` that called it.
     """
 
     def next_batches(self, step: Any) -> list[Batch]:

@@ -6,6 +6,7 @@ Letters: Ts, Tt words of a source and a target sentence, B sentence pairs.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -31,18 +32,21 @@ class Shape:
     time_major: bool
 
 
-def shape_of(
-    data: DataOptions, *, batch_size: int, src_vocab_size: int, tgt_vocab_size: int, time_major: bool
-) -> Shape:
-    """The batch's sizes, of the values that a source's `build` is given."""
-    return Shape(
-        batch_size=batch_size,
-        src_vocab_size=src_vocab_size,
-        tgt_vocab_size=tgt_vocab_size,
-        src_max_len=data.src_max_len,
-        tgt_max_len=data.tgt_max_len,
-        time_major=time_major,
-    )
+def shapes_of(
+    data: DataOptions, batch_sizes: Sequence[int], src_vocab_size: int, tgt_vocab_size: int, time_major: bool
+) -> list[Shape]:
+    """The sizes of each tower's batch, of the values that a source's `build` is given."""
+    return [
+        Shape(
+            batch_size=batch_size,
+            src_vocab_size=src_vocab_size,
+            tgt_vocab_size=tgt_vocab_size,
+            src_max_len=data.src_max_len,
+            tgt_max_len=data.tgt_max_len,
+            time_major=time_major,
+        )
+        for batch_size in batch_sizes
+    ]
 
 
 def draw(shape: Shape, *, seed: int, step: tf.Tensor, tower: int | tf.Tensor) -> Batch:

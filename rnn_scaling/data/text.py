@@ -35,7 +35,8 @@ _LINES_PER_CALL = 128
 def build(
     data: DataOptions,
     *,
-    batch_size: int,
+    batch_sizes: Sequence[int],
+    split: bool,
     src_vocab_size: int,
     tgt_vocab_size: int,
     time_major: bool,
@@ -52,13 +53,15 @@ def build(
         src_table = _table(checked.src_vocab, data.unk_id)
         tgt_table = _table(checked.tgt_vocab, data.unk_id)
         dataset = _pairs(data, seed)
-        dataset = _full_batches(dataset, data, batch_size)
+        dataset = _full_batches(dataset, data, feed.pipeline_batch_sizes(batch_sizes, split)[0])
 
         def to_batch(source: tf.Tensor, target: tf.Tensor) -> Batch:
             batch = _to_ids(source, target, src_table, tgt_table, checked, data)
             return _transposed(batch) if time_major else batch
 
         dataset = dataset.map(to_batch, num_parallel_calls=data.num_parallel_calls)
+        if split:
+            dataset = feed.split(dataset, batch_sizes, time_major)
         dataset = feed.synchronous(dataset, num_threads=data.num_parallel_calls)
     return feed.to_towers(
         dataset,

@@ -36,11 +36,20 @@ SOURCES = [
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
 
 
-def build(name: str, devices: list[str], prefetch: bool = False, time_major: bool = True, seed: int = 1, **options):
+def build(
+    name: str,
+    devices: list[str],
+    prefetch: bool = False,
+    time_major: bool = True,
+    seed: int = 1,
+    batch_sizes=None,
+    **options,
+):
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
     return registry.load(registry.DATA_SOURCES, name).build(
         data,
-        batch_size=BATCH_SIZE,
+        batch_sizes=batch_sizes or (BATCH_SIZE,) * len(devices),
+        split=batch_sizes is not None,
         src_vocab_size=SRC_VOCAB,
         tgt_vocab_size=TGT_VOCAB,
         time_major=time_major,
@@ -182,3 +191,19 @@ def test_constant_and_device_take_nothing_from_the_host(tf, devices):
         graph = tf.function(source.next_batches).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
         assert not [op for op in graph.get_operations() if "Iterator" in op.type or "PyFunc" in op.type]
         assert {op.device for op in graph.get_operations() if op.type not in ("Placeholder",)} <= {*devices[:2], ""}
+
+
+@every_source
+@pytest.mark.parametrize("time_major", [True, False])
+def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch, time_major):
+    axis = 1 if time_major else 0
+    options = {"prefetch": prefetch, "time_major": time_major, "disable_shuffle": True}
+    whole = run_steps(tf, build(name, devices[:1], batch_sizes=(7,), **options), 3)
+    parts = run_steps(tf, build(name, devices[:3], batch_sizes=(3, 2, 2), **options), 3)
+    for (one,), towers in zip(whole, parts):
+        assert [len(batch.source_length) for batch in towers] == [3, 2, 2]
+        if name in ("device", "constant"):  # each tower draws its own words
+            continue
+        for field in one._fields:
+            joined = np.concatenate([getattr(batch, field) for batch in towers], axis if "length" not in field else 0)
+            np.testing.assert_array_equal(joined, getattr(one, field))

@@ -96,7 +96,8 @@ def build(files, devices, *, batch_size=2, seed=1, **options):
     defaults = {"prefetch_data_to_device": False, "disable_shuffle": True, "src_max_len": 6, "tgt_max_len": 6}
     return text.build(
         DataOptions(data_source="text", **{**defaults, **files, **options}),
-        batch_size=batch_size,
+        batch_sizes=(batch_size,) * len(devices),
+        split=False,
         src_vocab_size=30,
         tgt_vocab_size=30,
         time_major=False,

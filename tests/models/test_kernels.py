@@ -22,6 +22,15 @@ SHAPES = [(1, 1, True), (2, 2, False), (2, 1, False), (2, 2, True)]
 MODULES = sorted(PARITY_TESTED)
 
 
+@pytest.fixture(autouse=True)
+def full_float32(tf):
+    """GPUs multiply float32 in TF32 unless told otherwise, to three digits."""
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    yield
+    tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
 @functools.cache
 def reference(tf, num_layers, num_directions, time_major, lengths):
     from models import lstm

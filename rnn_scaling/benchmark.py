@@ -14,6 +14,7 @@ from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import UpdateRule, VariableUpdate
+from rnn_scaling.load import LoadMeter
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.towers import TrainStep
 
@@ -107,6 +108,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     warmup, measured = config.measure.num_warmup_batches, config.measure.num_batches
     timer = state.timer
     display = progress.start(config.output.progress, warmup + measured, warmup)
+    meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
         timer.start()
@@ -122,3 +124,4 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
             display.batch(step_s, words, loss)
     finally:
         display.close()
+        state.watched(meter.read())

@@ -15,7 +15,7 @@ RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD)"
 )
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf")
-GPU_QUERY = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,pci.bus_id"
+GPU_QUERY = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,pci.bus_id"
 
 
 def available_cores() -> list[int]:
@@ -61,7 +61,7 @@ def environment() -> dict[str, Any]:
         "cpu_governor": _read_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": _memory_bytes(),
         "load_average": _load_average(),
-        "gpus": _gpus(),
+        "gpus": gpus(),
         "topology": _command("nvidia-smi", "topo", "-m") if visible_gpus() else None,
         "variables": {k: v for k, v in sorted(os.environ.items()) if RELEVANT_VARIABLES.match(k)},
         "commit": _commit(),
@@ -100,7 +100,8 @@ def _load_average() -> list[float] | None:
         return None
 
 
-def _gpus() -> list[dict[str, str]]:
+def gpus() -> list[dict[str, str]]:
+    """Each visible GPU with its driver, memory, clocks and the reasons why its clocks are held down, now."""
     if not visible_gpus():
         return []
     text = _command("nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader")

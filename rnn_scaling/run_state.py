@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from rnn_scaling import machine
 from rnn_scaling.config import RunConfig
+from rnn_scaling.load import NOTICEABLE, Load
 from rnn_scaling.record import RunRecord
 from rnn_scaling.timing import StepTimer, measured_window
 
@@ -30,10 +33,20 @@ class RunState:
         self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
         self.parameters: dict[str, int] = {}
         self._environment: dict[str, Any] | None = None
+        self._load: Load | None = None
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
         self._entered.append((phase, self._clock()))
+
+    def watched(self, load: Load | None) -> None:
+        """Keeps what others did to the run's cores, and says so when it matters."""
+        self._load = load
+        if load is not None and load.others > NOTICEABLE:
+            print(
+                f"warning: other processes used {load.others:.0%} of this run's cores while it ran; words/s may be low",
+                file=sys.stderr,
+            )
 
     def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
         """The record as of now.
@@ -70,7 +83,11 @@ class RunState:
             },
             throughput=throughput,
             phases=self._phases(seconds),
-            environment=self._environment,
+            environment={
+                **self._environment,
+                "gpus_after": machine.gpus() if self._environment["gpus"] else [],
+                "load": dataclasses.asdict(self._load) if self._load else None,
+            },
         )
 
     def _phases(self, step_s: list[float]) -> dict[str, float]:

@@ -1,0 +1,80 @@
+"""Load from others while a run is measured: CPU time of its cores that neither it nor idling used."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+NOTICEABLE = 0.05  # share of the cores from which on a run should say that others were busy
+
+
+@dataclasses.dataclass(frozen=True)
+class CpuTimes:
+    """Seconds since boot or start: of the watched cores, and of this process."""
+
+    wall: float
+    busy: float
+    steal: float
+    own: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """Shares of the watched cores' time, 0 to 1."""
+
+    others: float  # used by other processes
+    steal: float  # taken by the hypervisor for other machines
+    seconds: float  # that were watched
+
+
+def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[float, float]:
+    """(busy seconds, stolen seconds) of `cores` from the text of /proc/stat.
+
+    Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
+    """
+    wanted = {f"cpu{core}" for core in cores}
+    busy = steal = 0.0
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] in wanted:
+            user, nice, system, _idle, _iowait, irq, softirq, stolen = (float(word) for word in words[1:9])
+            busy += user + nice + system + irq + softirq
+            steal += stolen
+    return busy / ticks_per_s, steal / ticks_per_s
+
+
+class LoadMeter:
+    """Watches cores from its creation to `read`."""
+
+    def __init__(self, cores: Sequence[int], sample: Callable[[Sequence[int]], CpuTimes | None] | None = None) -> None:
+        """Args:
+        cores: that the run is bound to.
+        sample: returns the times now; tests give a fake one.
+        """
+        self._cores, self._sample = list(cores), sample or _sample
+        self._start = self._sample(self._cores)
+
+    def read(self) -> Load | None:
+        """The load since creation; None where the system does not tell."""
+        now = self._sample(self._cores)
+        if self._start is None or now is None or now.wall <= self._start.wall:
+            return None
+        seconds = now.wall - self._start.wall
+        capacity = seconds * len(self._cores)
+        others = (now.busy - self._start.busy) - (now.own - self._start.own)
+        share = min(1.0, max(0.0, others / capacity))  # clock ticks make it a hundredth of a second off
+        return Load(others=share, steal=max(0.0, now.steal - self._start.steal) / capacity, seconds=seconds)
+
+
+def _sample(cores: Sequence[int]) -> CpuTimes | None:
+    try:
+        text = Path("/proc/stat").read_text()
+        ticks = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+    busy, steal = parse_stat(text, cores, ticks)
+    times = os.times()
+    return CpuTimes(time.monotonic(), busy, steal, times.user + times.system)

@@ -116,6 +116,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
             result = step()
             loss, words = result.loss, int(result.words.sum())
             step_s = timer.end_step(words, loss)
+            state.end_batch(result.words, result.positions)
             if not math.isfinite(loss):
                 raise NotFiniteError(
                     f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "

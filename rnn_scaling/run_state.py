@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rnn_scaling import machine
@@ -34,10 +34,17 @@ class RunState:
         self.parameters: dict[str, int] = {}
         self._environment: dict[str, Any] | None = None
         self._load: Load | None = None
+        self._tower_words: list[list[int]] = []
+        self._tower_positions: list[list[int]] = []
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
         self._entered.append((phase, self._clock()))
+
+    def end_batch(self, tower_words: Iterable[float], tower_positions: Iterable[float]) -> None:
+        """Keeps what each tower processed in the batch that has just ended: words, and positions with padding."""
+        self._tower_words.append([int(n) for n in tower_words])
+        self._tower_positions.append([int(n) for n in tower_positions])
 
     def watched(self, load: Load | None) -> None:
         """Keeps what others did to the run's cores, and says so when it matters."""
@@ -80,6 +87,8 @@ class RunState:
                 "seconds": seconds,
                 "words": words,
                 "loss": loss,
+                "tower_words": self._tower_words[:steps],
+                "tower_positions": self._tower_positions[:steps],
             },
             throughput=throughput,
             phases=self._phases(seconds),

@@ -27,6 +27,7 @@ class StepResult:
     loss_sum: np.ndarray  # cross entropy summed over the tower's target words
     target_words: np.ndarray
     words: np.ndarray  # source + target words, padding left out
+    positions: np.ndarray  # source + target positions computed, padding included
 
     @property
     def loss(self) -> float:
@@ -64,7 +65,7 @@ class TrainStep:
         counts = self._function()
         # A tower's counts leave its device after everything queued before them, the update included.
         values = np.stack([tower.numpy() for tower in counts])
-        return StepResult(values[:, 0], values[:, 1], values[:, 2])
+        return StepResult(*values.T)
 
     def graph(self) -> tf.Graph:
         """The graph of the step, for TensorBoard."""
@@ -124,7 +125,8 @@ class TrainStep:
     def _counts(self, index: int, loss_sum: tf.Tensor, batch: Batch) -> tf.Tensor:
         with tf.device(self._engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             source, target = (_total(n, tf.float64) for n in (batch.source_length, batch.target_length))
-            return tf.stack([tf.cast(loss_sum, tf.float64), target, source + target])
+            positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
+            return tf.stack([tf.cast(loss_sum, tf.float64), target, source + target, tf.cast(positions, tf.float64)])
 
 
 def _total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -87,6 +87,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert result.status == "ok" and result.error is None
     assert result.batches["words"] == [2 * 2 * (4 + 3)] * 5
     assert len(result.batches["seconds"]) == len(result.batches["loss"]) == 5
+    assert result.batches["tower_words"] == result.batches["tower_positions"] == [[14, 14]] * 5
     assert result.throughput["words"] == 3 * 28
     assert result.throughput["seconds"] == pytest.approx(sum(result.batches["seconds"][2:]))
     rate = result.throughput["words"] / result.throughput["seconds"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from tests.training import MODEL, Serial, concatenate, largest_difference, make_batches, train
+from tests.training import BATCH_SIZE, MAX_LEN, MODEL, Serial, concatenate, largest_difference, make_batches, train
 
 STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
@@ -177,6 +177,7 @@ def test_words_are_counted_from_the_lengths_the_towers_consumed(devices):
     for step, towers in enumerate(batches):
         expected = [int(b.source_length.sum() + b.target_length.sum()) for b in towers]
         assert result["words"][step].tolist() == expected
+        assert result["positions"][step].tolist() == [2 * MAX_LEN * BATCH_SIZE] * 2
 
 
 def test_every_mode_is_covered():

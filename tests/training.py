@@ -80,6 +80,7 @@ def train(devices: list[str], batches: list[list[Batch]], model: ModelConfig = M
         "replicas": [{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()],
         "losses": [result.loss for result in results],
         "words": [result.words for result in results],
+        "positions": [result.positions for result in results],
         "update": update,
     }
 

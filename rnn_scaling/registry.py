@@ -41,6 +41,31 @@ REPORTS = {
     "table": "rnn_scaling.reports.table",
     "plot": "rnn_scaling.reports.plot",
 }
+IMPORTERS = {
+    "tf_cnn_benchmarks": "rnn_scaling.importers.tf_cnn_benchmarks",
+    "horovod_synthetic": "rnn_scaling.importers.horovod_synthetic",
+    "horovod_timeline": "rnn_scaling.importers.horovod_timeline",
+    "nccl_tests": "rnn_scaling.importers.nccl_tests",
+    "nccl_tests_json": "rnn_scaling.importers.nccl_tests_json",
+    "mlperf": "rnn_scaling.importers.mlperf",
+    "bandwidth_test": "rnn_scaling.importers.bandwidth_test",
+    "p2p_bandwidth_latency": "rnn_scaling.importers.p2p_bandwidth",
+    "nvidia_smi_topo": "rnn_scaling.importers.topo",
+    "seed_trainer": "rnn_scaling.importers.seed_trainer",
+}
+CHECKS = {
+    "values": "rnn_scaling.checks.values",
+    "speedup": "rnn_scaling.checks.speedup",
+    "efficiency": "rnn_scaling.checks.efficiency",
+    "work": "rnn_scaling.checks.work",
+    "sums": "rnn_scaling.checks.sums",
+    "ratios": "rnn_scaling.checks.ratios",
+    "swapped": "rnn_scaling.checks.swapped",
+    "shape": "rnn_scaling.checks.shape",
+    "copies": "rnn_scaling.checks.copies",
+    "cross_table": "rnn_scaling.checks.cross_table",
+    "record_parts": "rnn_scaling.checks.record_parts",
+}
 
 
 def load(table: dict[str, str], name: str) -> ModuleType:

@@ -1,0 +1,84 @@
+"""Which row a speedup is against, and which rate on one device the rows agree on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling import intervals
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Rows that are compared with one baseline, in the order of the table.
+
+    baseline: the row on one device; None when the table has none.
+    inferred: the baseline has other labels than the rows ("PS: GPU" against "PS: CPU").
+    """
+
+    rows: tuple[ScalingRow, ...]
+    baseline: ScalingRow | None
+    inferred: bool = False
+
+
+def groups(rows: Sequence[ScalingRow]) -> list[Group]:
+    """The rows by series, each with its baseline.
+
+    The baseline is the series' first row on one device. A series without one takes that of the series whose labels
+    agree with its own the most; whether the numbers bear that out is for the checks to say (`inferred`).
+    """
+    series: dict[str, list[ScalingRow]] = {}
+    for row in rows:
+        series.setdefault(row.series, []).append(row)
+    first = {name: next((r for r in members if r.devices == 1), None) for name, members in series.items()}
+    out = []
+    for name, members in series.items():
+        baseline, inferred = first[name], False
+        if baseline is None and any(r.devices for r in members):
+            others = {other: row for other, row in first.items() if row}
+            near = _nearest(name, others) if len(series) <= 1000 else None
+            baseline, inferred = (others[near], True) if near is not None else (None, False)
+        out.append(Group(tuple(members), baseline, inferred))
+    return out
+
+
+def _nearest(name: str, others: dict[str, ScalingRow]) -> str | None:
+    """The series that shares most labels; None when none is shared, or when two are as near."""
+    own = name.split(" / ")
+    shared = {other: sum(a == b for a, b in zip(own, other.split(" / "))) for other in others}
+    best = max(shared.values(), default=0)
+    nearest = [other for other, count in shared.items() if count == best]
+    return nearest[0] if best > 0 and len(nearest) == 1 else None
+
+
+def merged(parts: Sequence[Group]) -> list[Group]:
+    """Groups with the same baseline as one: those with inferred baselines join the baseline's own."""
+    by_baseline: dict[int, list[Group]] = {}
+    out = []
+    for part in parts:
+        if part.baseline is None:
+            out.append(part)
+        else:
+            by_baseline.setdefault(id(part.baseline), []).append(part)
+    for members in by_baseline.values():
+        rows = tuple(row for part in members for row in part.rows)
+        out.append(Group(rows, members[0].baseline, any(part.inferred for part in members)))
+    return out
+
+
+def implied_by_speedup(row: ScalingRow) -> Interval | None:
+    """The rate on one device that a row's rate and speedup imply."""
+    if row.rate is None or row.speedup is None:
+        return None
+    return intervals.of(row.rate) / intervals.of(row.speedup)
+
+
+def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Interval | None:
+    """Efficiency from the rates, else from the printed speedup."""
+    if not row.devices:
+        return None
+    if baseline is not None and baseline.rate and row.rate:
+        return intervals.of(row.rate) / intervals.of(baseline.rate) / row.devices
+    return intervals.of(row.speedup) / row.devices if row.speedup else None

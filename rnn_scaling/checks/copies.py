@@ -1,0 +1,39 @@
+"""The same many digits in two rows of other devices: one row was copied from the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rnn_scaling import baselines
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
+
+NAME = "copies"
+_DIGITS = 6  # equal by chance in one pair of a million; for rate and seconds together
+_MAX_ROWS = 64  # in a long series equal digits do occur by chance
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each row whose rate and seconds are those of another number of devices."""
+    for group in baselines.groups(table.rows):
+        rows = [row for row in group.rows if row.devices and row.rate]
+        if not 1 < len(rows) <= _MAX_ROWS:
+            continue
+        seen: dict[tuple[str, str], ScalingRow] = {}
+        for row in rows:
+            seconds = row.seconds.text if row.seconds else ""
+            first = seen.setdefault((row.rate.text, seconds), row)
+            enough = _significant(row.rate) + (_significant(row.seconds) if row.seconds else 0) >= _DIGITS
+            if first.devices == row.devices or not enough:
+                yield None
+                continue
+            yield Finding(
+                NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
+                f"another number than in the row of {name_row(first)}",
+                f"every digit as in the row of {first.devices} devices: one of the two was copied",
+            )  # fmt: skip
+
+
+def _significant(cell: Cell) -> int:
+    return len([c for c in cell.text if c.isdigit()])

@@ -1,0 +1,74 @@
+"""Efficiency = speedup / devices; where no column says the devices, the number that all rows imply."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling import baselines, causes, intervals
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+
+NAME = "efficiency"
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each efficiency that does not fit; None for each comparison that holds."""
+    for group in baselines.groups(table.rows):
+        rows = [row for row in group.rows if row.efficiency and row.devices]
+        by_rate = group.baseline is not None and not group.inferred and group.baseline.rate
+        base = group.baseline if by_rate and not any(row.speedup for row in rows) else None
+        values = [_expected(row, base) for row in rows]
+        known = [(row, value) for row, value in zip(rows, values) if value]
+        each = [(row, value * row.devices) for row, value in known if base and row.devices > 1]
+        as_each = sum(intervals.of(row.efficiency).meets(value) for row, value in each)
+        as_total = sum(intervals.of(row.efficiency).meets(value) for row, value in known if row.devices > 1)
+        if as_each > max(as_total, 1) and 2 * as_each >= len(each):
+            yield _each_finding(table, each[0][0], len(each))
+            known = each
+        for row, value in known:
+            good = intervals.of(row.efficiency).meets(value)
+            yield None if good else _finding(table, row, value, rows)
+    yield from _without_devices(table, [r for r in table.rows if not r.devices and r.speedup and r.efficiency])
+
+
+def _expected(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
+    if row.speedup:
+        return intervals.of(row.speedup) / row.devices
+    return baselines.efficiency_of(row, base)
+
+
+def _finding(table: ScalingTable, row: ScalingRow, value: Interval, rows: Sequence[ScalingRow]) -> Finding:
+    others = {
+        f"{n} devices": value * row.devices / n for n in sorted({r.devices for r in rows}) if n != row.devices
+    }  # the row may be divided by another row's devices
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "efficiency"), row.efficiency.text,
+        expect(value, row.efficiency), causes.guess(row.efficiency, value, others),
+    )  # fmt: skip
+
+
+def _each_finding(table: ScalingTable, row: ScalingRow, count: int) -> Finding:
+    expected = expect(intervals.of(row.rate) * row.devices, row.rate)
+    cause = f"a worker's rate printed as if it were the total: {count} efficiencies are not divided by devices"
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
+        row.rate.text, expected, cause,
+    )  # fmt: skip
+
+
+def _without_devices(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+    """The devices are speedup / efficiency: a whole number, and in one table the same for most rows."""
+    implied = [intervals.of(row.speedup) / intervals.of(row.efficiency) for row in rows]
+    counts = Counter(n for value in implied for n in list(value.integers())[:16])
+    shared, number = max(((count, -n) for n, count in counts.items()), default=(0, 0))
+    if shared < 3 or 2 * shared <= len(rows):
+        return
+    for row, value in zip(rows, implied):
+        if value.meets(intervals.point(-number)):
+            yield None
+        else:
+            expected = intervals.of(row.speedup) / -number
+            yield _finding(table, row, expected, ())

@@ -1,0 +1,149 @@
+"""Columns that compare other columns: "ratio A / B", "A vs. B", "% of A", a bare "%"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling import causes, intervals
+from rnn_scaling.checks.context import Context, name_line
+from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import GridRow, ScalingTable
+from rnn_scaling.tables.columns import plain
+
+NAME = "ratios"
+_OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<bottom>[^()\[\]/]+?)[\s)\]]*(?:ratio)?\s*")
+_VERSUS = re.compile(r"(?:speed-?up|ratio|gain)?\s*(?:of)?\s*(?P<top>.+?)\s+(?:vs\.?|over)\s+(?P<bottom>.+)")
+_PERCENT_OF = re.compile(r"%\s*of\s+(?P<bottom>.+?)(?:\s*#\d+)?")
+_ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
+_Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each comparison that does not fit the columns it names; None for each that does."""
+    for k, name in enumerate(table.columns):
+        if name in table.roles or not any(line.cells[k] for line in table.grid):
+            continue
+        header = plain(name)
+        if re.fullmatch(r"(?:%|relative|rel\.?)(?: #\d+)?", header):
+            yield from _relative(table, k)
+            continue
+        ratio = _over(table, k, header) or _versus(table, k, header) or _percent_of(table, k, header)
+        if ratio:
+            yield from _column(table, k, *ratio)
+
+
+def _over(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    match = _OVER.fullmatch(header)
+    if not match:
+        return None
+    top, bottom = _alike(table, [k], match["top"]), _alike(table, [k], match["bottom"])
+    if bottom and (top is None or bottom[1] > top[1]):  # the surer name first: the other is not that column
+        top = _alike(table, [k, bottom[0]], match["top"])
+    elif top:
+        bottom = _alike(table, [k, top[0]], match["bottom"])
+    if top is None or bottom is None or top[0] == bottom[0]:
+        return None
+    if "ratio" not in header and min(top[1], bottom[1]) < 1.0:
+        return None
+    return [top[0]], [bottom[0]]
+
+
+def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, float] | None:
+    """The column, none of `but`, whose words are most like a name, and how much; None when none or two are."""
+    wanted = _words(name)
+    scores = sorted(
+        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in enumerate(table.columns)
+         if i not in but and ": " not in other),
+        reverse=True,
+    )  # fmt: skip
+    if not scores or scores[0][0] < _ALIKE or (len(scores) > 1 and scores[1][0] == scores[0][0]):
+        return None
+    return scores[0][1], scores[0][0]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9%]+", plain(name)))
+
+
+def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    match = _VERSUS.fullmatch(header)
+    if not match:
+        return None
+    top, bottom = (_holding(table, k, match[side]) for side in ("top", "bottom"))
+    return (top, bottom) if top and bottom and not set(top) & set(bottom) else None
+
+
+def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    """ "% of X": the value column nearest on the left, over the first column that says X."""
+    match = _PERCENT_OF.fullmatch(header)
+    left = [i for i in range(k) if _is_value(table, i)]
+    bottom = _holding(table, k, match["bottom"])[:1] if match else []
+    return ([left[-1]], bottom) if left and bottom and left[-1] != bottom[0] else None
+
+
+def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
+    wanted = _words(name)
+    return [i for i, other in enumerate(table.columns) if i != k and wanted <= _words(other) and _is_value(table, i)]
+
+
+def _is_value(table: ScalingTable, i: int) -> bool:
+    return "%" not in table.columns[i] and any(line.cells[i] for line in table.grid)
+
+
+def _mean(line: GridRow, where: Sequence[int]) -> Interval | None:
+    cells = [intervals.of(line.cells[i]) for i in where if line.cells[i] and line.cells[i].value > 0]
+    if not cells:
+        return None
+    return Interval(sum(c.low for c in cells) / len(cells), sum(c.high for c in cells) / len(cells))
+
+
+def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> Iterator[Finding | None]:
+    """Checks a ratio of two means; for times "A vs. B" may be B / A, which then fits more lines."""
+    lines = [line for line in table.grid if line.cells[k] and _mean(line, top) and _mean(line, bottom)]
+    values = [_mean(line, top) / _mean(line, bottom) for line in lines]
+    inverse = [_mean(line, bottom) / _mean(line, top) for line in lines]
+    holds = [intervals.of(line.cells[k]).meets(value) for line, value in zip(lines, values)]
+    turned = [intervals.of(line.cells[k]).meets(value) for line, value in zip(lines, inverse)]
+    if sum(turned) > sum(holds):
+        values, holds, top, bottom = inverse, turned, bottom, top
+    if len(lines) > 2 and not any(holds):
+        return  # the header means something else
+    for line, value, good in zip(lines, values, holds):
+        yield None if good else _finding(table, line, k, value, _spell(line, top, bottom))
+
+
+def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:
+    sides = [[line.cells[i].text for i in where if line.cells[i]] for where in (top, bottom)]
+    return " / ".join(side[0] if len(side) == 1 else f"mean({', '.join(side)})" for side in sides)
+
+
+def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
+    """A bare "%": the column on the left against its line of 100 %, or against its sum."""
+    left = [i for i in range(k) if _is_value(table, i)]
+    lines = [line for line in table.grid if line.cells[k] and left and line.cells[left[-1]]]
+    whole = next((line for line in lines if line.cells[k].value == 1.0), None)
+    if len(lines) < 3:
+        return
+    values = [intervals.of(line.cells[left[-1]]) for line in lines]
+    total = Interval(sum(v.low for v in values), sum(v.high for v in values))
+    candidates = [[v / total for v in values]]
+    if whole is not None:
+        base = intervals.of(whole.cells[left[-1]])
+        candidates.insert(0, [intervals.point(1.0) if line is whole else v / base for line, v in zip(lines, values)])
+    holds = [[intervals.of(line.cells[k]).meets(v) for line, v in zip(lines, made)] for made in candidates]
+    best = max(range(len(candidates)), key=lambda i: sum(holds[i]))
+    if 2 * sum(holds[best]) < len(lines):
+        return
+    for line, value, good in zip(lines, candidates[best], holds[best]):
+        of_what = f"{line.cells[left[-1]].text} / {whole.cells[left[-1]].text if whole else 'sum'}"
+        yield None if good else _finding(table, line, k, value, of_what)
+
+
+def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_of: str) -> Finding:
+    cell = line.cells[k]
+    return Finding(
+        NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
+        expect(value, cell), f"not {made_of}: {causes.guess(cell, value)}",
+    )  # fmt: skip

@@ -1,0 +1,29 @@
+"""Our run records: what is derived in them against the raw values beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import IMPOSSIBLE, Finding, name_row
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingTable
+from rnn_scaling.tables.records import EQUAL
+
+NAME = "record_parts"
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each derived number that its raw values do not give; None for each that they do."""
+    for row in table.rows:
+        for derived, raw in EQUAL:
+            stands, expected = row.extra.get(derived), row.extra.get(raw)
+            if stands is None or expected is None:
+                continue
+            if Interval(stands.low, stands.high).meets(Interval(expected.low, expected.high)):
+                yield None
+            else:
+                yield Finding(
+                    NAME, IMPOSSIBLE, row.source, row.line, name_row(row), derived, stands.text,
+                    f"{expected.text} ({raw})", "the record was edited, or what wrote it counts otherwise",
+                )  # fmt: skip

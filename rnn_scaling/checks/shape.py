@@ -1,0 +1,95 @@
+"""Points out of line with both neighbours: superlinear steps, and rates that look like one worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling import baselines, intervals
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+
+NAME = "shape"
+# A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
+_FAR_BELOW = 0.6
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each point out of line; None for each that is in line."""
+    said = {(r.series, r.devices) for r in context.previous.rows if r.speedup} if context.previous else set()
+    for group in baselines.groups(table.rows):
+        base = None if group.inferred else group.baseline
+        if all(not r.speedup and not r.rate and (r.series, r.devices) in said for r in group.rows):
+            continue  # efficiencies of the points whose speedups the table before has
+        rows = sorted((row for row in group.rows if row.devices), key=lambda row: row.devices)
+        if len({row.devices for row in rows}) != len(rows):
+            continue  # repeats: neighbours mean nothing
+        known = [(row, _efficiency(row, base)) for row in rows]
+        yield from _points(table, [(row, value) for row, value in known if value])
+
+
+def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
+    if row is base and row.devices == 1:
+        return Interval(1.0, 1.0)
+    by_rate = baselines.efficiency_of(row, base)
+    if row.speedup:  # coarser, but right where the rates are a worker's
+        by_speedup = intervals.of(row.speedup) / row.devices
+        return by_rate if by_rate and by_rate.meets(by_speedup) else by_speedup
+    return by_rate or (intervals.of(row.efficiency) if row.efficiency else None)
+
+
+def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Interval]]) -> Iterator[Finding | None]:
+    for k in range(1, len(known)):
+        if len(known) < 3:
+            return
+        last = k == len(known) - 1
+        neighbours = [known[k - 1], known[k - 2] if last else known[k + 1]]
+        (row, value), (left, left_value) = known[k], known[k - 1]
+        gain = value.low * row.devices - left_value.high * left.devices
+        steps = row.devices - left.devices
+        if gain > steps * (1 + 1e-9) and all(value.low > other.high for _, other in neighbours):
+            yield _superlinear(table, row, value, left, left_value, [other for _, other in neighbours])
+        elif _is_each(row, value, [other for _, other in neighbours]):
+            yield _each(table, row)
+        else:
+            yield None
+
+
+def _superlinear(
+    table: ScalingTable,
+    row: ScalingRow,
+    value: Interval,
+    left: ScalingRow,
+    left_value: Interval,
+    others: list[Interval],
+) -> Finding:
+    rate = value * row.devices
+    field = "speedup" if row.speedup else "rate" if row.rate else "efficiency"
+    low, high = min(o.low for o in others) * row.devices, max(o.high for o in others) * row.devices
+    cell = getattr(row, field)
+    cause = (
+        f"superlinear: from {left.devices} to {row.devices} devices the speedup rises by "
+        f"{rate.middle - left_value.middle * left.devices:.2f}, while both neighbours are less efficient; they "
+        "were disturbed, or this run was another one: measure again"
+    )
+    expected = f"a speedup of {low:.2f} to {high:.2f}, at its neighbours' efficiency"
+    return Finding(
+        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, field),
+        cell.text if field == "speedup" else f"{cell.text} (speedup {rate.middle:.2f})", expected, cause,
+    )  # fmt: skip
+
+
+def _is_each(row: ScalingRow, value: Interval, others: Sequence[Interval]) -> bool:
+    if row.speedup or not row.rate or row.devices < 2:
+        return False
+    low, high = min(other.low for other in others), max(other.high for other in others)
+    return value.high < _FAR_BELOW * low and 0.8 * low < value.middle * row.devices < 1.2 * high
+
+
+def _each(table: ScalingTable, row: ScalingRow) -> Finding:
+    expected = expect(intervals.of(row.rate) * row.devices, row.rate)
+    return Finding(
+        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text, expected,
+        f"far below both neighbours, and in line with them when multiplied by {row.devices}: a worker's rate",
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Totals that are not the sum of their parts: "12 [5 / 7]", a total column, a total line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling import causes
+from rnn_scaling.checks.context import Context, name_line
+from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import Cell, GridRow, ScalingTable
+from rnn_scaling.tables.columns import plain
+
+NAME = "sums"
+_TOTAL = re.compile(r"\b(?:total|sum|altogether|overall|all)\b")
+_NOT_SUMMED = ("rate", "rate_each", "speedup", "efficiency", "devices", "batch_size", "batches", "global_batch_size")
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each total that is not the sum of its parts; None for each that is."""
+    for k, name in enumerate(table.columns):
+        parts = [i for i, other in enumerate(table.columns) if other.startswith(f"{name}: ")]
+        if not parts and _TOTAL.search(plain(name)) and table.roles.get(name) not in _NOT_SUMMED:
+            parts = _addends(table, k)
+        if len(parts) > 1:
+            yield from _column(table, k, parts)
+    yield from _total_line(table)
+
+
+def _addends(table: ScalingTable, k: int) -> list[int]:
+    """Columns to the left that the total of column k may be made of: those with its words but for "total"."""
+    words = set(re.findall(r"[a-z]+", _TOTAL.sub(" ", plain(table.columns[k]))))
+    left = [i for i in range(k) if table.roles.get(table.columns[i]) not in _NOT_SUMMED]
+    left = [i for i in left if any(line.cells[i] for line in table.grid)]
+    return [i for i in left if words <= set(re.findall(r"[a-z]+", plain(table.columns[i])))]
+
+
+def _column(table: ScalingTable, total: int, parts: Sequence[int]) -> Iterator[Finding | None]:
+    lines = [line for line in table.grid if line.cells[total] and all(line.cells[i] for i in parts)]
+    values = [_sum([line.cells[i] for i in parts]) for line in lines]
+    holds = [_of(line.cells[total]).meets(value) for line, value in zip(lines, values)]
+    if not lines or 2 * sum(holds) < len(lines) or not any(holds):
+        return  # another relation than a sum
+    for line, value, good in zip(lines, values, holds):
+        made_of = " + ".join(line.cells[i].text for i in parts)
+        yield None if good else _finding(table, line, total, value, made_of)
+
+
+def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
+    lines = table.grid
+    if len(lines) < 3 or not _TOTAL.fullmatch(plain(next((text for text in lines[-1].texts if text), ""))):
+        return
+    for k, name in enumerate(table.columns):
+        cells = [line.cells[k] for line in lines[:-1] if line.cells[k]]
+        total = lines[-1].cells[k]
+        if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency"):
+            continue
+        value = _sum(cells)
+        yield None if _of(total).meets(value) else _finding(table, lines[-1], k, value, f"the {len(cells)} lines above")
+
+
+def _of(cell: Cell) -> Interval:
+    return Interval(cell.low, cell.high)
+
+
+def _sum(cells: Sequence[Cell]) -> Interval:
+    out = Interval(0.0, 0.0)
+    for cell in cells:
+        out = out + _of(cell)
+    return out
+
+
+def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_of: str) -> Finding:
+    cell = line.cells[k]
+    cause = causes.guess(cell, Interval(max(value.low, 0.0), value.high))
+    return Finding(
+        NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
+        expect(value, cell), f"not the sum of {made_of}: {cause}",
+    )  # fmt: skip

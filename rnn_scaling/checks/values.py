@@ -1,0 +1,50 @@
+"""Numbers that no measurement gives: negative, not a number, no devices or half a one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rnn_scaling.checks.context import Context, name_line
+from rnn_scaling.finding import IMPOSSIBLE, Finding, name_row
+from rnn_scaling.scaling_table import Cell, ScalingTable
+
+NAME = "values"
+_NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\s*[%x])?", re.IGNORECASE)
+_FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "speedup", "efficiency", "work")
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each number that cannot be, in the columns that are understood; None for each that can."""
+    fields = {k: table.roles[name] for k, name in enumerate(table.columns) if name in table.roles}
+    for line in table.grid:
+        for k, field in fields.items():
+            cell, text = line.cells[k], line.texts[k]
+            wrong = _wrong(field, cell, text)
+            if wrong:
+                yield Finding(
+                    NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], text, *wrong
+                )
+            elif cell:
+                yield None
+    if table.grid:
+        return
+    for row in table.rows:
+        for field in _FIELDS:
+            cell = getattr(row, field)
+            wrong = _wrong(field, cell, cell.text) if cell else None
+            if wrong:
+                yield Finding(NAME, IMPOSSIBLE, row.source, row.line, name_row(row), field, cell.text, *wrong)
+
+
+def _wrong(field: str, cell: Cell | None, text: str) -> tuple[str, str] | None:
+    """(expected, cause), or None when the number can be."""
+    if cell is None:
+        if _NOT_A_NUMBER.fullmatch(text):
+            return "a number", "a division by zero or a failed run; the row is left out of the comparisons"
+        return None
+    if field == "devices" and (cell.value < 1 or not float(cell.value).is_integer()):
+        return "a whole number from 1 up", "no run has this many devices; the row is left out of the comparisons"
+    if cell.value < 0:
+        return "a number above 0", "a wrong sign, or a clock that was set back; left out of the comparisons"
+    return None

@@ -1,0 +1,132 @@
+"""Rate x seconds = the work that batch size, devices and batches imply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rnn_scaling import intervals, work_model
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.work_model import WorkModel
+
+NAME = "work"
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each row whose work is not that of its settings; None for each comparison that holds."""
+    for row in table.rows:
+        if row.work and row.rate and row.seconds:
+            value = intervals.of(row.work) / intervals.of(row.seconds)
+            good = intervals.of(row.rate).meets(value)
+            yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
+    for model in work_model.models(table.rows):
+        yield from _series(table, model, context)
+
+
+def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator[Finding | None]:
+    if model.kind == work_model.VARIES:
+        return
+    if model.kind == work_model.EACH:
+        yield _each(table, model)
+    for row, fits in zip(model.rows, model.fits):
+        if fits:
+            yield None
+            continue
+        settings = work_model.samples(row, with_devices=model.kind not in (work_model.EACH, work_model.STRONG))
+        value = model.items * settings / intervals.of(row.seconds)
+        yield _rate_finding(table, row, value, _cause(row, model, settings))
+    if model.absolute and model.kind != work_model.EACH:
+        yield from _window(table, model, _known_items(model, context))
+
+
+def _known_items(model: WorkModel, context: Context) -> float | None:
+    if model.rows[0].rate_unit in work_model.SAMPLE_UNITS:
+        return 1.0
+    return context.items_per_sample
+
+
+def _cause(row: ScalingRow, model: WorkModel, settings: float) -> str:
+    ratio = work_model.product(row) / settings / model.items
+    if model.kind == work_model.WEAK:
+        if ratio.meets(intervals.point(1 / row.devices)):
+            return f"the rate is one worker's, not the total of {row.devices}"
+        devices = (ratio * row.devices).integers()
+        if len(devices) == 1 and devices[0] > 0:
+            return f"rate x seconds is the work of {devices[0]} devices, not of {row.devices}: a row of another number"
+    if row.batches:
+        for shift in (-1, 1):
+            if ratio.meets(intervals.point((row.batches.value + shift) / row.batches.value)):
+                return (
+                    f"words counted over another window than the seconds: {row.batches.value + shift:.0f} batches "
+                    f"against {row.batches.value:.0f}"
+                )
+    return f"rate x seconds is {ratio.middle:.4g} of the other rows' work: the rate, the seconds or a setting is wrong"
+
+
+def _rate_finding(table: ScalingTable, row: ScalingRow, value: Interval, cause: str) -> Finding:
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
+        expect(value, row.rate), cause,
+    )  # fmt: skip
+
+
+def _each(table: ScalingTable, model: WorkModel) -> Finding:
+    row = next(row for row in model.rows if row.devices > 1)
+    cause = (
+        "a worker's rate printed as if it were the total: rate x seconds does not grow with the devices, although the "
+        "batch is a device's and the seconds do not fall"
+    )
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
+        row.rate.text, expect(intervals.of(row.rate) * row.devices, row.rate), cause,
+    )  # fmt: skip
+
+
+def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Iterator[Finding | None]:
+    """All rows agree on the items a sample: is it the known number, or one batch more or less of a round one?"""
+    row = next(row for row, fits in zip(model.rows, model.fits) if fits)
+    batches = row.batches.value
+    if known is not None:
+        if model.items.meets(intervals.point(known)):
+            yield None
+            return
+        ratio = model.items / known
+        shift = next((s for s in (-1, 1) if _shifted(ratio, batches, s)), 0)
+        window = (
+            f"words counted over another window than the seconds ({ratio.middle:.5g} = {_fraction(batches, shift)})"
+        )
+        cause = window if shift else f"rate x seconds is {ratio.middle:.5g} of the work that the settings imply"
+        yield _items_finding(table, row, model, intervals.point(known), IMPOSSIBLE, cause)
+        return
+    if model.items.integers() or model.items.high - model.items.low > 0.02 or batches < 2:
+        return
+    for shift in (-1, 1):
+        for factor in ((batches + shift) / batches, batches / (batches + shift)):
+            whole = (model.items / factor).integers()
+            if len(whole) == 1 and whole[0] % 10 == 0 and whole[0] > 0:
+                cause = (
+                    f"words counted over another window than the seconds: {model.items.middle:.6g} items a sample are "
+                    f"{factor:.5g} of {whole[0]}, a batch more or less; confirm with --items_per_sample"
+                )
+                yield _items_finding(table, row, model, intervals.point(whole[0]), UNLIKELY, cause)
+                return
+
+
+def _shifted(ratio: Interval, batches: float, shift: int) -> bool:
+    factor = (batches + shift) / batches
+    return batches + shift > 0 and (ratio.meets(intervals.point(factor)) or ratio.meets(intervals.point(1 / factor)))
+
+
+def _fraction(batches: float, shift: int) -> str:
+    return f"{batches:.0f}/{batches + shift:.0f} or its inverse"
+
+
+def _items_finding(
+    table: ScalingTable, row: ScalingRow, model: WorkModel, expected: Interval, kind: str, cause: str
+) -> Finding:
+    return Finding(
+        NAME, kind, row.source, row.line, f"{name_row(row)} and the rows that agree with it", column_of(table, "rate"),
+        f"{row.rate.text} x {row.seconds.text} s = {model.items.middle:.6g} items a sample", expect(expected), cause,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""What a check reports: where, what stands there, what should, and the likely cause."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
+
+IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
+UNLIKELY = "unlikely"  # possible, but out of line with what stands beside it
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One number, or one column, that does not fit.
+
+    kind: IMPOSSIBLE or UNLIKELY.
+    row: the row in the table's own words ("kuza55, 7gforce, 4 devices").
+    stands, expected: the number as printed, and what it should be with the bounds that rounding leaves.
+    """
+
+    check: str
+    kind: str
+    source: str
+    line: int
+    row: str
+    column: str
+    stands: str
+    expected: str
+    cause: str
+
+
+def name_row(row: ScalingRow) -> str:
+    """A row in the words of its table."""
+    devices = "" if row.devices is None else f"{row.devices} device{'s' if row.devices != 1 else ''}"
+    return ", ".join(part for part in (row.series, devices) if part) or f"line {row.line}"
+
+
+def column_of(table: ScalingTable, field: str) -> str:
+    """The header of the column that was read as `field`, or the field's own name."""
+    return next((column for column, role in table.roles.items() if role == field), field.replace("_", " "))
+
+
+def show(value: float, like: Cell | None = None) -> str:
+    """A number with the decimals and the unit of the cell that it is compared with, and one decimal more."""
+    if like is None:
+        return f"{value:.6g}"
+    percent = like.unit == "%"
+    digits = max(0, min(9, like.digits - (2 if percent else 0)) + 1)
+    if like.digits >= 9:
+        return f"{value:.9g}"
+    unit = "%" if percent else "x" if like.unit in ("x", "X", "×") else ""
+    return f"{value * (100 if percent else 1):.{digits}f}{unit}"
+
+
+def expect(interval: Interval, like: Cell | None = None) -> str:
+    """Expected value with its bounds."""
+    return f"{show(interval.middle, like)} [{show(interval.low, like)}, {show(interval.high, like)}]"

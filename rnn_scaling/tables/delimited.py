@@ -1,0 +1,54 @@
+"""CSV and TSV files: comma, semicolon or tab, quoted cells, a header in the first line. Reads row by row."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+
+from rnn_scaling.tables.grid import RawTable
+from rnn_scaling.tables.text import MAX_ROWS
+
+DELIMITERS = (",", ";", "\t")
+
+
+def delimiter_of(head: list[str]) -> str:
+    """The delimiter that gives the first lines as many cells, two at least; "" when none does.
+
+    Args:
+      head: the first lines that are not empty, two at least.
+    """
+    for delimiter in DELIMITERS:
+        widths = {len(row) for row in csv.reader(head, delimiter=delimiter)}
+        if len(head) > 1 and len(widths) == 1 and widths.pop() > 1:
+            return delimiter
+    return ""
+
+
+def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Iterator[RawTable]:
+    """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table."""
+    number = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal number
+        for at, line in lines:
+            number = at
+            yield line
+
+    header, start, rows, piece = None, 0, [], 0
+    for row in csv.reader(texts(), delimiter=delimiter):
+        if not any(cell.strip() for cell in row):
+            if header and rows:
+                yield RawTable(source, start, "", header, rows)
+            header, rows = None, []
+            continue
+        if header is None:
+            header, start = row, number
+            continue
+        rows.append((number, row))
+        if len(rows) >= MAX_ROWS:
+            piece += 1
+            note = (f"line {start}: more than {MAX_ROWS} rows; checked in pieces, each against itself",)
+            yield RawTable(source, start, "", header, rows, note if piece == 1 else ())
+            rows = []
+    if header and rows:
+        yield RawTable(source, start, "", header, rows)

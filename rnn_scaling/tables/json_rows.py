@@ -1,0 +1,57 @@
+"""JSON: a list of objects, an object of lists, an object that holds one of these, or one object a line (JSON Lines)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.tables.grid import RawTable
+
+
+def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
+    """Yields every list of flat objects, and every object of equally long lists, in a parsed document.
+
+    A row's line is its place in the list, from 1: JSON does not keep lines.
+    """
+    if isinstance(document, Sequence) and not isinstance(document, str):
+        objects = [item for item in document if isinstance(item, Mapping)]
+        if objects:
+            yield _rows(objects, source, name)
+        return
+    if not isinstance(document, Mapping):
+        return
+    lists = {key: value for key, value in document.items() if isinstance(value, list)}
+    flat = {key: value for key, value in lists.items() if not any(isinstance(item, (list, dict)) for item in value)}
+    if len(flat) > 1 and len({len(value) for value in flat.values()}) == 1:
+        yield _rows([dict(zip(flat, row)) for row in zip(*flat.values())], source, name)
+        return
+    for key, value in document.items():
+        yield from tables(value, source, f"{name}.{key}" if name else str(key))
+
+
+def _rows(objects: Sequence[Mapping[str, Any]], source: str, name: str) -> RawTable:
+    flat = [_flat(item) for item in objects]
+    header = list(dict.fromkeys(key for item in flat for key in item))
+    lines = [(number, [text(item.get(key)) for key in header]) for number, item in enumerate(flat, 1)]
+    return RawTable(source, 1, name, header, lines)
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in item.items():
+        if isinstance(value, Mapping):
+            out.update(_flat(value, f"{prefix}{key}."))
+        elif not isinstance(value, list):
+            out[f"{prefix}{key}"] = value
+    return out
+
+
+def text(value: Any) -> str:
+    """A JSON value as a cell; every decimal of a float counts as printed."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan"
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)

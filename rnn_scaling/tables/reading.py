@@ -1,0 +1,162 @@
+"""A file or folder -> its tables, whatever the form; memory stays bounded for text and CSV of any size."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from rnn_scaling import record
+from rnn_scaling.record import RecordError
+from rnn_scaling.scaling_table import ScalingTable
+from rnn_scaling.tables import delimited, json_rows, records, text
+from rnn_scaling.tables.grid import RawTable
+from rnn_scaling.tables.interpret import interpret
+
+# One JSON document must fit in memory, where it takes about ten times its size.
+MAX_JSON_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 2**20
+_HEAD_BYTES = 64 * 2**10
+
+
+class UnreadableError(ValueError):
+    """A file holds no text that the audit can read."""
+
+
+def tables(path: Path) -> Iterator[ScalingTable]:
+    """Yields the tables of a file (Markdown, plain columns, CSV, TSV, JSON, JSON Lines, run record) or record folder.
+
+    Raises:
+      OSError: if it cannot be read.
+      UnreadableError: with one line, if it is empty, binary, or broken JSON.
+    """
+    if path.is_dir():
+        yield _folder(path)
+        return
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        _refuse(path, head)
+        file.seek(0)
+        form = _form(path, head)
+        if form == "json":
+            yield from _json(path, file)
+            return
+        lines = _lines(file)
+        if form == "jsonl":
+            yield from map(interpret, _json_lines(path, lines))
+        elif form:
+            yield from map(interpret, delimited.tables(lines, str(path), form))
+        else:
+            yield from map(interpret, text.tables(lines, str(path)))
+
+
+def _refuse(path: Path, head: bytes) -> None:
+    if not head.strip():
+        raise UnreadableError(f"{path}: empty")
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise UnreadableError(f"{path}: UTF-16 text; save it as UTF-8")
+    if b"\0" in head:
+        raise UnreadableError(f"{path}: a binary file; expected Markdown, plain columns, CSV, TSV, JSON or run records")
+
+
+def _form(path: Path, head: bytes) -> str:
+    """ "json", "jsonl", a delimiter, or "" for prose with tables in it."""
+    lines = head.decode("utf-8-sig", errors="replace").splitlines()
+    lines = [line for line in lines[: -1 if len(head) == _HEAD_BYTES and len(lines) > 1 else None] if line.strip()]
+    first = lines[0].strip()
+    if first[:1] in ("{", "[") and path.suffix != ".md":
+        whole_lines = len(lines) > 1 and all(_is_object(line) for line in lines[:2])
+        return (
+            "jsonl"
+            if whole_lines or path.suffix == ".jsonl"
+            else "json"
+            if path.suffix == ".json" or (first[:1] == "{" or len(first) == 1 or first[1:].lstrip()[:1] in ("{", "["))
+            else ""
+        )
+    if path.suffix == ".json":
+        return "json"
+    if path.suffix in (".csv", ".tsv"):
+        return delimited.delimiter_of(lines[:2]) or ("\t" if path.suffix == ".tsv" else ",")
+    if "|" in first or path.suffix == ".md":
+        return ""
+    found = delimited.delimiter_of(lines[:8]) if len(lines) > 1 else ""
+    return found if found in (",", ";") else ""  # the reader of prose knows tabs
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _lines(file: io.BufferedReader) -> Iterator[tuple[int, str]]:
+    """Numbered lines; of one longer than MAX_LINE_BYTES only the beginning, so that memory stays bounded."""
+    for number in itertools.count(1):
+        line = file.readline(MAX_LINE_BYTES)
+        if not line:
+            return
+        if not line.endswith(b"\n"):
+            while (more := file.readline(MAX_LINE_BYTES)) and not more.endswith(b"\n"):
+                pass
+        yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").rstrip("\r\n")
+
+
+def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
+    size = path.stat().st_size
+    if size > MAX_JSON_BYTES:
+        limit = MAX_JSON_BYTES // 2**20
+        raise UnreadableError(
+            f"{path}: {size / 2**20:.0f} MiB of JSON, at most {limit} are read; give JSON Lines or CSV"
+        )
+    content = file.read().decode("utf-8-sig", errors="replace")
+    try:
+        document = json.loads(content)
+    except (json.JSONDecodeError, RecursionError) as e:
+        where = f"{e.msg} at line {e.lineno}" if isinstance(e, json.JSONDecodeError) else "nested too deeply"
+        raise UnreadableError(f"{path}: not JSON ({where})") from e
+    if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.run/"):
+        try:
+            yield records.table([(str(path), record.from_json(content, str(path)))], str(path))
+        except RecordError as e:
+            raise UnreadableError(str(e)) from e
+        return
+    yield from map(interpret, json_rows.tables(document, str(path)))
+
+
+def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
+    """Objects, one a line, in pieces; lines that are not objects are named in the notes."""
+    for _, piece in itertools.groupby(enumerate(lines), key=lambda item: item[0] // text.MAX_ROWS):
+        objects, numbers, bad = [], [], []
+        for _, (number, line) in piece:
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict):
+                objects.append(value)
+                numbers.append(number)
+            else:
+                bad.append(f"line {number}: not a JSON object; left out")
+        for raw in json_rows.tables(objects, str(path)):
+            rows = [(number, texts) for number, (_, texts) in zip(numbers, raw.lines)]
+            yield RawTable(raw.source, numbers[0], "", raw.header, rows, tuple(bad))
+
+
+def _folder(path: Path) -> ScalingTable:
+    """One table of a folder's records; files that are not records are named in the notes."""
+    good, bad = [], []
+    for file in sorted(path.rglob("*.json")):
+        try:
+            good.append((str(file), record.read(file)))
+        except (OSError, RecordError) as e:
+            bad.append(f"{e}; left out")
+    if not good:
+        reason = f"; {bad[0]}" if bad else ""
+        raise UnreadableError(f"{path}: a folder without run records (*.json){reason}")
+    table = records.table(good, str(path))
+    return ScalingTable(table.source, 0, table.title, (), table.rows, (), (*table.notes, *bad), {})

@@ -1,0 +1,128 @@
+"""Rate x seconds against what the settings imply: how many items a sample has, and which rows do not fit.
+
+work = rate x seconds = items a sample x batch_size x devices x batches. Items a sample are 1 for images and unknown for
+words; in one table they must be the same in every row, and a row where they are not has a wrong number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling import intervals
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow
+
+# A sample is one item under these units.
+SAMPLE_UNITS = ("images/s", "examples/s", "samples/s", "sequences/s", "sentences/s", "pairs/s")
+# Two rows prove an agreement only when chance could hardly make it.
+_NARROW = 1e-3
+
+WEAK, STRONG, EACH, VARIES = "weak", "strong", "each", "varies"
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkModel:
+    """What the rows of one series agree on.
+
+    kind: WEAK (work grows with devices), STRONG (it does not), EACH (it seems not to: the rates are a worker's),
+      VARIES (the rows agree on nothing: sentences of many lengths).
+    items: items a sample, where batch size and batches are known, else items a device and run; VARIES: its range.
+    absolute: batch size and batches are both known, so that `items` are items a sample.
+    rows, fits: the rows, and whether each agrees.
+    """
+
+    kind: str
+    items: Interval
+    absolute: bool
+    rows: tuple[ScalingRow, ...]
+    fits: tuple[bool, ...]
+
+
+def samples(row: ScalingRow, with_devices: bool = True) -> float:
+    """Samples of a row by its settings; a setting that is not known counts as 1."""
+    batches = row.batches.value if row.batches else 1.0
+    if row.global_batch_size:
+        return row.global_batch_size.value * batches
+    batch = row.batch_size.value if row.batch_size else 1.0
+    return batch * batches * ((row.devices or 1) if with_devices else 1)
+
+
+def product(row: ScalingRow) -> Interval:
+    """Rate x seconds."""
+    return intervals.of(row.rate) * intervals.of(row.seconds)
+
+
+def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
+    """One model a series with two usable rows or more; series of one row are taken together."""
+    usable = [row for row in rows if row.rate and row.seconds and row.devices]
+    by_series: dict[tuple, list[ScalingRow]] = {}
+    for row in usable:
+        settings = (bool(row.batch_size), bool(row.global_batch_size), bool(row.batches), row.rate_unit)
+        by_series.setdefault((row.series, *settings), []).append(row)
+    alone: dict[tuple, list[ScalingRow]] = {}
+    for key, members in by_series.items():
+        if len(members) == 1:
+            alone.setdefault(key[1:], []).extend(members)
+    groups = [members for members in by_series.values() if len(members) > 1]
+    groups += [members for members in alone.values() if len(members) > 1]
+    return [_model(members) for members in groups]
+
+
+def _model(rows: Sequence[ScalingRow]) -> WorkModel:
+    weak = [product(row) / samples(row) for row in rows]
+    fixed = [product(row) / samples(row, with_devices=False) for row in rows]
+    shared_weak, members_weak = intervals.consensus(weak)
+    shared_fixed, members_fixed = intervals.consensus(fixed)
+    absolute = all((row.batch_size or row.global_batch_size) and row.batches for row in rows)
+    given_global = all(row.global_batch_size for row in rows)
+    if not given_global and len(members_fixed) > len(members_weak) and _agree(fixed, members_fixed):
+        kind = EACH if absolute and not _falls(rows) else STRONG
+        return WorkModel(kind, shared_fixed, absolute, tuple(rows), _flags(rows, members_fixed))
+    if _agree(weak, members_weak):
+        kind = STRONG if given_global else WEAK
+        return WorkModel(kind, shared_weak, absolute, tuple(rows), _flags(rows, members_weak))
+    span = Interval(min(i.low for i in weak), max(i.high for i in weak))
+    return WorkModel(VARIES, span, absolute, tuple(rows), (True,) * len(rows))
+
+
+def _flags(rows: Sequence[ScalingRow], members: Sequence[int]) -> tuple[bool, ...]:
+    inside = set(members)
+    return tuple(k in inside for k in range(len(rows)))
+
+
+def _agree(values: Sequence[Interval], members: Sequence[int]) -> bool:
+    if 2 * len(members) <= len(values):
+        return False
+    narrow = all(values[k].high - values[k].low <= _NARROW * values[k].high for k in members)
+    return len(members) >= 3 or (len(members) == 2 and narrow)
+
+
+def _falls(rows: Sequence[ScalingRow]) -> bool:
+    """Whether more devices take less time, as with a fixed total work."""
+    few, many = min(rows, key=lambda r: r.devices), max(rows, key=lambda r: r.devices)
+    speedup = few.seconds.value / many.seconds.value
+    return speedup > 1 + 0.2 * (many.devices / few.devices - 1)
+
+
+def facts(rows: Sequence[ScalingRow]) -> list[str]:
+    """What the rows imply, in a sentence a series: for the reader, not a fault."""
+    out = []
+    for model in models(rows):
+        if not model.absolute or model.kind == EACH:
+            continue
+        name = f"{model.rows[0].series}: " if model.rows[0].series else ""
+        if model.kind == VARIES:
+            out.append(
+                f"{name}rate x seconds is {model.items.low:.6g} to {model.items.high:.6g} items a sample: it varies, "
+                "as with sentences of many lengths, or the seconds hold more than the rate's steps"
+            )
+        else:
+            whole = model.items.integers()
+            exactly = f", {whole[0]} within rounding" if len(whole) == 1 else ""
+            fitting = sum(model.fits)
+            out.append(
+                f"{name}rate x seconds is {model.items.low:.7g} to {model.items.high:.7g} items a sample in "
+                f"{fitting} of {len(model.fits)} rows{exactly} ({model.kind} scaling)"
+            )
+    return out

@@ -13,6 +13,8 @@ FLOORS = [
     ["models/config.py", "models/batch.py", "models/kernels.py", "rnn_scaling/registry.py", "rnn_scaling/machine.py"],
     ["rnn_scaling/native_log.py", "rnn_scaling/load.py"],
     ["rnn_scaling/progress.py", "rnn_scaling/timing.py", "rnn_scaling/scaling_table.py"],
+    ["rnn_scaling/sweeps/estimate.py", "rnn_scaling/sweeps/failure.py", "rnn_scaling/sweeps/process.py"],
+    ["rnn_scaling/sweeps/tether.py"],
     ["rnn_scaling/all_reduce_spec.py", "rnn_scaling/config.py", "rnn_scaling/record.py", "models/lstm.py"],
     ["rnn_scaling/importers/common.py", "rnn_scaling/importers/json_stream.py", "rnn_scaling/importers/rank_totals.py"],
     ["rnn_scaling/importers/nccl_rows.py"],
@@ -25,6 +27,9 @@ FLOORS = [
     ["rnn_scaling/tables/reading.py", "rnn_scaling/checks/"],
     ["rnn_scaling/audit.py"],
     ["rnn_scaling/flags.py", "rnn_scaling/rules.py", "rnn_scaling/run_state.py", "rnn_scaling/metrics/"],
+    ["rnn_scaling/sweeps/options.py", "rnn_scaling/sweeps/plan.py", "rnn_scaling/sweeps/display.py"],
+    ["rnn_scaling/sweeps/folder.py"],
+    ["rnn_scaling/sweeps/conduct.py"],
     ["rnn_scaling/data/corpus.py", "rnn_scaling/data/source.py", "rnn_scaling/gradients.py", "rnn_scaling/engines/"],
     ["rnn_scaling/rows.py", "rnn_scaling/optimizers.py", "rnn_scaling/shuffle_reduce.py", "rnn_scaling/tensorboard.py"],
     ["rnn_scaling/data/feed.py", "rnn_scaling/data/synthetic.py", "models/cross_entropy.py", "models/encoders/"],
@@ -34,7 +39,7 @@ FLOORS = [
     ["rnn_scaling/towers.py"],
     ["rnn_scaling/import_log.py"],
     ["rnn_scaling/benchmark.py", "rnn_scaling/report.py"],
-    ["rnn_scaling/train.py", "rnn_scaling/sweep.py"],
+    ["rnn_scaling/train.py", "rnn_scaling/sweep.py", "rnn_scaling/ab.py"],
 ]
 # The only files that load TensorFlow: flags, validation and reports answer at once.
 TENSORFLOW = [

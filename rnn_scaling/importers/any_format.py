@@ -1,0 +1,63 @@
+"""Any log: finds its format and reads it, also where one file holds several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rnn_scaling import registry
+from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
+
+WINDOW = 256 << 10  # characters that are looked at together, until some are of a known format
+
+
+def formats_of(path: Path) -> list[str]:
+    """The formats of the first window of a file in which any is found, as names of registry.IMPORTERS.
+
+    Raises:
+      OSError: if the file cannot be read.
+      LogError: if it is no text, or of no known format.
+    """
+    for window in _windows(path):
+        found = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
+        if found:
+            return found
+    known = ", ".join(registry.IMPORTERS)
+    raise LogError(str(path), 1, f"no line of a known format ({known}); for tables use the audit")
+
+
+def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogError]]:
+    """Reads one file in the given format, or in every format that it seems to hold.
+
+    Args:
+      path: the file; it is read once to find the format and once for each format.
+      format: a name of registry.IMPORTERS, or "auto".
+
+    Returns:
+      What was read, and the formats that could not be.
+
+    Raises:
+      OSError: if the file cannot be read.
+      LogError: if it is no text, or of no known format.
+    """
+    names = formats_of(path) if format == "auto" else [format]
+    logs, errors = [], []
+    for name in names:
+        try:
+            logs.append(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
+        except LogError as e:
+            errors.append(e)
+    return logs, errors
+
+
+def _windows(path: Path) -> Iterator[str]:
+    """The text of a file, whole lines, at least WINDOW characters at a time."""
+    held, size = [], 0
+    for line in read_lines(path):
+        held.append(line)
+        size += len(line)
+        if size >= WINDOW:
+            yield "".join(held)
+            held, size = [], 0
+    if held:
+        yield "".join(held)

@@ -1,0 +1,234 @@
+"""What every importer shares: its result, problems with their line, rank tags, and lines of any file.
+
+An importer is one module with two functions:
+  detect(head: str) -> bool                                  is this piece of text of the format?
+  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+
+Value = str | int | float | None
+
+PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
+MAX_ROWS = 100_000  # rows of one log that are kept
+MAX_KINDS = 20  # kinds of problems that are told apart
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
+# "[0] ", Slurm's srun --label "0: ".
+_TAG = re.compile(
+    r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
+)
+
+
+class LogError(ValueError):
+    """A log of which nothing can be used; the text is "FILE:LINE: reason"."""
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        super().__init__(f"{source}:{line}: {reason}")
+        self.source, self.line, self.reason = source, line, reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Something in a log that is wrong: its first line, and how many further lines have the same fault."""
+
+    line: int
+    reason: str
+    more: int = 0
+
+    def text(self, source: str) -> str:
+        """The one line that the user sees."""
+        further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
+        return f"{source}:{self.line}: {self.reason}{further}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table that is no scaling measurement: column headers carry units, None is an empty cell."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+
+    def column(self, name: str) -> tuple[Value, ...]:
+        """One column."""
+        return tuple(row[self.columns.index(name)] for row in self.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedLog:
+    """What one importer read from one source.
+
+    tables: points of a scaling measurement (ScalingTable), or any other numbers (Table).
+    notes: what the numbers of this format mean and what it lacks, one sentence each.
+    problems: lines that could not be used; the rest was.
+    """
+
+    format: str
+    source: str
+    tables: tuple[ScalingTable | Table, ...]
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class Problems:
+    """Collects problems in bounded memory: of each kind the first line and a count."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Problem] = {}
+
+    def add(self, line: int, reason: str, kind: str = "") -> None:
+        """Notes one; `kind` names those that count as the same (default: the reason itself)."""
+        kind = kind or reason
+        known = self._first.get(kind)
+        if known is not None:
+            self._first[kind] = dataclasses.replace(known, more=known.more + 1)
+        elif len(self._first) < MAX_KINDS:
+            self._first[kind] = Problem(line, reason)
+        else:
+            self.add(line, "further faults, not told apart", "further")
+
+    def all(self) -> tuple[Problem, ...]:
+        """The problems in the order of their lines."""
+        return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+
+def finish(
+    format: str,
+    source: str,
+    tables: Iterable[ScalingTable | Table],
+    notes: Iterable[str],
+    problems: Problems,
+    nothing: str,
+) -> ImportedLog:
+    """The result; without any row it is an error.
+
+    Raises:
+      LogError: if no table has a row: the first problem, or `nothing` where there is none.
+    """
+    kept = tuple(table for table in tables if table.rows)
+    found = problems.all()
+    if not kept:
+        first = found[0] if found else Problem(1, nothing)
+        raise LogError(source, first.line, first.reason)
+    return ImportedLog(format, source, kept, tuple(notes), found)
+
+
+def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
+    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has."""
+    rows = tuple(rows)
+    names = [field.name for field in dataclasses.fields(ScalingRow)][3:-1]
+    columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
+    roles = {name: name for name in columns if name not in ("series", "rate_unit")}
+    extra = {name: None for row in rows for name in row.extra}
+    columns = [name for name in columns if name != "rate_unit"]
+    return ScalingTable(source, rows[0].line if rows else 0, title, (*columns, *extra), rows, roles=roles)
+
+
+def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their number from 1, without end of line and colour codes.
+
+    A piece without an end of line as long as `PIECE` is the beginning of a longer line, not a line.
+    """
+    number = 1
+    for piece in lines:
+        text = piece.rstrip("\r\n")
+        yield number, _ANSI.sub("", text) if "\x1b" in text else text
+        if piece.endswith("\n") or len(piece) < PIECE:
+            number += 1
+
+
+def untag(text: str) -> tuple[int | None, str]:
+    """A line's rank and the line without the tag that a launcher put before it; rank None without a tag.
+
+    >>> untag("[1,3]<stdout>:total images/sec: 9.5")
+    (3, 'total images/sec: 9.5')
+    """
+    start = text[:120]
+    match = _TAG.match(text) if "[" in start or ": " in start else None
+    if match is None:
+        return None, text
+    return int(match[1] or match[2] or match[3]), text[match.end() :]
+
+
+def positive(text: str, what: str) -> float:
+    """A finite number above zero.
+
+    Raises:
+      ValueError: with `what` and the text, for anything else.
+    """
+    value = _number(text, what)
+    if not value > 0 or not math.isfinite(value):
+        raise ValueError(f"expected {what} above 0, got {text!r}")
+    return value
+
+
+def not_negative(text: str, what: str) -> float:
+    """A finite number of zero or more.
+
+    Raises:
+      ValueError: with `what` and the text, for anything else.
+    """
+    value = _number(text, what)
+    if not value >= 0 or not math.isfinite(value):
+        raise ValueError(f"expected {what} of 0 or more, got {text!r}")
+    return value
+
+
+def finite(value: object) -> float | None:
+    """A value of JSON as a finite number; None if it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # JSON's integers have no bound
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"expected {what}, got {str(text)[:40]!r}") from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file with their ends, in pieces of at most `PIECE` bytes; bytes that are no UTF-8 become U+FFFD.
+
+    Raises:
+      OSError: if the file cannot be read.
+      LogError: if it is no text.
+    """
+    with path.open("rb") as file:
+        head = file.read(4096)
+        reason = _not_text(head)
+        if reason:
+            raise LogError(str(path), 1, reason)
+        file.seek(3 if head.startswith(b"\xef\xbb\xbf") else 0)
+        while piece := file.readline(PIECE):
+            yield piece.decode("utf-8", errors="replace")
+
+
+def _not_text(head: bytes) -> str:
+    if not head:
+        return "the file is empty"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8"
+    if head[:2] == b"\x1f\x8b" or head[:4] == b"PK\x03\x04" or head[:4] == b"\x28\xb5\x2f\xfd":
+        return "a compressed file; unpack it first"
+    if b"\0" in head:
+        return "a binary file; expected a log or JSON"
+    return ""

@@ -1,0 +1,186 @@
+"""Horovod's synthetic benchmarks (TensorFlow 1 and 2, Keras, PyTorch, elastic): `Total img/sec on N GPU(s)`.
+
+Format: horovod/horovod, examples/*/*_synthetic_benchmark*.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable
+
+from rnn_scaling.importers import rank_totals
+from rnn_scaling.importers.common import (
+    MAX_ROWS,
+    ImportedLog,
+    Problems,
+    finish,
+    not_negative,
+    numbered,
+    positive,
+    scaling_table,
+    untag,
+)
+from rnn_scaling.importers.rank_totals import Total
+from rnn_scaling.scaling_table import Cell, ScalingRow, exact, parse_cell
+
+FORMAT = "horovod_synthetic"
+UNIT = "images/s"
+_DETECT = re.compile(r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ")
+_SETTING = re.compile(r"(Model|Batch size|Number of (?:GPU|CPU)s): (.*)")
+_ITER = re.compile(r"Iter #(\d+): (\S+) img/sec per (\w+)\s*")
+_EACH = re.compile(r"Img/sec per (\w+): (\S+) \+-\s?(\S+)\s*")
+_TOTAL = re.compile(r"Total img/sec on (\S+) (\w+)\(s\): (\S+) \+-\s?(\S+)\s*")
+NOTES = (
+    "Total = number of ranks * rank 0's mean rate: rank 0's clock stands for all, slower ranks show only through the "
+    "synchronous steps.",
+    "'+-' is 1.96 * standard deviation of the iterations (default 10 of 10 batches each): a spread between "
+    "iterations, no interval of the mean; for the total it is that of rank 0 times the ranks.",
+    "Batch size is per rank (weak scaling); an iteration's rate includes its host work, the data are synthetic.",
+)
+
+
+@dataclasses.dataclass
+class _Stream:
+    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number."""
+
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    each: tuple[str, str] | None = None
+    line: int = 0
+
+    def add(self, rate: float) -> None:
+        """Takes one iteration's rate into mean and variance (Welford)."""
+        self.count += 1
+        step = rate - self.mean
+        self.mean += step / self.count
+        self.squares += step * (rate - self.mean)
+
+
+def detect(head: str) -> bool:
+    """A line of an iteration, of the mean or of the total."""
+    return bool(_DETECT.search(head))
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem.
+
+    Raises:
+      LogError: if no rate is there.
+    """
+    reader = _Reader(source)
+    for line, tagged in numbered(lines):
+        rank, text = untag(tagged[:4000])
+        try:
+            reader.read(line, rank, text)
+        except ValueError as e:
+            reader.problems.add(line, str(e), "bad number")
+        if len(reader.totals) + len(reader.cut) > MAX_ROWS or len(reader.streams) > MAX_ROWS:
+            reader.problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
+            break
+    for rank in reader.streams:
+        reader.end_without_total(rank)
+    groups = rank_totals.runs(reader.totals)
+    rows = sorted([*(group[0].value for group in groups), *reader.cut], key=lambda row: row.line)
+    notes = [*NOTES, *rank_totals.note(groups, UNIT)]
+    table = scaling_table(source, "Horovod synthetic benchmark", rows)
+    return finish(FORMAT, source, [table], notes, reader.problems, "no img/sec in this file")
+
+
+class _Reader:
+    """The state of reading one log.
+
+    streams: what each rank's output said so far; totals: the printed totals; cut: rows of runs without one.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems = Problems()
+        self.streams: dict[int | None, _Stream] = {}
+        self.totals: list[Total] = []
+        self.cut: list[ScalingRow] = []
+
+    def read(self, line: int, rank: int | None, text: str) -> None:
+        """Takes one line.
+
+        Raises:
+          ValueError: for a number that cannot be.
+        """
+        if match := _TOTAL.fullmatch(text):
+            stream = self._stream(rank)
+            self.streams[rank] = _Stream(settings=stream.settings)
+            self.totals.append(self._total(match, line, rank, stream))
+        elif match := _ITER.fullmatch(text):
+            stream = self._stream(rank)
+            stream.add(positive(match[2], "img/sec of an iteration"))
+            stream.line = line
+        elif match := _EACH.fullmatch(text):
+            positive(match[2], "img/sec")
+            self._stream(rank).each = (match[2], match[3])
+        elif match := _SETTING.fullmatch(text):
+            if match[1] == "Model":  # a new run begins
+                self.end_without_total(rank)
+                self.streams[rank] = _Stream()
+            self._stream(rank).settings[match[1].partition(" of ")[0]] = match[2].strip()
+
+    def _stream(self, rank: int | None) -> _Stream:
+        if rank not in self.streams:
+            self.streams[rank] = _Stream()
+        return self.streams[rank]
+
+    def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _Stream) -> Total:
+        devices = int(positive(match[1], "a number of devices"))
+        positive(match[3], "Total img/sec")
+        not_negative(match[4], "a spread")
+        rate = parse_cell(match[3])
+        if rate is None:
+            raise ValueError(f"expected Total img/sec, got {match[3]!r}")
+        each = parse_cell(stream.each[0]) if stream.each else None
+        if each and (rate.low > devices * each.high or rate.high < devices * each.low):
+            text = f"the total {rate.text} is not {devices} * {each.text} = {devices * each.value:.1f}"
+            self.problems.add(line, text, "total")
+        listed = stream.settings.get("Number")
+        if listed and listed != str(devices):
+            self.problems.add(line, f"the total is of {devices} devices, the settings say {listed}", "devices")
+        row = _row(self.source, line, stream, devices, rate, parse_cell(match[4]))
+        return Total(line, rank, (row.series, devices, str(row.batch_size)), devices, rate.value, row)
+
+    def end_without_total(self, rank: int | None) -> None:
+        """Makes the row of a run whose log ends before its total."""
+        stream = self.streams.get(rank)
+        if stream is None or not stream.count:
+            return
+        line = stream.line
+        try:
+            devices = int(positive(stream.settings.get("Number", "1"), "a number of devices"))
+        except ValueError as e:
+            self.problems.add(line, str(e), "bad number")
+            return
+        text = f"no 'Total img/sec' follows iteration {stream.count}: the run is cut short; "
+        text += f"its rate is {devices} * the mean of {stream.count} iterations"
+        self.problems.add(line, text, "cut short")
+        # The iterations were printed to 0.1; so is their mean.
+        rate = Cell(devices * stream.mean, 1 - math.ceil(math.log10(devices)), f"{devices * stream.mean:.1f}")
+        spread = 1.96 * devices * math.sqrt(stream.squares / stream.count)
+        self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 1, f"{spread:.1f}")))
+
+
+def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell, spread: Cell | None) -> ScalingRow:
+    extra: dict[str, Cell | None] = {"1.96 std of iterations (images/s)": spread}
+    if stream.each is not None:
+        extra["images/s of rank 0"] = parse_cell(stream.each[0])
+    if stream.count:
+        extra["iterations"] = exact(stream.count)
+    return ScalingRow(
+        source,
+        line,
+        series=stream.settings.get("Model", ""),
+        devices=devices,
+        batch_size=parse_cell(stream.settings.get("Batch size", "")),
+        rate=rate,
+        rate_unit=UNIT,
+        extra={name: cell for name, cell in extra.items() if cell is not None},
+    )

@@ -1,0 +1,233 @@
+"""MLPerf training logs: the ":::MLLOG {json}" lines of one or more runs.
+
+Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/common.yaml.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rnn_scaling.importers.common import (
+    MAX_ROWS,
+    ImportedLog,
+    Problems,
+    Table,
+    finish,
+    finite,
+    numbered,
+    scaling_table,
+)
+from rnn_scaling.scaling_table import Cell, ScalingRow, exact
+
+FORMAT = "mlperf"
+TOKEN = ":::MLLOG "
+COLUMNS = (
+    "Benchmark", "Platform", "Status", "Run (s)", "Init (s)", "Accelerators", "Global batch size", "Trained samples",
+    "Epochs", "Last quality", "Mean throughput (samples/s)", "Throughput reports", "Seed",
+)  # fmt: skip
+NOTES = (
+    "Run (s) is run_stop - run_start, MLPerf's time to target quality: it includes evaluations and the number of "
+    "epochs that the batch size needed, so it is no measure of speed alone.",
+    "Throughput is the mean of what the run itself reported (tracked_stats, *_throughput), in samples/s of all "
+    "accelerators by convention; the format does not define it.",
+)
+# Keys that hold a rate: in later releases within the value of "tracked_stats", in older ones of their own.
+_RATE_KEYS = ("throughput", "samples_per_sec", "epoch_train_throughput", "block_train_throughput")
+_SETTINGS = (
+    "submission_benchmark", "submission_platform", "submission_org", "global_batch_size", "train_samples", "seed",
+    "number_of_nodes", "accelerators_per_node",
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class _Run:
+    """One run so far; times in milliseconds since the epoch."""
+
+    line: int = 0
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    init_start: float | None = None
+    start: float | None = None
+    stop: float | None = None
+    status: str = ""
+    repeats: int = 0
+    samples: float | None = None
+    epochs: float | None = None
+    quality: float | None = None
+    rates: int = 0
+    rate: float = 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """run_stop - run_start."""
+        return None if self.start is None or self.stop is None else (self.stop - self.start) / 1e3
+
+
+def detect(head: str) -> bool:
+    """A line of the log."""
+    return ":::MLLOG {" in head
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads every run; one without run_stop, or aborted, has no time to target.
+
+    Raises:
+      LogError: if no run started.
+    """
+    problems = Problems()
+    runs = [_Run()]
+    for line, text in numbered(lines):
+        begin = text.find(TOKEN)
+        if begin < 0:
+            continue
+        try:
+            event = json.loads(text[begin + len(TOKEN) :])
+        except (ValueError, RecursionError):
+            problems.add(line, "no whole JSON after :::MLLOG; the line is cut, or two ranks wrote into it", "no JSON")
+            continue
+        try:
+            _event(event, line, runs, problems)
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            reason = f"{e.args[0]!r} is missing" if isinstance(e, KeyError) else str(e)
+            problems.add(line, f"bad event: {reason}", "bad event")
+        if len(runs) > MAX_ROWS:
+            problems.add(line, f"more than {MAX_ROWS} runs; the rest is left out")
+            break
+    started = [run for run in runs if run.start is not None]
+    for run in started:
+        _check(run, problems)
+    rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
+    tables = [scaling_table(source, "MLPerf runs that reached their target", rows)]
+    tables.append(Table("MLPerf runs", COLUMNS, tuple(_row(run) for run in started)))
+    return finish(FORMAT, source, tables, [*NOTES, *_notes(started)], problems, "no run_start in this MLPerf log")
+
+
+def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems) -> None:
+    """Takes one event into the last run, or begins a new one."""
+    key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
+    ms = finite(event["time_ms"])
+    if ms is None or ms < 0:
+        raise ValueError(f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}")
+    run = runs[-1]
+    if run.stop is not None and key in ("init_start", "run_start", "cache_clear", "submission_benchmark"):
+        run = _Run(settings={} if key == "submission_benchmark" else dict(run.settings))
+        runs.append(run)
+    if key == "init_start" and run.init_start is None:
+        run.init_start = ms
+    elif key == "run_start":
+        if run.start is None:
+            run.start, run.line = ms, line
+        else:
+            run.repeats += 1
+    elif key == "run_stop":
+        _stop(run, ms, metadata, line, problems)
+    elif key == "eval_accuracy":
+        run.quality = finite(value)
+    elif key in _SETTINGS and not (run.stop is not None and key in run.settings):
+        run.settings[key] = value
+    for rate in _rates(key, value):
+        run.rates += 1
+        run.rate += (rate - run.rate) / run.rates
+    _progress(run, key, metadata)
+
+
+def _stop(run: _Run, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:
+    if run.start is None:
+        problems.add(line, "run_stop without a run_start", "stop without start")
+    elif run.stop is None:
+        run.stop, run.status = ms, str(metadata.get("status", "no status"))
+    else:
+        run.repeats += 1  # another rank's line; the first one counts
+
+
+def _rates(key: str, value: Any) -> list[float]:
+    """The rates that an event reports.
+
+    Raises:
+      ValueError: for one that is no positive number.
+    """
+    named = value if isinstance(value, dict) else {key: value}
+    found = [named[name] for name in _RATE_KEYS if name in named and (key == "tracked_stats" or key in _RATE_KEYS)]
+    rates = [finite(value) or 0.0 for value in found]
+    if any(rate <= 0 for rate in rates):
+        raise ValueError(f"expected a throughput above 0, got {str(found)[:40]}")
+    return rates
+
+
+def _progress(run: _Run, key: str, metadata: Mapping[str, Any]) -> None:
+    """Keeps how far the run came: samples_count and epoch_num of blocks, evaluations and the end."""
+    if run.start is None or key not in ("block_stop", "epoch_stop", "eval_accuracy", "eval_stop", "run_stop"):
+        return
+    for name, field in (("samples_count", "samples"), ("epoch_num", "epochs")):
+        number = finite(metadata.get(name))
+        if number is not None and number >= (getattr(run, field) or 0):
+            setattr(run, field, number)
+
+
+def _check(run: _Run, problems: Problems) -> None:
+    if run.stop is None:
+        problems.add(run.line, "a run without run_stop: killed, or the log is cut short; it has no time", "no stop")
+        run.status = "no run_stop"
+    elif run.stop <= (run.start or 0):
+        problems.add(run.line, f"run_stop is {-(run.seconds or 0):g} s before run_start", "negative")
+        run.status = "bad times"
+    elif run.status != "success":
+        problems.add(run.line, f"the run ended with status {run.status!r}: it has no time to target", "status")
+    batch = run.settings.get("global_batch_size")
+    if batch is not None and not (finite(batch) or 0) > 0:
+        problems.add(run.line, f"expected a global_batch_size above 0, got {batch!r}", "batch")
+
+
+def _accelerators(run: _Run) -> int | None:
+    nodes, each = (finite(run.settings.get(name)) for name in ("number_of_nodes", "accelerators_per_node"))
+    return int(nodes * each) if nodes and each and nodes > 0 and each > 0 else None
+
+
+def _row(run: _Run) -> tuple:
+    settings = run.settings
+    init = (run.start - run.init_start) / 1e3 if run.start and run.init_start is not None else None
+    texts = (_text(settings.get("submission_benchmark")), _text(settings.get("submission_platform")), run.status)
+    batch, seed = finite(settings.get("global_batch_size")), settings.get("seed")
+    rate = run.rate if run.rates else None
+    return (
+        *texts, run.seconds, init, _accelerators(run), int(batch) if batch else None, run.samples, run.epochs,
+        run.quality, rate, run.rates, seed if isinstance(seed, int) else None,
+    )  # fmt: skip
+
+
+def _text(value: Any) -> str | None:
+    return str(value)[:80] if value not in (None, "") else None
+
+
+def _scaling_row(run: _Run, source: str) -> ScalingRow:
+    batch = finite(run.settings.get("global_batch_size"))
+    extra: dict[str, Cell] = {}
+    for name, number in (("trained samples", run.samples), ("epochs", run.epochs), ("last quality", run.quality)):
+        if number is not None:
+            extra[name] = exact(number)
+    return ScalingRow(
+        source,
+        run.line,
+        series=str(run.settings.get("submission_benchmark", "")),
+        devices=_accelerators(run),
+        global_batch_size=exact(batch) if batch and batch > 0 else None,
+        # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
+        rate=exact(run.rate) if run.rates else None,
+        rate_unit="samples/s",
+        extra={"time to target (s)": Cell(run.seconds or 0.0, 3, f"{run.seconds:.3f}"), **extra},
+    )
+
+
+def _notes(runs: list[_Run]) -> list[str]:
+    notes = []
+    repeats = sum(run.repeats for run in runs)
+    if repeats:
+        notes.append(
+            f"{repeats} lines of run_start and run_stop repeat an earlier one of the same run (several ranks log): the "
+            "first of each counts."
+        )
+    if any(_accelerators(run) is None for run in runs):
+        notes.append("Without number_of_nodes and accelerators_per_node the number of devices is unknown.")
+    return notes

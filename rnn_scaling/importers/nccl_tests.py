@@ -1,0 +1,187 @@
+"""nccl-tests' text output: time and bandwidth of a collective operation by size.
+
+Format: NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLine*), doc/PERFORMANCE.md for the meanings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from rnn_scaling.importers.common import (
+    MAX_ROWS,
+    ImportedLog,
+    Problems,
+    finish,
+    not_negative,
+    numbered,
+    positive,
+    untag,
+)
+from rnn_scaling.importers.nccl_rows import NOTES, Measurement, check, operation_of, table
+from rnn_scaling.scaling_table import Cell, parse_cell
+
+FORMAT = "nccl_tests"
+_DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")
+_HEADER = re.compile(r"#?\s*size\s+count\s+type\b.*\balgbw\s+busbw\b.*")
+_CONFIG = re.compile(r"#?\s*nThread (\d+) nGpus (\d+) minBytes .*")
+_RANK = re.compile(r"#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*")
+_ROW = re.compile(r"\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s.*|\s*(\d+)\s+(\d+)\s+[a-z]\w*")
+_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+).*")
+_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+FAILED.*")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
+
+
+@dataclasses.dataclass
+class _Run:
+    """What the lines so far say about the run that the next numbers belong to."""
+
+    operation: str = ""
+    ranks: dict[int, int] = dataclasses.field(default_factory=dict)
+    repeated_ranks: int = 0
+    columns: tuple[str, ...] = ()
+    average: float | None = None
+
+    def num_ranks(self) -> int | None:
+        """Ranks of one group (NCCL_TESTS_SPLIT runs several groups beside each other)."""
+        groups = list(self.ranks.values())
+        return groups.count(groups[0]) if groups else None
+
+
+def detect(head: str) -> bool:
+    """The line of the settings, or the header of the numbers."""
+    return bool(_DETECT.search(head))
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads every size of every operation.
+
+    Raises:
+      LogError: if no number is there.
+    """
+    problems = Problems()
+    found: list[Measurement] = []
+    seen: set[tuple] = set()
+    runs = [_Run()]
+    for line, tagged in numbered(lines):
+        _, text = untag(tagged[:4000])
+        try:
+            for one in _read(text, line, runs, problems):
+                key = (len(runs), one.row())
+                if key not in seen:  # several ranks that print the same line are one measurement
+                    seen.add(key)
+                    found.append(one)
+                    check(one, problems)
+        except ValueError as e:
+            problems.add(line, f"{e}; line left out", "bad row")
+        if len(found) > MAX_ROWS:
+            problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
+            break
+    if found and runs[-1].average is None:
+        problems.add(found[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
+    nothing = "no result of nccl-tests in this file"
+    return finish(FORMAT, source, [table(found)], [*NOTES, *_notes(runs)], problems, nothing)
+
+
+def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Measurement]:
+    run = runs[-1]
+    bare = text.lstrip("# ")
+    if match := _CONFIG.fullmatch(text):
+        if run.columns:  # numbers came before: another program starts
+            runs.append(_Run(operation=run.operation))
+    elif match := _RANK.fullmatch(text):
+        if run.columns:
+            runs.append(_Run(operation=run.operation))
+        run = runs[-1]
+        run.repeated_ranks += int(match[1]) in run.ranks
+        run.ranks[int(match[1])] = int(match[2] or 0)
+    elif _HEADER.fullmatch(text):
+        run.columns = _columns(bare.split())
+    elif match := _AVERAGE.fullmatch(text):
+        run.average = positive(match[1], "an average bus bandwidth") if float(match[1]) else 0.0
+    elif match := _BOUNDS.fullmatch(text):
+        problems.add(line, f"{match[1]} out of bounds values: the operation's results are wrong")
+    elif run.columns and _ROW.fullmatch(text):
+        return _row(text, line, run)
+    elif "_perf" in text and (name := operation_of(text)):
+        if run.columns and "concluded" not in text:
+            runs.append(_Run())
+        runs[-1].operation = name
+    return []
+
+
+def _columns(words: list[str]) -> tuple[str, ...]:
+    """The columns that a header names, without the time stamp.
+
+    Raises:
+      ValueError: if the halves out of place and in place differ, or lack a number.
+    """
+    words = [word for word in words if word != "timestamp"]
+    first = next((i for i, word in enumerate(words) if word in ("time", "cputime")), len(words))
+    half, other = words[first:][: (len(words) - first) // 2], words[first:][(len(words) - first) // 2 :]
+    if half != other or not {"algbw", "busbw"} <= set(half) or words[:3] != ["size", "count", "type"]:
+        raise ValueError(f"expected size, count, type and twice time, algbw, busbw, got {' '.join(words)[:80]}")
+    return tuple(words)
+
+
+def _row(text: str, line: int, run: _Run) -> list[Measurement]:
+    """The out-of-place and the in-place half of one line of numbers."""
+    words = _TIMESTAMP.sub("", text.rstrip()).split()
+    columns = run.columns
+    first = next(i for i, name in enumerate(columns) if name in ("time", "cputime"))
+    halves = [columns[first:][: (len(columns) - first) // 2]] * 2
+    places = ["out of place", "in place"]
+    if len(words) == len(columns) - len(halves[0]):  # no out-of-place numbers: blanks
+        halves, places = halves[1:], places[1:]
+    elif len(words) != len(columns):
+        raise ValueError(f"expected {len(columns)} columns ({' '.join(columns)}), got {len(words)}")
+    named = dict(zip(columns[:first], words))
+    made = []
+    for i, (half, place) in enumerate(zip(halves, places)):
+        values = dict(zip(half, words[first + i * len(half) :]))
+        made.append(_measurement(named, values, place, line, run))
+    return made
+
+
+def _measurement(named: dict[str, str], values: dict[str, str], place: str, line: int, run: _Run) -> Measurement:
+    clock = "cputime" if "cputime" in values else "time"
+    wrong = values.get("#wrong", values.get("error", "N/A"))
+    return Measurement(
+        line, run.operation, run.num_ranks(), _whole(named["size"]), _whole(named["count"]), named["type"],
+        named.get("redop", ""), named.get("root", ""), place,
+        _cell(values[clock], "a time in us"), _cell(values["algbw"], "algbw"), _cell(values["busbw"], "busbw"),
+        # Older releases print the largest error here, not a count: "0e+00", "5e-07".
+        int(not_negative(wrong, "a count of wrong values")) if wrong != "N/A" else None,
+        clock == "cputime",
+    )  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    return int(not_negative(text, "a size"))
+
+
+def _cell(text: str, what: str) -> Cell:
+    not_negative(text, what)
+    cell = parse_cell(text)
+    if cell is None:
+        raise ValueError(f"expected {what}, got {text!r}")
+    return cell
+
+
+def _notes(runs: list[_Run]) -> list[str]:
+    notes = []
+    if any(run.columns and not run.ranks for run in runs):
+        notes.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
+    if any(run.columns and not run.operation for run in runs):
+        notes.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
+    if any(run.repeated_ranks for run in runs):
+        notes.append(
+            "The same rank is listed twice: programs built without MPI=1 ran beside each other, each alone, "
+            "instead of one run over all."
+        )
+    averages = [run.average for run in runs if run.average is not None]
+    if averages:
+        shown = ", ".join(f"{average:g}" for average in averages[:10])
+        notes.append(f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included.")
+    return notes

@@ -1,0 +1,124 @@
+"""nccl-tests' JSON file (-J): the numbers of its text output, unrounded to six decimals.
+
+Format: NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 to 3. The file also holds the whole environment of the run,
+which is read over and never shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, finite, not_negative
+from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
+from rnn_scaling.importers.nccl_rows import NOTES, Measurement, check, operation_of, table
+from rnn_scaling.scaling_table import Cell
+
+FORMAT = "nccl_tests_json"
+DECIMALS = 6  # printf's "%lf"
+_DETECT = re.compile(r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"\s*:', re.S)
+
+
+@dataclasses.dataclass
+class _File:
+    """What the file says beside its results."""
+
+    operation: str = ""
+    ranks: int | None = None
+    found: list[Measurement] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def detect(head: str) -> bool:
+    """An object that begins with a version and the program's arguments."""
+    return bool(_DETECT.match(head[:20_000]))
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads the results one by one; of a truncated file, those that are whole.
+
+    Raises:
+      LogError: if no result is there.
+    """
+    problems = Problems()
+    file = _File()
+    reader = JsonReader(lines)
+    try:
+        for key in members(reader):
+            _member(key, reader, file, problems)
+    except JsonFault as e:
+        problems.add(e.line, str(e))
+    nothing = "no result in this JSON file of nccl-tests"
+    return finish(FORMAT, source, [table(file.found)], [*NOTES, *file.notes], problems, nothing)
+
+
+def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:
+    line = reader.line
+    if key == "results":
+        for line, result in items(reader):
+            try:
+                _add(result, line, file, problems)
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
+                reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
+                problems.add(line, f"result {len(file.found)}: {reason}; left out", "bad result")
+        return
+    value = reader.value()
+    if key == "args" and isinstance(value, list) and value:
+        file.operation = operation_of(str(value[0]))
+    elif key == "config" and isinstance(value, dict):
+        file.ranks = _num_ranks(value)
+    elif key == "out_of_bounds" and isinstance(value, dict) and value.get("okay") == "false":
+        problems.add(line, f"{value.get('count')} out of bounds values: the operation's results are wrong")
+    elif key == "average_bus_bandwidth" and isinstance(value, dict):
+        file.notes.append(
+            f"Average bus bandwidth as printed: {value.get('bandwidth')} GB/s, the mean over all sizes, small ones "
+            "included."
+        )
+    elif key == "errors" and isinstance(value, list) and any(value):
+        problems.add(line, f"NCCL reported: {json.dumps([error for error in value if error])[:200]}")
+
+
+def _num_ranks(config: Mapping[str, Any]) -> int | None:
+    """Ranks of one group; some releases list only the first GPU of each process."""
+    devices = config.get("devices")
+    listed = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    ranks = sorted(int(finite(device.get("rank")) or 0) for device in listed)
+    per_process = int((finite(config.get("nthreads")) or 0) * (finite(config.get("ngpus")) or 0))
+    if not ranks or per_process < 1 or ranks[0] < 0:
+        return None
+    if ranks != list(range(len(ranks))) or len(ranks) % per_process:
+        return ranks[-1] + per_process
+    groups = [str(device.get("group")) for device in listed]
+    return groups.count(groups[0])
+
+
+def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) -> None:
+    for key, place in (("out_of_place", "out of place"), ("in_place", "in place")):
+        values = result.get(key)
+        if values is None:
+            continue
+        clock = "cpu_time" if "cpu_time" in values else "time"
+        wrong = values["nwrong"]
+        one = Measurement(
+            line, file.operation, file.ranks, _whole(result["size"]), _whole(result["count"]), str(result["type"]),
+            str(result.get("redop", "")), str(result.get("root", "")).strip(), place,
+            _cell(values[clock], "a time in us"), _cell(values["alg_bw"], "alg_bw"), _cell(values["bus_bw"], "bus_bw"),
+            None if wrong is None else int(not_negative(wrong, "nwrong")), clock == "cpu_time",
+        )  # fmt: skip
+        if len(file.found) < MAX_ROWS:
+            file.found.append(one)
+            check(one, problems)
+        else:
+            problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
+
+
+def _whole(value: Any) -> int:
+    return int(not_negative(value, "a size"))
+
+
+def _cell(value: Any, what: str) -> Cell:
+    number = not_negative(value, what)
+    return Cell(number, DECIMALS, f"{number:g}")

@@ -1,0 +1,111 @@
+"""CUDA samples' p2pBandwidthLatencyTest: bandwidth and latency between every two GPUs.
+
+Format: NVIDIA/cuda-samples, Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    Table,
+    finish,
+    not_negative,
+    numbered,
+    positive,
+    untag,
+)
+
+FORMAT = "p2p_bandwidth_latency"
+_DETECT = re.compile(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth")
+_DEVICE = re.compile(r"Device: (\d{1,4}), (.+?), pciBusID: (\w+), pciDeviceID: (\w+), pciDomainID:\s*(\w+)\s*")
+_TITLE = re.compile(r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*")
+_HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
+_ROW = re.compile(r"\s*(\d{1,4})((?:\s+\S+)+)\s*")
+
+
+@dataclasses.dataclass
+class _Matrix:
+    title: str
+    line: int
+    devices: list[int]
+    rows: list[tuple] = dataclasses.field(default_factory=list)
+
+
+def detect(head: str) -> bool:
+    """The program's first line, or the title of a bandwidth matrix."""
+    return bool(_DETECT.search(head))
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads the devices and every matrix.
+
+    Raises:
+      LogError: if no matrix is there.
+    """
+    problems = Problems()
+    devices: list[tuple] = []
+    matrices: list[_Matrix] = []
+    title, last, is_open = "", 1, False
+    for last, tagged in numbered(lines):
+        _, text = untag(tagged[:20_000])
+        if match := _DEVICE.fullmatch(text):
+            devices.append((int(match[1]), match[2], f"{match[5]}:{match[3]}:{match[4]}"))
+        elif match := _TITLE.fullmatch(text):
+            title, is_open = match[1], False
+        elif title and (match := _HEAD.fullmatch(text)):
+            # The latency matrices come twice: by the GPU's clock and by the CPU's.
+            name = title if match[1] == "D\\D" else f"{title}, {match[1]} time"
+            matrices.append(_Matrix(name, last, [int(word) for word in match[2].split()]))
+            is_open = True
+        elif is_open and (match := _ROW.fullmatch(text)):
+            _add_row(matrices[-1], match[1], match[2].split(), last, problems)
+        elif is_open and text.strip():
+            is_open, title = False, ""
+    for matrix in matrices:
+        if len(matrix.rows) < len(matrix.devices):
+            reason = f"{matrix.title}: {len(matrix.rows)} of {len(matrix.devices)} rows; the file is cut short"
+            problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
+    if title and not is_open and (not matrices or not matrices[-1].title.startswith(title)):
+        problems.add(last, f"the file ends before the numbers of {title}")
+    tables = [Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))]
+    tables += [_table(matrix) for matrix in matrices]
+    if not any(matrix.rows for matrix in matrices):
+        tables = []
+    return finish(FORMAT, source, tables, _notes(matrices), problems, "no matrix of bandwidth or latency in this file")
+
+
+def _add_row(matrix: _Matrix, name: str, words: list[str], line: int, problems: Problems) -> None:
+    size = len(matrix.devices)
+    if len(words) != size:
+        problems.add(line, f"{matrix.title}: row {name} has {len(words)} of {size} cells; left out", "short row")
+        return
+    is_connectivity = "Connectivity" in matrix.title
+    try:
+        read = not_negative if is_connectivity else positive
+        values = [read(word, "0 or 1" if is_connectivity else "a number") for word in words]
+    except ValueError as e:
+        problems.add(line, f"{matrix.title}: row {name}: {e}; left out", "bad number")
+        return
+    matrix.rows.append((int(name), *(int(value) if is_connectivity else value for value in values)))
+
+
+def _table(matrix: _Matrix) -> Table:
+    return Table(matrix.title, ("From \\ to", *(str(device) for device in matrix.devices)), tuple(matrix.rows))
+
+
+def _notes(matrices: list[_Matrix]) -> list[str]:
+    notes = [
+        "GB/s is 10**9 bytes a second, us are microseconds; the diagonal is a copy within the GPU, counted as read "
+        "and written.",
+        "Bidirectional bandwidth is the sum of both directions.",
+    ]
+    for matrix in matrices:
+        if "Connectivity" in matrix.title and any(0 in row[1:] for row in matrix.rows):
+            notes.append("Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled.")
+            break
+    return notes

@@ -1,0 +1,75 @@
+"""The JSON reader gives what json.loads gives, however the text is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
+
+VALUES = [1, -2.5e-7, "a\n\"]},", None, True, {"b": [1, {"c": []}]}, [], "\u00e9", 123456789]  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_pieces(size, indent):
+    text = json.dumps(VALUES, indent=indent)
+    pieces = (text[i : i + size] for i in range(0, len(text), size))
+    assert [value for _, value in items(JsonReader(pieces))] == VALUES
+
+
+def test_members_and_lines():
+    text = '{\n"a": 1,\n"results": [\n{"x": 1},\n\n{"x": 2}\n]\n}'
+    reader = JsonReader(text.splitlines(keepends=True))
+    seen = []
+    for key in members(reader):
+        seen.append((key, list(items(reader)) if key == "results" else reader.value()))
+    assert seen == [("a", 1), ("results", [(4, {"x": 1}), (6, {"x": 2})])]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "line", "between"),
+    [
+        ("[1, 2", 2, 1, True),
+        ("[1,\n2,\n", 2, 3, True),
+        ('[1,\n{"a": [1, 2', 1, 2, False),
+        ('[1,\n"abc', 1, 2, False),
+        ("[1,\n2 3]", 2, 2, False),
+        ("[1,\n2}\n]", 2, 2, False),
+        ("[1, tru", 1, 1, False),
+        ("", 0, 1, True),
+    ],
+)
+def test_faults(text, count, line, between):
+    seen = []
+    with pytest.raises(JsonFault) as caught:
+        for _, value in items(JsonReader([text])):
+            seen.append(value)
+    assert (len(seen), caught.value.line, caught.value.between) == (count, line, between)
+
+
+def test_deep_nesting_is_a_fault():
+    with pytest.raises(JsonFault, match="too deep|not JSON|ends within"):
+        list(items(JsonReader(["[" * 200_000])))
+
+
+def test_a_fault_far_from_the_end_is_found_at_once():
+    """Not only after all of the file was read in the hope that it goes on."""
+    read = []
+
+    def pieces():
+        for _ in range(1000):
+            read.append(1)
+            yield '{"a": oops, "b": "' + "x" * 1000 + '"}\n'
+
+    with pytest.raises(JsonFault, match="not JSON"):
+        JsonReader(pieces()).value()
+    assert len(read) == 1
+
+
+def test_long_values_take_linear_time():
+    """Pieces are doubled before the next try: tries stay few."""
+    text = json.dumps(["x" * 50 for _ in range(20_000)])
+    reader = JsonReader(text[i : i + 64] for i in range(0, len(text), 64))
+    assert len(reader.value()) == 20_000

@@ -1,40 +1,138 @@
-"""Records -> rows: each run with the run on one device that it is compared with."""
+"""Run records -> rows: every configuration with its repeats, beside the same one on one device.
+
+row: one configuration; series: rows that differ in the number of devices alone.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from rnn_scaling import registry
+from rnn_scaling import config as configs
+from rnn_scaling import registry, rules
 from rnn_scaling.record import RunRecord
+from rnn_scaling.statistics import Interval, rate_interval
 
-# Options that may differ between a run and its baseline: the number of devices, and what says nothing about the work.
-NOT_COMPARED = frozenset({"num_devices", "result_file", "log_dir", "progress"})
+# Options that say nothing about the work of a run.
+NOT_COMPARED = frozenset({"result_file", "log_dir", "progress", "preset", "independent_replica", "use_synthetic_data"})
+
+Key = tuple[tuple[str, str], ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One run and its baseline (None if there is none)."""
+    """One configuration: its runs in the order of their files, and the row on one device (None if there is none)."""
 
-    record: RunRecord
-    baseline: RunRecord | None = None
+    records: tuple[RunRecord, ...]
+    baseline: Row | None = None
 
-    def metric(self, name: str) -> float | None:
-        """A metric of METRICS by name."""
-        return registry.load(registry.METRICS, name).compute(self.record, self.baseline)
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The options of all its runs."""
+        return full_config(self.records[0])
+
+    @property
+    def num_devices(self) -> int:
+        return self.config["num_devices"]
+
+    @functools.cached_property
+    def good(self) -> tuple[RunRecord, ...]:
+        """The runs that measured something."""
+        return tuple(r for r in self.records if r.status == "ok" and r.throughput)
+
+    @functools.cached_property
+    def rate(self) -> Interval | None:
+        """words/s with its interval over the runs, or over the batches of the only one; None without a good run."""
+        if not self.good:
+            return None
+        measured = [measured_batches(record) for record in self.good]
+        return rate_interval([seconds for seconds, _ in measured], [words for _, words in measured])
+
+    def metric(self, name: str) -> Interval | None:
+        """A metric of METRICS by name; None where it cannot be known."""
+        baseline = self.baseline
+        return registry.load(registry.METRICS, name).compute(
+            self.rate, baseline.rate if baseline else None, self.num_devices
+        )
 
 
-def series_key(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """What runs of one scaling series have in common."""
-    # In strong scaling the total is constant and a tower's share follows from it.
-    left_out = NOT_COMPARED | ({"batch_size"} if record.config.get("global_batch_size") else set())
-    return tuple((name, repr(value)) for name, value in record.config.items() if name not in left_out)
+def full_config(record: RunRecord) -> dict[str, Any]:
+    """Every option; one that a record does not name is newer than it, and had its default."""
+    return {**{name: field.default for name, field in configs.OPTIONS.items()}, **record.config}
+
+
+def measured_batches(record: RunRecord) -> tuple[list[float], list[int]]:
+    """(seconds, words) of the batches after the warm-up."""
+    first = record.batches["warmup"]
+    return record.batches["seconds"][first:], record.batches["words"][first:]
+
+
+def work_key(config: dict[str, Any], **changes: Any) -> Key:
+    """What two runs of the same work have in common; with `changes`, of the same work but for these options.
+
+    Options that the configuration does not read count as their defaults, so that a run under another mode or data
+    source is found whatever was said about the first one's.
+    """
+    changed = {**config, **changes}
+    known = {name: value for name, value in changed.items() if name in configs.OPTIONS}
+    unread = set(rules.unread(configs.from_flat(known), known))
+    # In strong scaling the total is constant, and a tower's share follows from it.
+    left_out = NOT_COMPARED | ({"batch_size"} if changed.get("global_batch_size") else set())
+    return tuple(
+        (name, repr(configs.OPTIONS[name].default if name in unread else value))
+        for name, value in sorted(changed.items())
+        if name not in left_out
+    )
+
+
+def series_key(config: dict[str, Any]) -> Key:
+    """What the rows of one series have in common: all but the number of devices."""
+    return tuple(item for item in work_key(config) if item[0] != "num_devices")
 
 
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
-    """Rows in the given order; the baseline is the first good run of the same series on one device."""
-    baselines: dict[tuple, RunRecord] = {}
+    """One row for each configuration, in the order of their first records."""
+    groups: dict[Key, list[RunRecord]] = {}
     for record in records:
-        if record.config.get("num_devices") == 1 and record.status == "ok":
-            baselines.setdefault(series_key(record), record)
-    return [Row(record, baselines.get(series_key(record))) for record in records]
+        groups.setdefault(work_key(full_config(record)), []).append(record)
+    rows = [Row(tuple(group)) for group in groups.values()]
+    baselines: dict[Key, Row] = {}
+    for row in rows:
+        if row.num_devices == 1 and row.good:
+            baselines.setdefault(series_key(row.config), row)
+    return [dataclasses.replace(row, baseline=baselines.get(series_key(row.config))) for row in rows]
+
+
+def by_series(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each series, by number of devices; series in the order of their first rows."""
+    series: dict[Key, list[Row]] = {}
+    for row in rows:
+        series.setdefault(series_key(row.config), []).append(row)
+    return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
+
+
+def titles(series: Sequence[Sequence[Row]]) -> list[str]:
+    """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
+    always = ("encoder_type", "variable_update")
+    varied = [
+        name
+        for name in configs.OPTIONS
+        if name not in NOT_COMPARED
+        and name not in (*always, "decoder_type", "num_devices", "batch_size")
+        and len({repr(members[0].config.get(name)) for members in series}) > 1
+    ]
+    if len({members[0].config["batch_size"] for members in series if not members[0].config["global_batch_size"]}) > 1:
+        varied.append("batch_size")
+    names = []
+    for members in series:
+        config = members[0].config
+        known = {name: value for name, value in config.items() if name in configs.OPTIONS}
+        unread = rules.unread(configs.from_flat(known), known)
+        words = [str(config[name]) for name in always]
+        words += [f"{name}={config[name]}" for name in varied if name not in unread and name != "global_batch_size"]
+        if config["global_batch_size"]:
+            words.append(f"strong scaling, {config['global_batch_size']} sentence pairs a step")
+        names.append(", ".join(words))
+    return names

@@ -16,12 +16,15 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def run(num_devices, rate, status="ok", seconds=2.0, **config):
     base = make_record()
-    throughput = {"words": rate * seconds, "seconds": seconds, "words_per_second": rate} if status == "ok" else {}
+    words = round(rate * seconds)
+    throughput = {"words": words, "seconds": seconds, "words_per_second": words / seconds} if status == "ok" else {}
+    batches = {"warmup": 1, "measured": 2, "seconds": [9.0, seconds / 2, seconds / 2], "words": [1, words / 2, words / 2]}
     error = None if status == "ok" else {"type": "X", "message": "out of memory"}
     return record.RunRecord(
         status=status,
         error=error,
         config={**base.config, "device": "cpu", "num_devices": num_devices, **config},
+        batches=batches,
         throughput=throughput,
     )
 
@@ -32,14 +35,22 @@ def series():
         run(2, 1900.0),
         run(4, 3000.0, "failed"),
         run(1, 500.0, variable_update="replicated"),
-        run(2, 777.7777, variable_update="replicated"),
+        run(2, 770.0, variable_update="replicated"),
+        run(2, 780.0, variable_update="replicated"),
     ]
+
+
+def value(row, metric):
+    interval = row.metric(metric)
+    return None if interval is None else interval.value
 
 
 def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
     table = rows.with_baselines(series())
-    assert [row.metric("speedup") for row in table] == [1.0, 1.9, None, 1.0, pytest.approx(1.5555554)]
-    assert [row.metric("efficiency") for row in table][:2] == [1.0, 0.95]
+    both = pytest.approx((770 * 780) ** 0.5 / 500)  # repeats are one row, at their geometric mean
+    assert [value(row, "speedup") for row in table] == [1.0, pytest.approx(1.9), None, 1.0, both]
+    assert [value(row, "efficiency") for row in table][:2] == [1.0, pytest.approx(0.95)]
+    assert [len(row.records) for row in table] == [1, 1, 1, 1, 2]
 
 
 def test_without_a_baseline_there_is_no_speedup():
@@ -52,6 +63,28 @@ def test_runs_that_differ_in_more_than_devices_are_not_compared():
     assert two.metric("speedup") is None
     failed_baseline = rows.with_baselines([run(1, 0.0, "failed"), run(2, 1900.0)])[1]
     assert failed_baseline.metric("speedup") is None
+
+
+def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
+    one, two = rows.with_baselines([run(1, 1000.0, all_reduce_spec="xring"), run(2, 1900.0)])
+    assert value(two, "speedup") == pytest.approx(1.9)
+
+
+def test_weak_and_strong_scaling_are_never_one_series():
+    weak = [run(1, 1000.0, batch_size=64), run(2, 1900.0, batch_size=64)]
+    strong = [run(1, 1000.0, batch_size=64, global_batch_size=64), run(2, 1500.0, batch_size=32, global_batch_size=64)]
+    table = rows.with_baselines([*weak, *strong])
+    assert [value(row, "speedup") for row in table] == [1.0, pytest.approx(1.9), 1.0, pytest.approx(1.5)]
+    assert rows.titles(rows.by_series(table)) == [
+        "cudnn_lstm, independent",
+        "cudnn_lstm, independent, strong scaling, 64 sentence pairs a step",
+    ]
+
+
+def test_a_record_that_is_older_than_an_option_has_its_default():
+    old = run(1, 1000.0)
+    del old.config["global_batch_size"]
+    assert len(rows.with_baselines([old, run(1, 1100.0)])) == 1
 
 
 def test_table_is_exact():
@@ -72,7 +105,7 @@ def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys
     (tmp_path / "notes.json").write_text("{")
     assert report.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert "1900.000" in out and "1.90" in out
+    assert "1900.000" in out and "1.90" in out and "2 |" in out
     assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
     assert (tmp_path / "table.md").read_text() in out
     assert (tmp_path / "speedup.png").stat().st_size > 1000

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.metrics import speedup
+from rnn_scaling.statistics import Interval
 
 UNIT = ""
 
 
-def compute(record: RunRecord, baseline: RunRecord | None) -> float | None:
-    """words/s a device of `record` over that of `baseline`; None without a baseline."""
-    if baseline is None or baseline.status != "ok" or record.status != "ok":
-        return None
-    if not baseline.throughput or not record.throughput:
-        return None
-    rates = [r.throughput["words_per_second"] / r.config["num_devices"] for r in (record, baseline)]
-    return rates[0] / rates[1]
+def compute(rate: Interval | None, baseline: Interval | None, num_devices: int) -> Interval | None:
+    """speedup / n; None without a baseline."""
+    value = speedup.compute(rate, baseline, num_devices)
+    return None if value is None else value.scaled(1 / num_devices)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.statistics import Interval, ratio
 
 UNIT = ""
 
 
-def compute(record: RunRecord, baseline: RunRecord | None) -> float | None:
-    """words/s of `record` over that of `baseline`, the same run on one device; None without a baseline."""
-    if baseline is None or baseline.status != "ok" or record.status != "ok":
+def compute(rate: Interval | None, baseline: Interval | None, num_devices: int) -> Interval | None:
+    """rate / baseline; None without both. On one device it is 1 by definition, without uncertainty."""
+    if rate is None or baseline is None:
         return None
-    if not baseline.throughput or not record.throughput:
-        return None
-    return record.throughput["words_per_second"] / baseline.throughput["words_per_second"]
+    if num_devices == 1:
+        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
+    return ratio(rate, baseline)

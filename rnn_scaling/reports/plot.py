@@ -29,9 +29,9 @@ def render(rows: Sequence[Row]) -> bytes:
     if not measured:
         raise ValueError("expected at least one successful run")
     figure, (rates, speedups) = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-    encoders = _unique(row.record.config["encoder_type"] for row in measured)
-    modes = _unique(row.record.config["variable_update"] for row in measured)
-    most = max(row.record.config["num_devices"] for row in measured)
+    encoders = _unique(row.config["encoder_type"] for row in measured)
+    modes = _unique(row.config["variable_update"] for row in measured)
+    most = max(row.config["num_devices"] for row in measured)
     speedups.plot([1, most], [1, most], color="0.6", linewidth=1, linestyle=(0, (2, 2)), label="ideal")
     for (encoder, mode), members in _series(measured).items():
         look = {
@@ -42,7 +42,7 @@ def render(rows: Sequence[Row]) -> bytes:
         }
         rates.plot(*_points(members, "words_per_second"), **look)
         speedups.plot(*_points(members, "speedup"), **look)
-    device = "GPUs" if all(row.record.config["device"] == "gpu" for row in measured) else "devices"
+    device = "GPUs" if all(row.config["device"] == "gpu" for row in measured) else "devices"
     for axes, title in ((rates, "processing speed (words/s)"), (speedups, "speedup")):
         axes.set_title(title, loc="left")
         axes.set_xlabel(f"number of {device}")
@@ -65,11 +65,11 @@ def _unique(values) -> list[str]:
 def _series(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
     series: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        config = row.record.config
+        config = row.config
         series.setdefault((config["encoder_type"], config["variable_update"]), []).append(row)
     return series
 
 
 def _points(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
-    points = sorted((row.record.config["num_devices"], row.metric(metric)) for row in rows if row.metric(metric))
+    points = sorted((row.num_devices, row.metric(metric).value) for row in rows if row.metric(metric))
     return [n for n, _ in points], [value for _, value in points]

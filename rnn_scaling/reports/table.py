@@ -5,50 +5,70 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.record import RunRecord
-from rnn_scaling.rows import Row, with_baselines
+from rnn_scaling.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.statistics import Interval
 
 
 def render(rows: Sequence[Row]) -> bytes:
-    """Markdown: one table for each encoder and update mode."""
-    parts, series = [], {}
-    for row in rows:
-        series.setdefault(_title(row.record), []).append(row)
-    for title, members in series.items():
-        parts.append(f"### {title}\n\n{_table(members)}")
+    """Markdown: one table for each series; what stands after ± is said below it."""
+    series = by_series(rows)
+    parts = [f"### {title}\n\n{table(members)}" for title, members in zip(titles(series), series)]
     return "\n".join(parts).encode()
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
     """The table alone, for the terminal."""
-    return _table(with_baselines(records))
+    return table(with_baselines(records))
 
 
-def _title(record: RunRecord) -> str:
-    return f"{record.config['encoder_type']}, {record.config['variable_update']}"
-
-
-def _table(rows: Sequence[Row]) -> str:
-    batches = sorted({row.record.config["num_batches"] for row in rows})
-    number = "/".join(str(n) for n in batches)
-    device = "GPU" if all(row.record.config["device"] == "gpu" for row in rows) else "Device"
+def table(rows: Sequence[Row]) -> str:
+    """One table, and a line for each kind of ± that occurs in it."""
+    batches = "/".join(str(n) for n in sorted({row.config["num_batches"] for row in rows}))
+    repeated = any(len(row.records) > 1 for row in rows)
     head = [
-        f"{device} number",
+        f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number",
         "Batch size",
-        f"Total time to process {number} batches (s)",
+        f"Total time to process {batches} batches (s)",
         "Processing speed (words/s)",
         "Speedup ratio",
     ]
-    return markdown_table(head, [_cells(row, alone=len(rows) == 1) for row in rows])
+    if len(rows) > 1:
+        head.append("Efficiency (%)")
+    if repeated:
+        head.insert(2, "Runs")
+    text = markdown_table(head, [_cells(row, alone=len(rows) == 1, repeated=repeated) for row in rows])
+    kinds = dict.fromkeys(row.rate.kind for row in rows if len(rows) > 1 and row.rate and row.rate.half_width)
+    return text + "".join(f"\n± words/s: {kind}.\n" for kind in kinds)
 
 
-def _cells(row: Row, alone: bool) -> list[str]:
-    config, throughput = row.record.config, row.record.throughput
-    cells = [str(config["num_devices"]), str(config["batch_size"])]
-    if row.record.status != "ok":
-        return [*cells, row.record.status, "n/a", "n/a"]
-    speedup = None if alone else row.metric("speedup")  # a single run has nothing to be compared with
-    ratio = "n/a" if speedup is None else f"{speedup:.2f}"
-    return [*cells, f"{throughput['seconds']:.3f}", f"{throughput['words_per_second']:.3f}", ratio]
+def _cells(row: Row, alone: bool, repeated: bool) -> list[str]:
+    config = row.config
+    size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(config["batch_size"])
+    cells = [str(row.num_devices), size]
+    if repeated:
+        failed = len(row.records) - len(row.good)
+        cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))
+    if row.rate is None:
+        return [*cells, row.records[-1].status, "n/a", "n/a", *([] if alone else ["n/a"])]
+    seconds = sum(record.throughput["seconds"] for record in row.good) / len(row.good)
+    if alone:  # a single run has nothing to be compared with
+        return [*cells, f"{seconds:.3f}", f"{row.rate.value:.3f}", "n/a"]
+    speedup, efficiency = row.metric("speedup"), row.metric("efficiency")
+    return [
+        *cells,
+        f"{seconds:.3f}",
+        plus_minus(row.rate, 3),
+        plus_minus(speedup, 2),
+        plus_minus(efficiency.scaled(100) if efficiency else None, 1),
+    ]
+
+
+def plus_minus(interval: Interval | None, digits: int) -> str:
+    """The number with the half-width of its 95 % interval where it has one; "n/a" for None."""
+    if interval is None:
+        return "n/a"
+    value = f"{interval.value:.{digits}f}"
+    return f"{value} ± {interval.half_width:.{digits}f}" if interval.half_width else value
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

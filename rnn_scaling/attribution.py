@@ -1,0 +1,196 @@
+"""Where the ideal goes: n x words/s(1) - words/s(n), split into parts that add up to it, each with its interval.
+
+The parts are differences between rows that were measured, chosen so that they telescope. With X(mode, n, data) in words/s,
+m the row's mode, d its data source, and a tower's batch size the same everywhere:
+
+    fixed cost  = n [X(m,1,d) with the whole batch - X(m,1,d) with a tower's share]        strong scaling only
+    contention  = n X(independent,1,device) - X(independent,n,device)
+    exchange    = [X(independent,n,device) - X(m,n,device)] - n [X(independent,1,device) - X(m,1,device)]
+    input       = [X(m,n,device) - X(m,n,d)] - n [X(m,1,device) - X(m,1,d)] - imbalance
+    imbalance   = X(m,n,d) x (what the slowest tower's positions cost over the mean's - 1)
+    residual    = the loss less all parts that are known
+
+Where a run is missing its parts are unknown, stay in the residual, and the command that supplies the run is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling import rules
+from rnn_scaling.rows import NOT_COMPARED, Key, Row, measured_batches, work_key
+from rnn_scaling.statistics import Interval, combine
+
+Coefficients = Mapping[int, float]  # of each row, by its id
+FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
+MEANING = {
+    FIXED: "what a step costs however small a tower's share of the batch is",
+    CONTENTION: "what independent replicas lose too: shared memory, caches, clocks and host threads",
+    EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
+    INPUT: "what the data source costs beyond words that are drawn on the device",
+    IMBALANCE: "waiting for the tower with the longest sentences",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One share of the loss, words/s; `value` is None where a run is missing, and `commands` then supply it."""
+
+    name: str
+    value: Interval | None
+    commands: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Attribution:
+    """One row's loss against n times its baseline. loss = sum of the known parts + residual."""
+
+    row: Row
+    ideal: Interval
+    loss: Interval
+    parts: tuple[Part, ...]
+    residual: Interval
+
+    def points(self, value: Interval) -> float:
+        """A loss in percentage points of efficiency."""
+        return 100 * value.value / self.ideal.value
+
+
+def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
+    """Splits one row's loss; None on one device, without a good run or without its baseline.
+
+    Args:
+      row: the configuration.
+      rows: all rows of the report, in which the runs that the parts need are looked for.
+    """
+    if row.num_devices == 1 or row.rate is None or row.baseline is None or row.baseline.rate is None:
+        return None
+    return _Attributor(row, rows).attribute()
+
+
+class _Attributor:
+    def __init__(self, row: Row, rows: Sequence[Row]) -> None:
+        self._row, self._n = row, row.num_devices
+        self._by_key: dict[Key, Row] = {work_key(each.config): each for each in rows if each.rate is not None}
+        self._used: dict[int, Row] = {}
+
+    def attribute(self) -> Attribution:
+        row, n = self._row, self._n
+        config = row.config
+        total = config["global_batch_size"]
+        share = {"global_batch_size": 0, "batch_size": -(-total // n)} if total else {}
+        one = {"num_devices": 1, **share}
+        loss = _sum(self._times(n, row.baseline), self._times(-1, row))
+        terms: list[tuple[str, list[tuple[float, dict[str, Any]]]]] = []
+        if total:
+            terms.append((FIXED, [(n, {"num_devices": 1}), (-n, one)]))
+        device, independent = {"data_source": "device"}, {"variable_update": "independent", "data_source": "device"}
+        terms.append((CONTENTION, [(n, {**one, **independent}), (-1, independent)]))
+        if config["variable_update"] != "independent":
+            here = [(-1, device), (n, {**one, **device})]
+            terms.append((EXCHANGE, [(1, independent), (-n, {**one, **independent}), *here]))
+        parts, known = [], {}
+        for name, wanted in terms:
+            part, coefficients = self._part(name, wanted)
+            parts.append(part)
+            known = _sum(known, coefficients)
+        if config["data_source"] != "device":
+            slack = imbalance(row)
+            waited = {id(row): slack} if slack else {}
+            parts.append(Part(IMBALANCE, self._interval(_sum(self._times(0, row), waited))))
+            here = [(1, device), (-1, {}), (-n, {**one, **device}), (n, one)]
+            part, coefficients = self._part(INPUT, here, less=waited)
+            parts.append(part)
+            known = _sum(known, waited, coefficients)
+        residual = _sum(loss, {key: -value for key, value in known.items()})
+        ideal = self._interval({id(row.baseline): n})
+        return Attribution(row, ideal, self._interval(loss), tuple(parts), self._interval(residual))
+
+    def _part(
+        self, name: str, wanted: Sequence[tuple[float, dict[str, Any]]], less: Coefficients | None = None
+    ) -> tuple[Part, Coefficients]:
+        coefficients: Coefficients = {}
+        commands = []
+        for factor, changes in wanted:
+            found = self._by_key.get(work_key(self._row.config, **changes))
+            if found is None:
+                commands.append(command(self._row.config, **changes))
+            else:
+                coefficients = _sum(coefficients, self._times(factor, found))
+        if commands:
+            return Part(name, None, tuple(dict.fromkeys(commands))), {}
+        coefficients = _sum(coefficients, {key: -value for key, value in (less or {}).items()})
+        return Part(name, self._interval(coefficients)), coefficients
+
+    def _times(self, factor: float, row: Row) -> Coefficients:
+        self._used[id(row)] = row
+        return {id(row): factor}
+
+    def _interval(self, coefficients: Coefficients) -> Interval:
+        used = [(factor, self._used[key].rate) for key, factor in coefficients.items() if factor]
+        factors = [factor for factor, _ in used]
+        return combine(lambda *rates: math.fsum(f * x for f, x in zip(factors, rates)), [rate for _, rate in used])
+
+
+def _sum(*terms: Coefficients) -> Coefficients:
+    total: dict[int, float] = {}
+    for term in terms:
+        for key, factor in term.items():
+            total[key] = total.get(key, 0.0) + factor
+    return total
+
+
+def imbalance(row: Row) -> float:
+    """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
+
+    A step takes as long as its slowest tower, and a tower as long as it has positions (words and padding), so step k of t
+    seconds would have taken t x mean / max of the towers' positions.
+    """
+    seconds = balanced = 0.0
+    for record in row.good:
+        first = record.batches["warmup"]
+        positions = record.batches.get("tower_positions") or []
+        step_s, _ = measured_batches(record)
+        if len(positions) != len(record.batches["seconds"]):
+            return 0.0
+        for time_s, towers in zip(step_s, positions[first:]):
+            seconds += time_s
+            balanced += time_s * sum(towers) / len(towers) / max(towers)
+    return seconds / balanced - 1 if balanced else 0.0
+
+
+def padding(row: Row) -> float | None:
+    """Share of the computed positions that are padding; None where the record does not tell."""
+    words = positions = 0
+    for record in row.good:
+        first = record.batches["warmup"]
+        words += sum(sum(towers) for towers in record.batches.get("tower_words", [])[first:])
+        positions += sum(sum(towers) for towers in record.batches.get("tower_positions", [])[first:])
+    return 1 - words / positions if positions else None
+
+
+def command(config: Mapping[str, Any], **changes: Any) -> str:
+    """The sweep that runs this configuration with these changes."""
+    wanted = {**config, **changes}
+    known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
+    unread = set(rules.unread(configs.from_flat(known), known))
+    preset = {"preset": wanted["preset"]}
+    defaults = configs.resolve({**preset, "device": wanted["device"]}, num_gpus=0, num_cores=1).flat()
+    always = ("encoder_type", "variable_update", "num_devices")
+    words = []
+    for name, value in known.items():
+        if name in unread or (name in NOT_COMPARED and name != "preset"):
+            continue
+        derived = name == "decoder_type" and value == wanted["encoder_type"]
+        derived = derived or (
+            name == "prefetch_data_to_device" and value == (wanted["data_source"] in ("host", "text"))
+        )
+        derived = derived or (name == "batch_size" and wanted["global_batch_size"])
+        derived = derived or (name == "param_server_device" and value == wanted["device"])
+        if name in always or (value != defaults[name] and not derived):
+            words.append(rules.spell(name, value))
+    return "./run.sh sweep " + " ".join(words)

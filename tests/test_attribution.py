@@ -1,0 +1,154 @@
+"""The parts of the loss add up to it, whatever was measured; what is missing is named with its command."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shlex
+
+import pytest
+
+from rnn_scaling import attribution, flags, rows
+from rnn_scaling import config as configs
+from rnn_scaling.record import RunRecord
+
+MODES = ("independent", "parameter_server", "replicated", "mirrored")
+
+
+def record(rate, n=1, mode="independent", data="device", positions=None, **options):
+    """A run at about `rate` words/s whose batches vary a little."""
+    given = {"num_devices": n, "variable_update": mode, "data_source": data, **options}
+    given |= {name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"}
+    config = configs.resolve(given, num_gpus=0, num_cores=8)
+    words = [1000] * 40
+    seconds = [1000 / rate * (1 + 0.01 * (-1) ** k) for k in range(40)]
+    batches = {"warmup": 10, "measured": 30, "seconds": seconds, "words": words}
+    if positions:
+        batches |= {"tower_positions": [positions] * 40, "tower_words": [[p - 1 for p in positions]] * 40}
+    window = {"words": sum(words[10:]), "seconds": sum(seconds[10:])}
+    rated = {**window, "words_per_second": window["words"] / window["seconds"]}
+    return RunRecord("ok", None, config.flat(), batches=batches, throughput=rated)
+
+
+def attribute(records):
+    """The attribution of the last record."""
+    table = rows.with_baselines(records)
+    return attribution.attribute(next(row for row in table if records[-1] in row.records), table)
+
+
+def values(result):
+    return {part.name: part.value.value if part.value else None for part in result.parts}
+
+
+def test_contention_is_what_independent_replicas_lose():
+    result = attribute([record(100), record(180, 2)])
+    assert values(result) == {"contention": pytest.approx(20, rel=1e-3)}
+    assert result.loss.value == pytest.approx(20, rel=1e-3) and result.residual.value == 0
+    assert result.points(result.loss) == pytest.approx(10, rel=1e-3)
+
+
+def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
+    runs = [record(100), record(180, 2), record(99, 1, "replicated"), record(150, 2, "replicated")]
+    result = attribute(runs)
+    assert values(result) == {
+        "contention": pytest.approx(20, rel=1e-3),
+        "exchange": pytest.approx(180 - 150 - 2 * (100 - 99), rel=1e-2),
+    }
+    assert result.residual.value == 0
+
+
+def text_runs(positions=(10, 10)):
+    return [
+        record(100),
+        record(180, 2),
+        record(99, 1, "replicated"),
+        record(150, 2, "replicated"),
+        record(90, 1, "replicated", "text"),
+        record(120, 2, "replicated", "text", list(positions)),
+    ]
+
+
+def test_input_and_imbalance_share_what_the_data_source_costs():
+    even, uneven = attribute(text_runs()), attribute(text_runs((15, 5)))
+    assert values(even)["imbalance"] == 0
+    assert values(even)["input"] == pytest.approx(150 - 120 - 2 * (99 - 90), rel=1e-2)
+    # Evenly spread, a step of the uneven run would take 10/15 of its time.
+    assert values(uneven)["imbalance"] == pytest.approx(120 * 0.5, rel=1e-3)
+    both = values(uneven)["imbalance"] + values(uneven)["input"]
+    assert both == pytest.approx(values(even)["input"], rel=1e-6)
+
+
+def test_fixed_cost_is_what_a_smaller_share_loses_on_one_device():
+    runs = [
+        record(100, 1, global_batch_size=64),
+        record(80, 1, batch_size=32),
+        record(150, 2, global_batch_size=64),
+    ]
+    result = attribute(runs)
+    assert values(result) == {"fixed cost": pytest.approx(40, rel=1e-3), "contention": pytest.approx(10, rel=1e-2)}
+    assert result.residual.value == 0
+
+
+def test_parts_and_residual_always_sum_to_the_loss():
+    random.seed(1)
+    everything = [
+        record(random.uniform(50, 150) * n, n, mode, data, [7] * n)
+        for n, mode, data in itertools.product((1, 2, 4), MODES, ("device", "text"))
+    ]
+    seen = 0
+    for _ in range(60):
+        runs = random.sample(everything, random.randint(2, len(everything)))
+        table = rows.with_baselines(runs)
+        for row in table:
+            result = attribution.attribute(row, table)
+            if result is None:
+                continue
+            seen += 1
+            total = sum(part.value.value for part in result.parts if part.value) + result.residual.value
+            assert total == pytest.approx(result.loss.value, rel=1e-9)
+            if all(part.value for part in result.parts):
+                assert result.residual.value == 0
+            assert all((part.value is None) == bool(part.commands) for part in result.parts)
+    assert seen > 100
+
+
+def test_a_missing_run_is_named_by_the_command_that_supplies_it():
+    result = attribute([record(100, 1, "replicated"), record(150, 2, "replicated")])
+    commands = {part.name: part.commands for part in result.parts}
+    one, two = (f"./run.sh sweep --num_devices={n}" for n in (1, 2))
+    assert [sorted(shlex.split(c)) for c in commands["contention"]] == [
+        sorted(shlex.split(f"{c} --encoder_type=cudnn_lstm --variable_update=independent")) for c in (one, two)
+    ]
+    assert result.residual.value == pytest.approx(result.loss.value)
+
+
+def test_the_named_command_makes_exactly_the_missing_run():
+    options = {"num_units": 64, "optimizer": "sgd", "all_reduce_spec": "xring", "gradient_repacking": 2}
+    runs = [record(100, 1, "replicated", **options), record(150, 2, "replicated", **options)]
+    result = attribute(runs)
+    supplied = []
+    for line in {command for part in result.parts for command in part.commands}:
+        given = flags.parse(shlex.split(line)[2:], configs.OPTIONS)
+        mode, n = given.pop("variable_update"), given.pop("num_devices")
+        supplied.append(record(90 * n, n, mode, **given))
+    complete = attribute([*supplied, *runs])
+    assert all(part.value for part in complete.parts)
+    assert complete.residual.value == 0
+
+
+def test_no_attribution_without_a_baseline_or_on_one_device():
+    (one,) = rows.with_baselines([record(100)])
+    (two,) = rows.with_baselines([record(180, 2)])
+    assert attribution.attribute(one, [one]) is None and attribution.attribute(two, [two]) is None
+
+
+def test_each_part_has_its_interval():
+    runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    result = attribute(runs)
+    (part,) = result.parts
+    assert part.value.low < part.value.value < part.value.high and "process" in part.value.kind
+
+
+def test_padding_is_the_share_of_positions_without_a_word():
+    (row,) = rows.with_baselines([record(100, 2, positions=[10, 10])])
+    assert attribution.padding(row) == pytest.approx(0.1)

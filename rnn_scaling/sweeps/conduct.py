@@ -1,0 +1,243 @@
+"""Runs jobs one after the other, each a process of its own, so that any end of any process loses nothing.
+
+lock the folders -> what is there already? -> placeholder, process, record for each job that is left
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from rnn_scaling import record
+from rnn_scaling.config import option
+from rnn_scaling.record import RunRecord
+from rnn_scaling.sweeps import display, failure, folder, process
+from rnn_scaling.sweeps.estimate import Estimator, duration
+from rnn_scaling.sweeps.folder import Job
+
+TRAINER = (sys.executable, "-m", "rnn_scaling.train")
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@dataclasses.dataclass(frozen=True)
+class ConductOptions:
+    """How runs are made."""
+
+    run_timeout: float = option(3600.0, "wall limit of a run in seconds; 0: none", minimum=0.0)
+    retry_failed: bool = option(False, "run failed runs again, too")
+    force: bool = option(False, "overwrite records of other flags that are in the way")
+    dry_run: bool = option(False, "list the runs and an estimate of the time; run and write nothing")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the jobs.
+
+    Attributes:
+      exit_status: set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
+      records: the finished jobs' records by label.
+    """
+
+    exit_status: int | None = None
+    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+
+    def print_failures(self) -> bool:
+        """Names every failed run on stderr; returns whether there is one."""
+        failed = {label: held for label, held in self.records.items() if held.status != "ok"}
+        for label, held in failed.items():
+            print(f"error: {label}: {(held.error or {}).get('message', held.status)}", file=sys.stderr)
+        if failed:
+            print("--retry_failed runs failed runs again", file=sys.stderr)
+        return bool(failed)
+
+
+def conduct(
+    jobs: Sequence[Job],
+    out: Path,
+    options: ConductOptions,
+    *,
+    again: Sequence[str],
+    trainer: Sequence[str] = TRAINER,
+) -> Outcome:
+    """Runs the jobs that are not finished; says on stderr what stops it.
+
+    Args:
+      jobs: in the order in which they run.
+      out: the folder that the user named.
+      options: how.
+      again: the command that goes on after an interruption.
+      trainer: the command that runs one configuration.
+    """
+    outcome = Outcome()
+    try:
+        with _termination_interrupts(), contextlib.ExitStack() as locks:
+            if not options.dry_run:
+                for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
+                    place.mkdir(parents=True, exist_ok=True)
+                    locks.enter_context(folder.lock(place))
+            found = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
+            outcome.records.update(found.finished)
+            _tell_unreadable(found, options.dry_run)
+            if not options.dry_run:
+                folder.remove_leftovers(jobs)
+            if found.conflicts:
+                for line in found.conflicts:
+                    print(f"error: {line}", file=sys.stderr)
+                outcome.exit_status = EXIT_USAGE
+            elif options.dry_run:
+                print(listing(jobs, found, trainer), end="", flush=True)
+                outcome.exit_status = 0
+            else:
+                _run_pending(jobs, found, options.run_timeout, trainer, outcome.records)
+    except folder.BusyError as e:
+        print(f"error: {e}", file=sys.stderr)
+        outcome.exit_status = EXIT_USAGE
+    except BrokenPipeError:  # the reader of a listing has left, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        outcome.exit_status = EXIT_FAILED
+    except OSError as e:
+        kept = f"; {len(outcome.records)} finished runs are kept, the same command goes on" if outcome.records else ""
+        print(f"error: --out={out}: {e.strerror or e}{_at(e)}{kept}", file=sys.stderr)
+        outcome.exit_status = EXIT_FAILED
+    except KeyboardInterrupt:
+        print(
+            f"\ninterrupted: {len(outcome.records)} of {len(jobs)} runs are finished in {out}; to go on:\n"
+            f"  {shlex.join(again)}",
+            file=sys.stderr,
+        )
+        outcome.exit_status = EXIT_INTERRUPTED
+    return outcome
+
+
+def listing(jobs: Sequence[Job], found: folder.Survey, trainer: Sequence[str] = TRAINER) -> str:
+    """The table of a dry run and its estimate."""
+    pending = {job.label for job in found.pending}
+    states = [
+        "to run" if job.label in pending else "finished" if found.finished[job.label].status == "ok" else "failed"
+        for job in jobs
+    ]
+    width = max(len(job.label) for job in jobs)
+    lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
+    words = ("python", *trainer[1:]) if tuple(trainer) == TRAINER else tuple(trainer)
+    for number, (job, state) in enumerate(zip(jobs, states), 1):
+        command = shlex.join([*words, *job.run.arguments(job.path)])
+        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}")
+    left = [job.identity for job in found.pending]
+    estimator = _estimator(jobs, found)
+    lines.append(f"\n{len(jobs)} runs, {len(found.finished)} finished, {len(left)} to run")
+    if left:
+        lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
+    return "\n".join(lines) + "\n"
+
+
+def _run_pending(
+    jobs: Sequence[Job],
+    found: folder.Survey,
+    timeout_s: float,
+    trainer: Sequence[str],
+    records: dict[str, RunRecord],
+) -> None:
+    """Runs what is pending; fills `records` run by run."""
+    if not found.pending:
+        print(
+            f"nothing left to run: all {len(jobs)} runs are finished; another --out measures anew",
+            file=sys.stderr,
+        )
+        return
+    estimator = _estimator(jobs, found)
+    shown = display.open_display(len(jobs), len(found.finished))
+    try:
+        for index, job in enumerate(found.pending):
+            left = [later.identity for later in found.pending[index:]]
+            shown.start(job.label, estimator.total_s(left))
+            result = run_job(job, timeout_s, trainer, shown)
+            records[job.label] = result
+            if result.status == "ok":
+                _learn(estimator, job, result)
+            shown.end(job.label, result, estimator.total_s(left[1:]))
+    finally:
+        shown.close()
+
+
+def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.Display) -> RunRecord:
+    """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
+
+    Raises:
+      OSError: if the record cannot be written or no process be started.
+      KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
+    """
+    config = job.run.config.flat()
+    placeholder = {"type": failure.PLACEHOLDER, "message": "the sweep ended during this run"}
+    # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
+    record.write(RunRecord("failed", placeholder, config), job.path)
+    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, shown.said)
+    try:
+        written = folder.read(job.path)
+    except (FileNotFoundError, record.RecordError):
+        if job.path.exists():
+            folder.set_aside(job.path)
+        written = RunRecord("failed", placeholder, config)
+    if written.status == "ok" or (written.status == "failed" and not folder.is_placeholder(written)):
+        result = written
+    else:
+        error = failure.reason(ended.returncode, ended.timed_out, ended.lines, timeout_s)
+        # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
+        result = dataclasses.replace(written, status="failed", error=error, throughput={})
+        record.write(result, job.path)
+    _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
+    return result
+
+
+def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
+    """Writes the last lines that a failed run said beside its record; removes those of an earlier try."""
+    said = path.with_name(f"{path.stem}.stderr.txt")
+    if lines:
+        record.write_text("\n".join(lines) + "\n", said)
+    else:
+        said.unlink(missing_ok=True)
+
+
+def _estimator(jobs: Sequence[Job], found: folder.Survey) -> Estimator:
+    estimator = Estimator()
+    for job in jobs:
+        held = found.finished.get(job.label)
+        if held and held.status == "ok":
+            _learn(estimator, job, held)
+    return estimator
+
+
+def _learn(estimator: Estimator, job: Job, held: RunRecord) -> None:
+    total = held.phases.get("total")
+    if isinstance(total, (int, float)) and total > 0:
+        estimator.add(job.identity, total)
+
+
+def _tell_unreadable(found: folder.Survey, dry_run: bool) -> None:
+    for path, what in found.unreadable:
+        done = "would be set aside" if dry_run else f"renamed to {folder.set_aside(path).name}"
+        print(f"warning: {what}; {done}", file=sys.stderr)
+
+
+def _at(error: OSError) -> str:
+    return f" ({error.filename})" if error.filename else ""
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Answers SIGTERM like Ctrl-C: batch systems send it before they kill."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,78 @@
+"""How long runs will take: from finished runs of the same options, else scaled by a rough count of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+START_S = 8.0  # TensorFlow loads, the model is traced
+CPU_FLOP_PER_S, GPU_FLOP_PER_S = 150e9, 5e12  # of a core, of a GPU; orders of magnitude, good until a run has ended
+Identity = tuple[tuple[str, Any], ...]
+
+
+class Estimator:
+    """Learns from finished runs."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[Identity, list[float]] = {}
+        self._known_s = self._rough_s = 0.0
+
+    @property
+    def has_seen_any(self) -> bool:
+        """Whether anything but the rough count stands behind the estimates."""
+        return bool(self._seconds)
+
+    def add(self, options: Identity, seconds: float) -> None:
+        """Learns that a run with these options took this long."""
+        self._seconds.setdefault(options, []).append(seconds)
+        self._known_s += seconds
+        self._rough_s += rough_s(dict(options))
+
+    def seconds(self, options: Identity) -> float:
+        """Seconds that a run with these options will take."""
+        known = self._seconds.get(options)
+        if known:
+            return sum(known) / len(known)
+        scale = self._known_s / self._rough_s if self._rough_s else 1.0
+        return rough_s(dict(options)) * scale
+
+    def total_s(self, options: Iterable[Identity]) -> float:
+        """Seconds that these runs will take, one after the other."""
+        return sum(map(self.seconds, options))
+
+    def source(self, options: Iterable[Identity]) -> str:
+        """Where the estimate comes from, in words."""
+        options = list(options)
+        same = sum(option in self._seconds for option in options)
+        if not self._seconds:
+            rate = f"{CPU_FLOP_PER_S / 1e9:g} GFLOP/s a core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s a GPU"
+            return f"rough: no run has finished yet; it assumes {rate} and {START_S:g} s to start"
+        if same == len(options):
+            return "from finished runs of the same flags"
+        return f"{same} of them from finished runs of the same flags, the others scaled from runs of other flags"
+
+
+def rough_s(options: Mapping[str, Any]) -> float:
+    """Seconds of one run from its matrix products (forward 2 operations a weight and word, backward 4).
+
+    Args:
+      options: flat options of a run.
+    """
+    units, embedding, batch = options["num_units"], options["embedding_dim"], options["batch_size"]
+
+    def cells(count: int) -> int:
+        return 4 * units * (embedding + units) + (count - 1) * 8 * units**2
+
+    encoder = options["src_max_len"] * cells(options["num_encoder_layers"])
+    decoder = options["tgt_max_len"] * (cells(options["num_decoder_layers"]) + units * options["tgt_vocab_size"])
+    rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
+    batches = options["num_warmup_batches"] + options["num_batches"]
+    return START_S + batches * 6.0 * batch * (encoder + decoder) / rate
+
+
+def duration(seconds: float) -> str:
+    """Seconds -> "40 s", "5 min" or "2 h 10 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

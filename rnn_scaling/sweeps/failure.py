@@ -1,0 +1,63 @@
+"""Why a run has no result, in one line."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+PLACEHOLDER = "Killed"  # error type of the record that stands while a run goes on
+REMEDIES = {
+    "SIGKILL": "often the kernel's out-of-memory killer; see dmesg",
+    "SIGXCPU": "the limit of CPU time (ulimit -t)",
+    "SIGBUS": "often a full disk or /dev/shm under a mapped file",
+    "SIGILL": "an instruction that this CPU lacks; often a build for another CPU",
+}
+PROGRESS = re.compile(r"^(warm-up|measuring): (\d+)/(\d+) batches")
+LONGEST_MESSAGE = 500
+INTERRUPTED_STATUSES = (130, 143)
+
+
+def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: float) -> dict[str, str]:
+    """{type, message} for a run that left no result.
+
+    Args:
+      returncode: exit status, or minus the signal's number.
+      timed_out: the wall limit ended it.
+      lines: the last lines of its stderr.
+      timeout_s: the wall limit in seconds.
+    """
+    telling = _telling(lines)
+    if timed_out:
+        at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), telling)
+        kind, message = "Timeout", f"not done after {timeout_s:g} s, the limit of --run_timeout"
+        return _error(kind, f"{message} (last said: {at})" if at else message)
+    if returncode in INTERRUPTED_STATUSES:
+        return _error("Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)")
+    if returncode < 0:
+        name = _signal_name(-returncode)
+        message = f"killed by {name}"
+        if name in REMEDIES:
+            message += f": {REMEDIES[name]}"
+        return _error("Signal", f"{message} (last said: {telling})" if telling else message)
+    said = telling.removeprefix("error: ") or "nothing on stderr"
+    return _error("NoRecord", f"ended with exit status {returncode} and no result: {said}")
+
+
+def _error(kind: str, message: str) -> dict[str, str]:
+    return {"type": kind, "message": message[:LONGEST_MESSAGE]}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have no names
+        return f"signal {number}"
+
+
+def _telling(lines: Sequence[str]) -> str:
+    """The line that says most: an error's, else the last that is not progress."""
+    for line in reversed(lines):
+        if line.startswith(("error: ", "Fatal Python error")):
+            return line
+    return next((line for line in reversed(lines) if not PROGRESS.match(line)), "")

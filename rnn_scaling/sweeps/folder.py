@@ -1,0 +1,201 @@
+"""A folder of records: who works in it, and which runs of a plan it already holds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import record, rules
+from rnn_scaling.record import RunRecord
+from rnn_scaling.sweeps.failure import PLACEHOLDER
+from rnn_scaling.sweeps.plan import Run, identity
+
+LOCK_NAME = ".sweep.lock"
+TEMPORARY = re.compile(r"\.(.+\.json)\.[^.]+\.tmp")  # record.write's
+
+
+class BusyError(RuntimeError):
+    """Another sweep works in the folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run and the folder of its record."""
+
+    run: Run
+    folder: Path
+    label: str
+
+    @property
+    def path(self) -> Path:
+        """Where its record is written."""
+        return self.folder / f"{self.run.label}.json"
+
+    @property
+    def identity(self) -> tuple[tuple[str, Any], ...]:
+        """What its record's config must say."""
+        return identity(self.run.config.flat())
+
+
+@dataclasses.dataclass
+class Survey:
+    """What a folder holds of some jobs.
+
+    Attributes:
+      finished: records of jobs that need not run, by label.
+      pending: jobs to run, in order.
+      conflicts: a line for each record of other flags in a job's place.
+      unreadable: files in a job's place that are no records, with what is wrong.
+    """
+
+    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    pending: list[Job] = dataclasses.field(default_factory=list)
+    conflicts: list[str] = dataclasses.field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
+
+
+@contextlib.contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Holds a folder for this process alone; the kernel lets go of it however the process ends.
+
+    flock instead of the filelock package: the same call, and the file can say who holds it.
+
+    Raises:
+      BusyError: naming the folder and the process that holds it.
+      OSError: if the lock cannot be written.
+    """
+    handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "it has not said its pid yet"
+            raise BusyError(
+                f"{folder} is in use by another sweep ({holder}); wait for it, end it or choose another --out"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
+    """Sorts jobs into finished and pending; changes nothing.
+
+    A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
+    a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
+
+    Args:
+      jobs: in the order in which they are to run.
+      retry_failed: failed records count as pending.
+      force: records of other flags count as pending.
+
+    Raises:
+      OSError: if a file or folder cannot be read.
+    """
+    found, others = Survey(), _Others(jobs)
+    for job in jobs:
+        try:
+            held = read(job.path)
+        except FileNotFoundError:
+            held = others.take(job)
+        except record.RecordError as e:
+            found.unreadable.append((job.path, str(e)))
+            held = others.take(job)
+        if held is None or is_placeholder(held):
+            found.pending.append(job)
+            continue
+        differences = _differences(held.config, job.run.config.flat())
+        if differences and (elsewhere := others.take(job)):
+            held, differences = elsewhere, ""
+        if differences and not force:
+            found.conflicts.append(
+                f"{job.path} is a record of other flags ({differences}); choose another --out, or --force overwrites it"
+            )
+        elif differences or held.status == "interrupted" or (held.status == "failed" and retry_failed):
+            found.pending.append(job)
+        else:
+            found.finished[job.label] = held
+    return found
+
+
+def read(path: Path) -> RunRecord:
+    """Reads a record whose parts have the types that a sweep relies on.
+
+    Raises:
+      OSError: if the file cannot be read.
+      RecordError: if it is not a record.
+    """
+    held = record.read(path)
+    for part in ("config", "phases", "throughput"):
+        if not isinstance(getattr(held, part), dict):
+            raise record.RecordError(f"{path}: {part} must be an object")
+    if held.error is not None and not isinstance(held.error, dict):
+        raise record.RecordError(f"{path}: error must be an object or null")
+    return held
+
+
+def remove_leftovers(jobs: Sequence[Job]) -> None:
+    """Removes what a process that was killed while it wrote a job's record left beside it."""
+    own = {job.path for job in jobs}
+    for place in {job.folder for job in jobs}:
+        for path in place.glob(".*.tmp"):
+            match = TEMPORARY.fullmatch(path.name)
+            if match and place / match[1] in own:
+                path.unlink(missing_ok=True)
+
+
+def is_placeholder(held: RunRecord) -> bool:
+    """Whether a record was written at a run's start and never replaced: sweep and trainer died together."""
+    return held.status == "failed" and (held.error or {}).get("type") == PLACEHOLDER
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file that is no record, so that it is neither read as one nor lost; returns its new name."""
+    numbered = (path.with_name(f"{path.name}.unreadable{suffix}") for suffix in ["", *range(2, 10_000)])
+    target = next(name for name in numbered if not os.path.lexists(name))
+    path.rename(target)
+    return target
+
+
+class _Others:
+    """Finished records in files that belong to no job; each is taken once. Read when first asked."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._own = {job.path for job in jobs}
+        self._records: dict[Path, dict[tuple, list[RunRecord]]] = {}
+
+    def take(self, job: Job) -> RunRecord | None:
+        if job.folder not in self._records:
+            self._records[job.folder] = self._read(job.folder)
+        same = self._records[job.folder].get(job.identity)
+        return same.pop(0) if same else None
+
+    def _read(self, folder: Path) -> dict[tuple, list[RunRecord]]:
+        records: dict[tuple, list[RunRecord]] = {}
+        for path in sorted(folder.glob("*.json")):
+            if path in self._own:
+                continue
+            try:
+                held = read(path)
+            except (OSError, record.RecordError):
+                continue  # nobody's place; the report names it
+            if held.status in ("ok", "failed") and not is_placeholder(held):
+                records.setdefault(identity(held.config), []).append(held)
+        return records
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The flags in which two configurations differ, as text; empty when they are the same."""
+    pairs = zip(identity(there), identity(here))
+    differing = [(name, old, new) for (name, old), (_, new) in pairs if old != new]
+    shown = [f"{rules.spell(name, old)} there, {rules.spell(name, new)} here" for name, old, new in differing[:3]]
+    return "; ".join([*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown)

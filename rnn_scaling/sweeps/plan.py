@@ -1,0 +1,122 @@
+"""Lists of values -> the runs of a sweep, each with its name; pure, nothing is read or started."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling import flags, rules
+from rnn_scaling.config import RunConfig
+
+OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # what says nothing about a run's work
+NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
+MAX_NAME_BYTES = 180  # file systems allow 255; ".r10.json", a temporary's suffix and the like come on top
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of one configuration: the flags that were given, everything resolved, and which repeat it is."""
+
+    name: str
+    flags: Mapping[str, Any]
+    config: RunConfig
+    repeat: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name of the run and of its file without ".json"; the first repeat has the plain name."""
+        return self.name if self.repeat == 1 else f"{self.name}.r{self.repeat}"
+
+    def arguments(self, result_file: str | Path) -> list[str]:
+        """The trainer's arguments; the lines that --progress writes feed the sweep's bar."""
+        words = [rules.spell(name, value) for name, value in self.flags.items()]
+        return [*words, f"--result_file={result_file}", "--progress=true"]
+
+
+def identity(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """What makes two runs the same: every option's value but the outputs.
+
+    Args:
+      config: flat options, as a record holds them; an option that an older record lacks has its default.
+    """
+    return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
+
+
+def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -> list[Run]:
+    """The configurations of a sweep, in order.
+
+    Args:
+      lists: values of each trainer flag that was given; the defaults of a sweep are added.
+      num_gpus: GPUs that are visible.
+      num_cores: CPU cores that there are.
+
+    Raises:
+      FlagErrors: naming every conflict of any combination, once.
+    """
+    lists = {**_defaults(lists, num_gpus, num_cores), **lists}
+    varied = [name for name, values in lists.items() if len(values) > 1 or name in NAMED]
+    runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one
+    lines, read = [], set()
+    for values in itertools.product(*lists.values()):
+        given = dict(zip(lists, values))
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        ignored = rules.unread(config, given)
+        given = {name: value for name, value in given.items() if name not in ignored}
+        read |= given.keys()
+        lines += rules.problems(config, given, num_gpus=num_gpus)
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        name = "-".join(_word(given[name], name) for name in varied if name in given)
+        runs.setdefault(identity(config.flat()), Run(name, given, config))
+    lines += [
+        f"{rules.spell(name, ','.join(map(str, lists[name])))} is read by none of the runs"
+        for name in lists.keys() - read
+    ]
+    if lines:
+        raise flags.FlagErrors(list(dict.fromkeys(lines)))
+    return _with_distinct_names(list(runs.values()))
+
+
+def interleave(runs: Sequence[Run], repeats: int) -> list[Run]:
+    """A B C A B C ...: a drift of the machine falls on every configuration alike."""
+    return [dataclasses.replace(run, repeat=repeat) for repeat in range(1, repeats + 1) for run in runs]
+
+
+def device_counts(most: int) -> list[int]:
+    """1 to `most` devices; above 8 the powers of two and `most`, since every run takes its time."""
+    if most <= 8:
+        return list(range(1, most + 1)) or [1]
+    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
+    return [*powers, most]
+
+
+def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> dict[str, list[Any]]:
+    on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
+    cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
+    return {
+        "encoder_type": ["cudnn_lstm", "dynamic_rnn"],
+        "variable_update": ["independent", "parameter_server", "replicated"],
+        "num_devices": device_counts(num_gpus if on_gpus else num_cores // cores_per_device),
+        "preset": ["seed" if on_gpus else "small"],
+    }
+
+
+def _word(value: Any, name: str) -> str:
+    text = str(value).lower() if name in NAMED else f"{name}={str(value).lower()}"
+    return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
+
+
+def _with_distinct_names(runs: Sequence[Run]) -> list[Run]:
+    """Adds a hash of the options to names that two runs share or that are too long for a file."""
+    named: dict[str, Run] = {}
+    for run in runs:
+        if run.name in named or len(run.name) > MAX_NAME_BYTES:
+            digest = hashlib.sha256(repr(identity(run.config.flat())).encode()).hexdigest()[:12]
+            run = dataclasses.replace(run, name=f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}")
+        named[run.name] = run
+    return list(named.values())

@@ -1,0 +1,179 @@
+"""A trainer that fails as it is told, and sweeps that are killed at an exact moment.
+
+    python -m tests.sweeps.faults FOLDER trainer --flags...                 one run: does what FOLDER/faults.json says
+    python -m tests.sweeps.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer
+
+FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run. DIE_AT is "never", or "before:N" or
+"after:N": kill -9 of the sweep right before or after it puts its N-th file in place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
+
+
+def trainer(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.sweeps.faults", str(folder), "trainer"]
+
+
+def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
+    """A sweep or an ab as a process of its own."""
+    return [sys.executable, "-m", "tests.sweeps.faults", str(folder), name, die_at, *words]
+
+
+def plant(folder: Path, **faults: str) -> Path:
+    """Says what each run does, by label ("-" and "." written "_"); runs that are not named end well."""
+    folder.mkdir(exist_ok=True)
+    (folder / "faults.json").write_text(json.dumps(faults))
+    return folder
+
+
+def logged(folder: Path, event: str) -> list[str]:
+    """Labels of the runs that started or finished, in order."""
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [line.split()[1] for line in lines if line.split()[0] == event]
+
+
+def started_pids(folder: Path) -> list[int]:
+    """Process numbers of every run that started, and of their children ("child" lines)."""
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [int(line.split()[2]) for line in lines]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, what: str) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
+def _train(folder: Path, words: list[str]) -> int:
+    from rnn_scaling import config, flags, record
+    from rnn_scaling.record import RunRecord
+
+    given = flags.parse(words, config.OPTIONS)
+    path = Path(given["result_file"])
+    label = path.stem if path.parent.name not in "ab" else f"{path.parent.name}/{path.stem}"
+    flat = config.resolve(given, num_gpus=0, num_cores=2).flat()
+
+    def log(event: str, pid: int = os.getpid()) -> None:
+        with (folder / "log").open("a") as file:
+            file.write(f"{event} {label} {pid}\n")
+
+    log("start")
+    faults = json.loads((folder / "faults.json").read_text())
+    fault = faults.get(label.replace("-", "_").replace(".", "_").replace("/", "_"), "ok")
+    parent = os.getppid()
+    if fault == "kill_sweep_first":
+        os.kill(parent, signal.SIGKILL)
+        time.sleep(600)
+    record.write(RunRecord("failed", {"type": "Killed", "message": "no result yet"}, flat), path)
+    print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
+    if fault == "kill_sweep_middle":
+        os.kill(parent, signal.SIGKILL)
+        time.sleep(600)
+    if fault == "stubborn":  # hears no signal, and has a child that holds stderr open
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        log("child", subprocess.Popen(["sleep", "600"]).pid)
+        time.sleep(600)
+    if fault in ("hang", "interrupt"):
+
+        def stop(number, frame):
+            batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
+            record.write(
+                RunRecord("interrupted", {"type": "KeyboardInterrupt", "message": "x"}, flat, batches=batches), path
+            )
+            os._exit(130)
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        if fault == "interrupt":
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
+    if fault.startswith("signal_"):
+        os.kill(os.getpid(), int(fault.removeprefix("signal_")))
+    if fault == "crash":
+        print("error: the disk is on fire\nand so on", file=sys.stderr)
+        return 3
+    if fault == "junk":
+        path.write_text('{"schema": "rnn_sca')
+        return 0
+    if fault == "silent":
+        return 0
+    if fault == "flood":
+        os.write(2, b"x" * 3_000_000 + b"\n" + b"y\n" * 100_000)
+    if fault == "leaves_child":
+        log("child", subprocess.Popen(["sleep", "600"]).pid)
+    if fault == "fails":
+        record.write(RunRecord("failed", {"type": "ValueError", "message": "no such luck"}, flat), path)
+        log("finish")
+        return 1
+    rate = {"words": 10, "seconds": 2.0, "words_per_second": 5.0}
+    record.write(RunRecord("ok", None, flat, throughput=rate, phases={"total": 30.0}), path)
+    log("finish")
+    if fault == "kill_sweep_last":
+        os.kill(parent, signal.SIGKILL)
+        time.sleep(600)
+    return 0
+
+
+def _die(at: str) -> None:
+    moment, number = at.split(":")
+    replace, count = os.replace, [0]
+
+    def replace_and_die(source, target):
+        count[0] += 1
+        if moment == "before" and count[0] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+        if moment == "after" and count[0] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace_and_die
+
+
+def main() -> int:
+    folder, role, *words = sys.argv[1:]
+    if role == "trainer":
+        return _train(Path(folder), words)
+    from rnn_scaling import ab, sweep
+
+    if words[0] != "never":
+        _die(words[0])
+    return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Which runs a sweep makes, in which order and under which names."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling import flags
+from rnn_scaling.sweeps import plan as plans
+
+
+def plan(num_gpus=0, num_cores=2, **lists):
+    return plans.plan(lists, num_gpus=num_gpus, num_cores=num_cores)
+
+
+def test_default_sweep_is_both_encoders_by_three_modes_by_devices():
+    runs = plan()
+    assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 2
+    assert [run.flags["preset"] for run in runs] == ["small"] * 12
+    assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
+
+
+@pytest.mark.parametrize(
+    "most,counts",
+    [(0, [1]), (1, [1]), (3, [1, 2, 3]), (8, list(range(1, 9))), (12, [1, 2, 4, 8, 12]), (16, [1, 2, 4, 8, 16])],
+)
+def test_device_counts(most, counts):
+    assert plans.device_counts(most) == counts
+
+
+def test_a_flag_goes_to_the_runs_that_read_it():
+    runs = plan(all_reduce_spec=["xring", "rechd"], num_devices=[2], encoder_type=["cudnn_lstm"])
+    specs = [(run.flags["variable_update"], run.flags.get("all_reduce_spec")) for run in runs]
+    assert specs == [
+        ("independent", None),
+        ("parameter_server", None),
+        ("replicated", "xring"),
+        ("replicated", "rechd"),
+    ]
+    assert len({run.name for run in runs}) == 4
+    assert runs[0].config.update.all_reduce_spec == "auto"
+
+
+def test_conflicts_are_named_before_anything_runs():
+    with pytest.raises(flags.FlagErrors) as error:
+        plan(num_units=[0, 8], bos=["x"])
+    assert error.value.lines == ["--num_units=0 must be at least 1", "--bos=x is read by none of the runs"]
+
+
+def test_flags_that_mean_the_same_make_one_run():
+    runs = plan(num_devices=[0, 2, 2], encoder_type=["dynamic_rnn"], variable_update=["independent"])
+    assert [run.flags["num_devices"] for run in runs] == [0]
+
+
+def test_runs_of_different_flags_never_share_a_name_and_names_fit_into_files():
+    one = {"encoder_type": ["cudnn_lstm"], "variable_update": ["independent"], "num_devices": [1]}
+    files = {name: [__file__] for name in ("tgt_file_name", "src_vocab_file", "tgt_vocab_file")}
+    files |= {"data_source": ["text"], "src_file_name": [__file__, __file__.replace("/test_plan", "//test_plan")]}
+    runs = plan(**one, **files)
+    assert len(runs) == len({run.name for run in runs}) == 2
+    runs = plan(**one, **files, bos=["b" * 300, "c" * 300])
+    assert len(runs) == len({run.name for run in runs}) == 4
+    assert max(len(run.name) for run in runs) <= plans.MAX_NAME_BYTES
+    again = plan(**one, **files, bos=["c" * 300, "b" * 300])
+    assert {run.name for run in again} == {run.name for run in runs}, "a name depends on the run alone"
+
+
+def test_repeats_go_round_the_configurations():
+    runs = plan(encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1, 2])
+    labels = [run.label for run in plans.interleave(runs, 3)]
+    one, two = "cudnn_lstm-independent-1", "cudnn_lstm-independent-2"
+    assert labels == [one, two, f"{one}.r2", f"{two}.r2", f"{one}.r3", f"{two}.r3"]
+
+
+def test_identity_is_every_option_but_the_outputs():
+    (run,) = plan(encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1])
+    flat = run.config.flat()
+    assert plans.identity({**flat, "result_file": "x", "progress": False}) == plans.identity(flat)
+    assert plans.identity({**flat, "seed": 7}) != plans.identity(flat)
+    without = {name: value for name, value in flat.items() if name != "staged_vars"}
+    assert plans.identity(without) == plans.identity(flat), "a record older than an option has its default"

@@ -89,13 +89,10 @@ class Problems:
     def add(self, line: int, reason: str, kind: str = "") -> None:
         """Notes one; `kind` names those that count as the same (default: the reason itself)."""
         kind = kind or reason
+        if kind not in self._first and len(self._first) >= MAX_KINDS:
+            kind, reason = "further", "further faults, not told apart"
         known = self._first.get(kind)
-        if known is not None:
-            self._first[kind] = dataclasses.replace(known, more=known.more + 1)
-        elif len(self._first) < MAX_KINDS:
-            self._first[kind] = Problem(line, reason)
-        else:
-            self.add(line, "further faults, not told apart", "further")
+        self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
     def all(self) -> tuple[Problem, ...]:
         """The problems in the order of their lines."""

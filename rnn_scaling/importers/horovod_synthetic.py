@@ -102,6 +102,7 @@ class _Reader:
         self.streams: dict[int | None, _Stream] = {}
         self.totals: list[Total] = []
         self.cut: list[ScalingRow] = []
+        self.num_runs = 0
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         """Takes one line.
@@ -124,6 +125,7 @@ class _Reader:
             if match[1] == "Model":  # a new run begins
                 self.end_without_total(rank)
                 self.streams[rank] = _Stream()
+                self.num_runs += 1
             self._stream(rank).settings[match[1].partition(" of ")[0]] = match[2].strip()
 
     def _stream(self, rank: int | None) -> _Stream:
@@ -146,7 +148,9 @@ class _Reader:
         if listed and listed != str(devices):
             self.problems.add(line, f"the total is of {devices} devices, the settings say {listed}", "devices")
         row = _row(self.source, line, stream, devices, rate, parse_cell(match[4]))
-        return Total(line, rank, (row.series, devices, str(row.batch_size)), devices, rate.value, row)
+        # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
+        run = self.num_runs if rank is None else 0
+        return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
 
     def end_without_total(self, rank: int | None) -> None:
         """Makes the row of a run whose log ends before its total."""

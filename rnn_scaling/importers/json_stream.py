@@ -9,7 +9,7 @@ from typing import Any
 _DECODER = json.JSONDecoder()
 _SPACE = " \t\r\n"
 _ENDS = tuple(_SPACE + ",]}")  # what may stand after a number
-MAX_VALUE = 256 << 20  # longest single value, in characters
+MAX_VALUE = 64 << 20  # longest single value, in characters
 
 
 class JsonFault(ValueError):

@@ -62,17 +62,13 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """
     problems = Problems()
     found: list[Measurement] = []
-    seen: set[tuple] = set()
     runs = [_Run()]
     for line, tagged in numbered(lines):
         _, text = untag(tagged[:4000])
         try:
             for one in _read(text, line, runs, problems):
-                key = (len(runs), one.row())
-                if key not in seen:  # several ranks that print the same line are one measurement
-                    seen.add(key)
-                    found.append(one)
-                    check(one, problems)
+                found.append(one)
+                check(one, problems)
         except ValueError as e:
             problems.add(line, f"{e}; line left out", "bad row")
         if len(found) > MAX_ROWS:

@@ -157,6 +157,12 @@ def test_horovod_totals_of_several_ranks_are_one():
     (row,) = log.tables[0].rows
     assert row.rate.value == 200.0 and row.line == 18  # rank 0's line
     assert any("2 ranks printed a total" in note for note in log.notes)
+    both = text + text.splitlines(keepends=True)[-1]  # a script whose ranks all print, without tags
+    assert len(rows(horovod_synthetic, both)) == 1
+
+
+def test_horovod_repeats_of_rank_0_stay_apart():
+    assert len(rows(horovod_synthetic, samples.horovod_synthetic(4) * 3)) == 3
 
 
 @pytest.mark.parametrize("number", ["0", "-4", "nan", "four"])

@@ -50,7 +50,7 @@ def _cpus(count: int) -> Engine:
     wanted = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
     if count > 1:
         tf.config.set_logical_device_configuration(cpu, wanted)
-    names = tuple(logical.name for logical in tf.config.list_logical_devices("CPU")[:count])
+    names = _names("CPU")[:count]
     if len(names) < count:
         raise ValueError(f"expected {count} logical CPU devices, got {len(names)}: TensorFlow had started before")
     return Engine(0, 1, names, names[0], "CPU", 1)
@@ -73,9 +73,12 @@ def _gpus(count: int) -> Engine:
         limit_mib = int(_free_mib(index) * MEMORY_SHARE / towers)
         part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [part] * towers)
-    names = tuple(logical.name for logical in tf.config.list_logical_devices("GPU"))
-    host = tf.config.list_logical_devices("CPU")[0].name
-    return Engine(0, 1, names, host, "GPU", len(used))
+    return Engine(0, 1, _names("GPU"), _names("CPU")[0], "GPU", len(used))
+
+
+def _names(device_type: str) -> tuple[str, ...]:
+    """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
+    return tuple(f"/job:localhost/replica:0/task:0{d.name}" for d in tf.config.list_logical_devices(device_type))
 
 
 def _free_mib(index: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import statistics
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.importers import any_format
+from rnn_scaling.finding import Finding
+from rnn_scaling.importers import any_format, checked
 from rnn_scaling.importers.common import ImportedLog, LogError, Table, Value
 from rnn_scaling.reports.table import markdown_table
 from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
@@ -26,19 +28,21 @@ efficiency where a run on one device is among them; then what a format has besid
 --format=NAME   read every file as this format instead of looking for it:
                 {formats}
 --output=KIND   markdown (tables of at most {limit} rows), csv or json (every row)
+--audit         also put the rates of all files through the audit's checks and print what they find
 
 Examples:
-  python -m rnn_scaling.import_log logs/horovod_*.txt
+  python -m rnn_scaling.import_log logs/horovod_*.txt --audit
   mpirun ... | tee run.log;  python -m rnn_scaling.import_log run.log --output=csv
   nvidia-smi topo -m > topo.txt;  python -m rnn_scaling.import_log topo.txt
 
 Tables go to stdout; for what could not be used "error: FILE:LINE: reason" goes to stderr, the rest is still printed.
 docs/importers.md says for each format which lines are read and what every number means.
 
-Exit status: 0 everything was read, 1 something could not be used, 2 wrong use."""
+Exit status: 0 everything was read, 1 something could not be used or the audit found something, 2 wrong use."""
 OUTPUTS = ("markdown", "csv", "json")
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
+Found = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,8 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         found, wrong = _read(file, options["format"])
         logs += found
         errors += wrong
+    found = [checked.findings(rows) for rows in by_unit(logs).values()] if options["audit"] else None
     if logs:
-        text = {"markdown": render_markdown, "csv": render_csv, "json": render_json}[options["output"]](logs)
+        render = {"markdown": render_markdown, "csv": render_csv, "json": render_json}[options["output"]]
+        text = render(logs, found)
         try:
             print(text, end="", flush=True)
         except BrokenPipeError:
@@ -67,20 +73,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     errors += [problem.text(log.source) for log in logs for problem in log.problems]
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
-    return 1 if errors else 0
+    return 1 if errors or any(findings for findings, _ in found or []) else 0
 
 
 def _parse(words: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
     choices = {"format": ("auto", *registry.IMPORTERS), "output": OUTPUTS}
-    options = {"format": "auto", "output": "markdown"}
+    options = {"format": "auto", "output": "markdown", "audit": ""}
     files = []
     for word in words:
         if not word.startswith("-"):
             files.append(Path(word))
             continue
+        if word == "--audit":
+            options["audit"] = "yes"
+            continue
         name, _, value = word.lstrip("-").partition("=")
         if name not in choices:
-            raise ValueError(f"unknown option {word}; expected --format=NAME or --output=KIND")
+            raise ValueError(f"unknown option {word}; expected --format=NAME, --output=KIND or --audit")
         if value not in choices[name]:
             raise ValueError(f"--{name}: expected one of {', '.join(choices[name])}, got {value!r}")
         options[name] = value
@@ -100,19 +109,26 @@ def _read(file: Path, format: str) -> tuple[list[ImportedLog], list[str]]:
     return logs, [str(e) for e in errors]
 
 
-def tables_of(logs: Sequence[ImportedLog]) -> list[Table]:
-    """Every table of the logs: first the rates of all of them together, then the others as they come."""
+def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
+    """The points of all logs by the unit of their rates."""
     units: dict[str, list[ScalingRow]] = {}
-    others = []
     for log in logs:
         for table in log.tables:
-            if isinstance(table, ScalingTable):
-                for row in table.rows:
-                    units.setdefault(row.rate_unit, []).append(row)
-            else:
+            for row in table.rows if isinstance(table, ScalingTable) else ():
+                units.setdefault(row.rate_unit, []).append(row)
+    return units
+
+
+def tables_of(logs: Sequence[ImportedLog], found: Found) -> list[Table]:
+    """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
+    tables = [rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
+    tables += [checked.as_table(findings, comparisons) for findings, comparisons in found or []]
+    for log in logs:
+        for table in log.tables:
+            if isinstance(table, Table):
                 title = table.title if len(logs) == 1 else f"{log.source}: {table.title}"
-                others.append(Table(title, table.columns, table.rows))
-    return [rate_table(rows, unit) for unit, rows in units.items()] + others
+                tables.append(Table(title, table.columns, table.rows))
+    return tables
 
 
 def rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
@@ -166,16 +182,16 @@ def _text(cell: Cell | None) -> str | None:
     return None if cell is None else cell.text
 
 
-def render_markdown(logs: Sequence[ImportedLog]) -> str:
+def render_markdown(logs: Sequence[ImportedLog], found: Found = None) -> str:
     """Tables with their notes, for reading."""
-    parts = []
-    for table in tables_of(logs):
+    parts, tables = [], tables_of(logs, found)
+    for table in tables:
         rows = [[_shown(value) for value in row] for row in table.rows[:MARKDOWN_ROWS]]
         part = f"### {table.title}\n\n{markdown_table([_shown(name) for name in table.columns], rows)}"
         left = len(table.rows) - MARKDOWN_ROWS
         parts.append(part + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else ""))
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
-    if any(table.title == "Rates" and None in table.column("Speedup") for table in tables_of(logs)):
+    if any(table.title == "Rates" and None in table.column("Speedup") for table in tables):
         notes["speedup n/a: no run on one device with the same settings and batch size is among the files"] = None
     parts.append("Notes:\n" + "".join(f"- {note}\n" for note in notes))
     return "\n".join(parts)
@@ -189,11 +205,11 @@ def _shown(value: Value) -> str:
     return "".join(c if c.isprintable() else " " for c in text.replace("|", "\\|"))
 
 
-def render_csv(logs: Sequence[ImportedLog]) -> str:
+def render_csv(logs: Sequence[ImportedLog], found: Found = None) -> str:
     """Tables one below the other: a line `# title`, the header, the rows, an empty line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for table in tables_of(logs):
+    for table in tables_of(logs, found):
         out.write(f"# {table.title}\n")
         writer.writerow(table.columns)
         writer.writerows(["" if value is None else value for value in row] for row in table.rows)
@@ -201,7 +217,7 @@ def render_csv(logs: Sequence[ImportedLog]) -> str:
     return out.getvalue()
 
 
-def render_json(logs: Sequence[ImportedLog]) -> str:
+def render_json(logs: Sequence[ImportedLog], found: Found = None) -> str:
     """Every log by itself with its notes and problems; points of a scaling measurement as numbers by field."""
     out = [
         {
@@ -213,7 +229,10 @@ def render_json(logs: Sequence[ImportedLog]) -> str:
         }
         for log in logs
     ]
-    return json.dumps({"schema": SCHEMA, "logs": out}, indent=1, allow_nan=False) + "\n"
+    document: dict[str, Any] = {"schema": SCHEMA, "logs": out}
+    if found is not None:
+        document["findings"] = [dataclasses.asdict(one) for findings, _ in found for one in findings]
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def _table_json(table: ScalingTable | Table) -> dict[str, Any]:

@@ -25,7 +25,7 @@ FLOORS = [
     ["rnn_scaling/tables/text.py", "rnn_scaling/tables/json_rows.py", "rnn_scaling/tables/interpret.py"],
     ["rnn_scaling/tables/records.py", "rnn_scaling/tables/delimited.py", "rnn_scaling/checks/context.py"],
     ["rnn_scaling/tables/reading.py", "rnn_scaling/checks/"],
-    ["rnn_scaling/audit.py"],
+    ["rnn_scaling/audit.py", "rnn_scaling/importers/checked.py"],
     ["rnn_scaling/flags.py", "rnn_scaling/rules.py", "rnn_scaling/run_state.py", "rnn_scaling/metrics/"],
     ["rnn_scaling/sweeps/options.py", "rnn_scaling/sweeps/plan.py", "rnn_scaling/sweeps/display.py"],
     ["rnn_scaling/sweeps/folder.py"],

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from rnn_scaling.importers.common import ImportedLog, Problems, Table, Value, finish, numbered, untag
 
 FORMAT = "nvidia_smi_topo"
-# From near to far; SOC is the name that SYS had before driver 390, PSB is found on boards with two GPUs.
+# From near to far; SOC is the name that SYS has in old drivers, PSB is found on boards with two GPUs.
 LEVELS = ("NV#", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 _HEADER = re.compile(r"\s*(GPU\d+|NIC\d+|mlx\w+)\b(?=.*CPU Affinity)|\s+GPU\d+(\s+(GPU|NIC)\d+)*\s*$")
 _COLUMNS = re.compile(r"GPU NUMA ID|CPU Affinity|NUMA Affinity|\S+")

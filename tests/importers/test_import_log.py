@@ -178,3 +178,14 @@ def test_as_a_command_without_tensorflow(folder):
     command = [sys.executable, "-m", "rnn_scaling.import_log", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": root})
     assert done.returncode == 0 and all(name in done.stdout for name in registry.IMPORTERS)
+
+
+def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
+    files = [write(folder, f"{n}.log", samples.horovod_synthetic(n, 100.0 - n)) for n in (1, 2, 4)]
+    status, out, err = run(capsys, *files, "--audit")
+    assert (status, err) == (0, []) and "Findings of the audit: 0 in" in out
+    files.append(write(folder, "8.log", samples.horovod_synthetic(8, 180.0)))  # 14 times the speed of one
+    status, out, err = run(capsys, *files, "--audit", "--output=json")
+    assert (status, err) == (1, [])
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["source"], finding["line"], finding["row"]) == ("8.log", 9, "resnet50, 8 devices")

@@ -1,0 +1,33 @@
+"""The audit's checks on imported rates: of all logs together, since one log seldom holds more than one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnn_scaling import registry
+from rnn_scaling.checks.context import Context
+from rnn_scaling.finding import Finding
+from rnn_scaling.importers.common import Table, scaling_table
+from rnn_scaling.scaling_table import ScalingRow
+
+COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Likely cause")
+
+
+def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
+    """What every check of registry.CHECKS finds in the rows of one unit, and how many comparisons were made."""
+    table = scaling_table("imported logs", "Rates", sorted(rows, key=lambda row: (row.series, row.devices or 0)))
+    found, comparisons = [], 0
+    for name in registry.CHECKS:
+        for outcome in registry.load(registry.CHECKS, name).check(table, Context()):
+            comparisons += 1
+            if outcome is not None:
+                found.append(outcome)
+    return found, comparisons
+
+
+def as_table(found: Sequence[Finding], comparisons: int) -> Table:
+    """The findings as a table; its title says how much was compared."""
+    rows = tuple(
+        (f"{f.source}:{f.line}", f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause) for f in found
+    )
+    return Table(f"Findings of the audit: {len(rows)} in {comparisons} comparisons", COLUMNS, rows)

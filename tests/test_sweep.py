@@ -293,6 +293,13 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(tmp_pat
     resumes(tmp_path, *THREE_RUNS)
 
 
+def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="full") == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert f"{TWO}.json: No space left on device; the record was not written; 1 finished runs are kept" in line
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+
+
 def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()

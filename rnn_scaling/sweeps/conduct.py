@@ -170,7 +170,7 @@ def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.D
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Raises:
-      OSError: if the record cannot be written or no process be started.
+      OSError: if the record cannot be written, by the trainer or here, or no process be started.
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
     config = job.run.config.flat()
@@ -187,6 +187,9 @@ def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.D
     if written.status == "ok" or (written.status == "failed" and not folder.is_placeholder(written)):
         result = written
     else:
+        lost = failure.unwritten(ended.lines)
+        if lost:  # not the run's failure: the placeholder stays, so that the run is made again
+            raise OSError(lost)
         error = failure.reason(ended.returncode, ended.timed_out, ended.lines, timeout_s)
         # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
         result = dataclasses.replace(written, status="failed", error=error, throughput={})

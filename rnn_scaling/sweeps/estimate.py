@@ -49,6 +49,8 @@ class Estimator:
             return f"rough: no run has finished yet; it assumes {rate} and {START_S:g} s to start"
         if same == len(options):
             return "from finished runs of the same flags"
+        if not same:
+            return "scaled from finished runs of other flags"
         return f"{same} of them from finished runs of the same flags, the others scaled from runs of other flags"
 
 

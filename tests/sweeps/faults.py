@@ -112,9 +112,8 @@ def _train(folder: Path, words: list[str]) -> int:
 
         def stop(number, frame):
             batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
-            record.write(
-                RunRecord("interrupted", {"type": "KeyboardInterrupt", "message": "x"}, flat, batches=batches), path
-            )
+            rate, error = {"words_per_second": 5.0}, {"type": "KeyboardInterrupt", "message": "x"}
+            record.write(RunRecord("interrupted", error, flat, batches=batches, throughput=rate), path)
             os._exit(130)
 
         signal.signal(signal.SIGTERM, stop)
@@ -127,6 +126,9 @@ def _train(folder: Path, words: list[str]) -> int:
     if fault == "crash":
         print("error: the disk is on fire\nand so on", file=sys.stderr)
         return 3
+    if fault == "full":
+        print(f"error: --result_file={path}: No space left on device; the record was not written", file=sys.stderr)
+        return 1
     if fault == "junk":
         path.write_text('{"schema": "rnn_sca')
         return 0

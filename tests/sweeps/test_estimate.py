@@ -44,6 +44,7 @@ def test_others_are_scaled_by_what_is_known():
     assert estimator.total_s([options(), larger]) == pytest.approx(
         3.0 * (rough_s(dict(options())) + rough_s(dict(larger)))
     )
+    assert estimator.source([larger]) == "scaled from finished runs of other flags"
     assert estimator.source([options(), larger]).startswith("1 of them from finished runs")
 
 

@@ -1,0 +1,245 @@
+"""How often the intervals of `rnn_scaling.statistics` hold the truth, and how often its test is right, in simulation.
+
+    python -m benchmarks.coverage [--repetitions=10000] [--seed=1] [--parts=process,rate,ratio,combine,compare,stopping]
+
+A process has a log rate normal about the truth (3 %, or as said), its batches a log time of first-order
+autoregressive noise (5 %). The tables of docs/statistics.md come from this command; Monte-Carlo errors are printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from absl import app, flags
+
+from rnn_scaling import statistics, steady_state
+from rnn_scaling.statistics import Interval, combine, compare, over_processes, ratio, t_quantile
+
+FLAGS = flags.FLAGS
+
+BETWEEN = 0.03  # standard deviation of a process's log rate
+WITHIN = 0.05  # of a batch's log time
+
+
+def batches(rng: np.random.Generator, shape: tuple[int, ...], correlation: float, sigma: float = WITHIN) -> np.ndarray:
+    """Seconds `[..., n]` with mean 1 and first-order autoregressive log noise."""
+    log_s = rng.normal(size=shape)
+    for t in range(1, shape[-1]):
+        log_s[..., t] = correlation * log_s[..., t - 1] + math.sqrt(1 - correlation**2) * log_s[..., t]
+    return np.exp(sigma * log_s - sigma**2 / 2)
+
+
+def process_rates(
+    rng: np.random.Generator, repetitions: int, k: int, truth: float = 1.0, between: float = BETWEEN, tails: int = 0
+) -> np.ndarray:
+    """Rates `[repetitions, k]` of processes of 20 batches; `tails`: degrees of a t that replaces the normal."""
+    effect = rng.normal(size=(repetitions, k))
+    if tails:
+        effect = rng.standard_t(tails, size=(repetitions, k)) / math.sqrt(tails / (tails - 2))
+    return truth * np.exp(between * effect) / batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
+
+
+def covered(intervals: Iterable[Interval], truth: float) -> float:
+    """Share of intervals that hold the truth."""
+    return float(np.mean([each.low is not None and each.low <= truth <= (each.high or 0.0) for each in intervals]))
+
+
+def within_process(repetitions: int, seed: int) -> list[list[str]]:
+    """One process: its own long-run rate, by the interval used and by two others; and the rate of other processes."""
+    rows = []
+    for correlation in (0.0, 0.5, 0.8):
+        for n in (20, 50, 200, 1000):
+            rng = np.random.default_rng([seed, n, int(10 * correlation)])
+            hits = np.zeros(4)
+            widths = []
+            for _ in range(repetitions):
+                step_s = batches(rng, (n,), correlation)
+                width = statistics.within_half_width(step_s, np.ones(n)) or math.inf
+                widths.append(width)
+                off = abs(math.log(step_s.mean()))
+                other = abs(math.log(step_s.mean()) + BETWEEN * rng.normal())
+                size = max(2, math.ceil(n ** (1 / 3)))
+                hits += [off <= width, off <= block_width(step_s, size), off <= block_width(step_s, 1), other <= width]
+            share = [f"{hit / repetitions:.1%}" for hit in hits]
+            rows.append([f"{correlation:g}", str(n), *share, f"{np.median(widths):.2%}"])
+    return rows
+
+
+def block_width(step_s: np.ndarray, size: int) -> float:
+    """Relative half-width by the means of blocks of `size` batches and Student's t."""
+    means = step_s[len(step_s) % size :].reshape(-1, size).mean(axis=1) / step_s.mean()
+    return t_quantile(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+
+
+def rates(repetitions: int, seed: int) -> list[list[str]]:
+    """Several processes: the rate."""
+    rows = []
+    for label, between, tails in (("normal 3 %", 0.03, 0), ("normal 0.3 %", 0.003, 0), ("t, 3 degrees, 3 %", 0.03, 3)):
+        for k in (2, 3, 5, 10):
+            rng = np.random.default_rng([seed, k, int(1e4 * between), tails])
+            intervals = [over_processes(row) for row in process_rates(rng, repetitions, k, 1.0, between, tails)]
+            width = np.median([each.half_width for each in intervals])
+            rows.append([label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"])
+    return rows
+
+
+def ratios(repetitions: int, seed: int) -> list[list[str]]:
+    """Speedup 3.2 and efficiency 0.8 on 4 devices: Welch's t of logarithms, beside Fieller's with pooled degrees."""
+    rows = []
+    sizes = [(k, k, spread) for spread in (1, 3) for k in (3, 5, 10)] + [(3, 10, 3), (10, 3, 3)]
+    for k1, kn, spread in sizes:
+        rng = np.random.default_rng([seed, k1, kn, spread])
+        ones = process_rates(rng, repetitions, k1)
+        fours = process_rates(rng, repetitions, kn, 3.2, BETWEEN * spread)
+        found = [ratio(over_processes(b), over_processes(a)) for a, b in zip(ones, fours)]
+        efficiencies = [each.scaled(1 / 4) for each in found]
+        fieller = np.mean([low <= 3.2 <= high for low, high in map(fieller_interval, fours, ones)])
+        width = np.median([each.half_width for each in found]) / 3.2
+        rows.append(
+            [f"{k1}, {kn}", f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}", f"{covered(found, 3.2):.1%}"]
+            + [f"{covered(efficiencies, 0.8):.1%}", f"{fieller:.1%}", f"{width:.1%}"]
+        )
+    return rows
+
+
+def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
+    """Fieller's interval of mean(top) / mean(bottom), len(top) + len(bottom) - 2 degrees."""
+    a, b = top.mean(), bottom.mean()
+    var_a, var_b = top.var(ddof=1) / len(top), bottom.var(ddof=1) / len(bottom)
+    square = t_quantile(0.975, len(top) + len(bottom) - 2) ** 2
+    g = square * var_b / b**2
+    if g >= 1:
+        return -math.inf, math.inf
+    root = math.sqrt(square * (var_a * (1 - g) + var_b * (a / b) ** 2)) / b
+    return (a / b - root) / (1 - g), (a / b + root) / (1 - g)
+
+
+PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
+    # name: (function, true rates of its inputs); four devices, rates of one device 1
+    "loss 4 x1 - xr": (lambda one, replicated: 4 * one - replicated, (1.0, 2.6)),
+    "contention 4 x1 - xi": (lambda one, independent: 4 * one - independent, (1.0, 3.4)),
+    "exchange xi - xr": (lambda independent, replicated: independent - replicated, (3.4, 2.6)),
+    "share of the exchange in the loss": (lambda one, i, r: (i - r) / (4 * one - r), (1.0, 3.4, 2.6)),
+}
+
+
+def combinations(repetitions: int, seed: int) -> list[list[str]]:
+    """Sums, differences and shares: error propagation, beside draws from each input's t (the fiducial way)."""
+    rows = []
+    for name, (function, truths) in PARTS.items():
+        for k in (3, 5, 10):
+            rng = np.random.default_rng([seed, k, *name.encode()])
+            inputs = [process_rates(rng, repetitions, k, truth) for truth in truths]
+            intervals, hits = [], []
+            # A rate over processes is their geometric mean; its truth is that of the processes' log rates.
+            truth = function(*truths)
+            for i in range(repetitions):
+                each = [over_processes(samples[i]) for samples in inputs]
+                intervals.append(combine(function, each))
+                if i < repetitions // 5:
+                    low, high = drawn_interval(rng, function, each)
+                    hits.append(low <= truth <= high)
+            width = np.median([each.half_width for each in intervals])
+            rows.append([name, str(k), f"{covered(intervals, truth):.1%}", f"{np.mean(hits):.1%}", f"{width:.2f}"])
+    return rows
+
+
+def drawn_interval(
+    rng: np.random.Generator, function: Callable[..., float], inputs: list[Interval]
+) -> tuple[float, float]:
+    """Quantiles of the function over 1,000 draws of each input's log rate from its t."""
+    draws = [
+        each.value * np.exp((each.standard_error or 0.0) / each.value * rng.standard_t(each.degrees, 1000))
+        for each in inputs
+    ]
+    low, high = np.percentile(function(*draws), [2.5, 97.5])
+    return float(low), float(high)
+
+
+ORDERS = {"A B A B": lambda k: (2 * np.arange(k), 2 * np.arange(k) + 1), "A B B A": lambda k: _turned(k)}
+
+
+def _turned(k: int) -> tuple[np.ndarray, np.ndarray]:
+    first, second = 2 * np.arange(k), 2 * np.arange(k) + 1
+    odd = np.arange(k) % 2 == 1
+    return np.where(odd, second, first), np.where(odd, first, second)
+
+
+def comparisons(repetitions: int, seed: int) -> list[list[str]]:
+    """The test: false alarms without a change, and how often a slow-down of the detectable size is found."""
+    rows = []
+    for drift, order in ((0.0, "A B A B"), (0.02, "A B A B"), (0.02, "A B B A")):
+        for paired in (False, True):
+            for k in (3, 4, 5, 6, 10):
+                rng = np.random.default_rng([seed, k, paired, int(100 * drift)])
+                before = process_rates(rng, repetitions, k)
+                after = process_rates(rng, repetitions, k)
+                # The machine slows down by `drift` (log) from run to run.
+                at_before, at_after = ORDERS[order](k)
+                before, after = before * np.exp(-drift * at_before), after * np.exp(-drift * at_after)
+                alarms = np.mean([compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
+                spread = np.log(process_rates(rng, 20_000, 1)).std()
+                degrees = k - 1 if paired else 2 * (k - 1)
+                effect = statistics.detectable_effect(spread * math.sqrt(2 / k), degrees)
+                slower = after * math.exp(-effect)
+                found = np.mean([compare(b, a, paired).verdict == "slower" for b, a in zip(before, slower)])
+                design = "pairs" if paired else "two groups"
+                size = f"{-math.expm1(-effect):.1%}"
+                rows.append([f"{drift:.0%}", order, design, str(k), f"{alarms:.1%}", size, f"{found:.1%}"])
+    return rows
+
+
+def stopping(repetitions: int, seed: int) -> list[list[str]]:
+    """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
+    rows = []
+    rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
+    for correlation in (0.0, 0.5):
+        for sigma in (0.05, 0.10):
+            for rule, (first, growth, in_a_row) in rules.items():
+                rng = np.random.default_rng([seed, int(10 * correlation), int(100 * sigma)])
+                hits, lengths = [], []
+                for _ in range(max(1, repetitions // 10)):
+                    step_s = batches(rng, (3000,), correlation, sigma)
+                    watch, n = steady_state.UntilKnown(0.02, first, growth, in_a_row), first
+                    while n < 3000 and not watch.reached(step_s[:n]):
+                        n += 1
+                    state = steady_state.analyse(step_s[:n])
+                    known = state.rate_steady is not None and state.half_width is not None
+                    hits.append(known and abs(math.log(state.rate_steady)) <= state.half_width)
+                    lengths.append(n)
+                covered_share, median = f"{np.mean(hits):.1%}", f"{np.median(lengths):.0f}"
+                rows.append([f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median])
+    return rows
+
+
+TABLES: dict[str, tuple[Callable[[int, int], list[list[str]]], list[str]]] = {
+    "process": (
+        within_process,
+        ["correlation", "batches", "covered", "blocks of n^(1/3)", "batches as independent", "other processes", "±"],
+    ),
+    "rate": (rates, ["between processes", "processes", "covered", "±"]),
+    "ratio": (ratios, ["processes", "between", "speedup covered", "efficiency covered", "Fieller", "±"]),
+    "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
+    "compare": (comparisons, ["drift a run", "order", "design", "processes", "false alarms", "detectable", "found"]),
+    "stopping": (stopping, ["correlation", "sigma", "first look, growth, in a row", "covered", "batches (median)"]),
+}
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    print(f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}")
+    print(f"Monte-Carlo standard error of a share near 95 %: {math.sqrt(0.95 * 0.05 / FLAGS.repetitions):.2%}")
+    for part in FLAGS.parts:
+        make, head = TABLES[part]
+        print(f"\n{make.__doc__}\n\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+        for row in make(FLAGS.repetitions, FLAGS.seed):
+            print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
+    flags.DEFINE_integer("repetitions", 10_000, "repetitions of each row", lower_bound=1)
+    flags.DEFINE_integer("seed", 1, "seed")
+    flags.DEFINE_list("parts", ["process", "rate", "ratio", "combine", "compare", "stopping"], "tables to make")
+    app.run(main)

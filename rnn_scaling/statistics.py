@@ -1,0 +1,350 @@
+"""Every number's uncertainty: intervals of rates, ratios and sums of them, and the test behind `compare`.
+
+runs (processes) with batch times -> rate_interval -> ratio (speedup, efficiency), combine (parts of a sum), compare
+
+Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. Between processes the
+spread is Student's t over processes, which also holds what varies within each; within one process it is the
+long-run variance of its batches. docs/statistics.md has the formulas and the simulated coverage.
+n: batches, k: processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rnn_scaling.student import t_cdf, t_detectable, t_quantile
+
+LEVEL = 0.95
+POWER = 0.80
+MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A number with its 95 % confidence interval.
+
+    `low`, `high` and `standard_error` (in the number's own unit) are None when the data cannot give them; `kind` then
+    says why, and otherwise what the interval is over. `processes` are the processes behind each input.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    kind: str
+    standard_error: float | None
+    degrees: float
+    processes: tuple[int, ...]
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval's width, in the number's own unit: what stands after "±"."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    def scaled(self, factor: float) -> Interval:
+        """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
+        if not factor > 0:
+            raise ValueError(f"expected a factor above 0, got {factor}")
+        if self.low is None or self.high is None or self.standard_error is None:
+            return dataclasses.replace(self, value=self.value * factor)
+        return dataclasses.replace(
+            self,
+            value=self.value * factor,
+            low=self.low * factor,
+            high=self.high * factor,
+            standard_error=self.standard_error * factor,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two sets of processes compared.
+
+    `ratio` is rate after / rate before with its interval; `detectable` the smallest relative slow-down that data like
+    these show in 80 of 100 repetitions (None if there is no interval); `paired`: the processes ran interleaved.
+    """
+
+    ratio: Interval
+    p_value: float | None
+    detectable: float | None
+    paired: bool
+    verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
+
+    @property
+    def text(self) -> str:
+        """One sentence for a person."""
+        ratio = self.ratio
+        if ratio.low is None or ratio.high is None or self.p_value is None or self.detectable is None:
+            return f"cannot judge: {ratio.kind}"
+        low, high = _signed(ratio.low), _signed(ratio.high)
+        change = f"{_signed(ratio.value)} (95 % CI {low} to {high}, p = {self.p_value:.2g})"
+        if self.verdict == "no difference seen":
+            return f"no difference seen, smallest detectable {self.detectable:.1%}: {change}"
+        return f"{self.verdict}: {change}"
+
+
+def process_rate(step_s: Sequence[float], words: Sequence[float]) -> float:
+    """Words a second of one process: all words / all seconds of the same batches.
+
+    Raises:
+      ValueError: if the lists are empty or differ in length, or a value is not positive and finite.
+    """
+    _check(step_s, words)
+    return math.fsum(words) / math.fsum(step_s)
+
+
+def rate_interval(step_s: Sequence[Sequence[float]], words: Sequence[Sequence[float]]) -> Interval:
+    """Words a second of one configuration, with the interval that its runs allow.
+
+    Args:
+      step_s: seconds of the measured batches of each process; warm-up left out.
+      words: words of the same batches.
+
+    Returns:
+      From two processes on the geometric mean of their rates with Student's t over processes; from one process its
+      own rate with the interval over its batches, and a kind that says so.
+
+    Raises:
+      ValueError: if there is no process, or lists do not fit.
+    """
+    if not step_s or len(step_s) != len(words):
+        raise ValueError(f"expected seconds and words of the same processes, got {len(step_s)} and {len(words)}")
+    rates = [process_rate(s, w) for s, w in zip(step_s, words)]
+    if len(rates) > 1:
+        return over_processes(rates)
+    return _log_interval(math.log(rates[0]), within_process(step_s[0], words[0]), _cosines(len(step_s[0])), (1,))
+
+
+def over_processes(rates: Sequence[float]) -> Interval:
+    """The geometric mean of rates, one a process, with Student's t interval of their logarithms (k - 1 degrees)."""
+    if not len(rates) or not all(rate > 0 and math.isfinite(rate) for rate in rates):
+        raise ValueError(f"expected positive rates, got {list(rates)}")
+    logs = [math.log(rate) for rate in rates]
+    k = len(logs)
+    return _log_interval(math.fsum(logs) / k, _spread(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
+
+
+def within_process(step_s: Sequence[float], words: Sequence[float]) -> float | None:
+    """Relative standard error of one process's rate from its own batches, autocorrelation included.
+
+    The rate is a ratio of sums, so its error is the long-run error of seconds - words/rate. The long-run variance is
+    the mean square of the first cosine coefficients (fewer with fewer batches), each with one degree of freedom.
+
+    Returns:
+      The standard error / rate, to be used with Student's t of `_cosines(n)` degrees; None below MIN_BATCHES batches.
+
+    Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
+    """
+    _check(step_s, words)
+    n = len(step_s)
+    if n < MIN_BATCHES:
+        return None
+    seconds, work = np.asarray(step_s, float), np.asarray(words, float)
+    residual = (seconds - work * (seconds.sum() / work.sum())) / seconds.mean()
+    return math.sqrt(long_run_variance(residual) / n)
+
+
+def within_half_width(step_s: Sequence[float], words: Sequence[float]) -> float | None:
+    """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
+    error = within_process(step_s, words)
+    return None if error is None else t_quantile((1 + LEVEL) / 2, _cosines(len(step_s))) * error
+
+
+def long_run_variance(values: np.ndarray) -> float:
+    """n times the variance of the mean of a stationary series `[n]`, from its `_cosines(n)` slowest cosines."""
+    n = len(values)
+    centred = values - values.mean()
+    mirrored = np.fft.rfft(np.concatenate([centred, centred[::-1]]))  # a cosine transform is one of the mirrored series
+    order = np.arange(1, _cosines(n) + 1)
+    cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
+    return float(np.mean(cosine**2) * 2 / n)
+
+
+def ratio(numerator: Interval, denominator: Interval) -> Interval:
+    """numerator / denominator of two independent rates: a speedup, or a change.
+
+    The difference of logarithms with Welch's degrees of freedom. If one of them knows only its own process, the kind
+    says that other processes may differ.
+    """
+    value = numerator.value / denominator.value
+    processes = numerator.processes + denominator.processes
+    errors = [_relative(numerator), _relative(denominator)]
+    if any(error is None for error in errors):
+        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
+    error, degrees = welch([e for e in errors if e is not None], [numerator.degrees, denominator.degrees])
+    return _log_interval(math.log(value), error, degrees, processes)
+
+
+def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
+    """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
+    if len(before) != len(after):
+        raise ValueError(f"expected pairs of processes, got {len(before)} and {len(after)}")
+    pairs = over_processes([b / a for a, b in zip(before, after)])
+    kind = pairs.kind.replace("processes", "pairs of processes") if pairs.low is not None else pairs.kind
+    return dataclasses.replace(pairs, kind=kind)
+
+
+def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
+    """Any smooth function of independent rates, as a part of the efficiency loss: n * x1 - xn.
+
+    First-order error propagation with Welch-Satterthwaite degrees of freedom. Inputs must be independent: where a rate
+    occurs twice, it is one input that `function` uses twice.
+
+    Args:
+      function: takes one number for each input.
+      inputs: the rates, measured in different processes.
+    """
+    values = [each.value for each in inputs]
+    processes = tuple(count for each in inputs for count in each.processes)
+    value = float(function(*values))
+    slopes = [_slope(function, values, i) for i in range(len(values))]
+    used = [(slope, each) for slope, each in zip(slopes, inputs) if slope]
+    if not used:
+        return Interval(value, value, value, "the same whatever was measured", 0.0, math.inf, processes)
+    errors = [abs(slope) * each.standard_error for slope, each in used if each.standard_error is not None]
+    processes = tuple(count for _, each in used for count in each.processes)
+    if len(errors) < len(used):
+        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
+    error, degrees = welch(errors, [each.degrees for _, each in used])
+    margin = t_quantile((1 + LEVEL) / 2, degrees) * error
+    return Interval(value, value - margin, value + margin, _kind(processes), error, degrees, processes)
+
+
+def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
+    """Tests whether rates changed, at 5 % false alarms.
+
+    Args:
+      before, after: words a second, one a process, in the order in which they ran.
+      paired: the processes ran interleaved, the i-th of one beside the i-th of the other.
+
+    Returns:
+      Student's t over pairs, or Welch's t; "cannot judge" below two processes a side.
+    """
+    change = paired_ratio(before, after) if paired else ratio(over_processes(after), over_processes(before))
+    error = _relative(change)
+    if error is None:
+        return Comparison(change, None, None, paired, "cannot judge")
+    distance = abs(math.log(change.value))
+    p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
+    verdict = "no difference seen" if p_value >= 1 - LEVEL else ("faster" if change.value > 1 else "slower")
+    return Comparison(change, p_value, -math.expm1(-detectable_effect(error, change.degrees)), paired, verdict)
+
+
+def gate(comparison: Comparison, max_regression: float) -> str:
+    """Whether a change passes: "ok", "regression" or "cannot judge".
+
+    Args:
+      max_regression: the largest slow-down that is let through, as a share (0.05: 5 %).
+
+    Returns:
+      "ok" when a larger slow-down is excluded by the interval; "regression" when the change is a slow-down at 5 % and
+      its estimate is larger; "cannot judge" between them, where more processes are needed.
+    """
+    low, high = comparison.ratio.low, comparison.ratio.high
+    if low is None or high is None:
+        return "cannot judge"
+    if low >= 1 - max_regression:
+        return "ok"
+    return "regression" if high < 1 and comparison.ratio.value < 1 - max_regression else "cannot judge"
+
+
+def detectable_effect(error: float, degrees: float) -> float:
+    """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
+    return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
+
+
+def processes_needed(rates: Sequence[float], target: float, most: int = 1000) -> int | None:
+    """Processes for a relative half-width of `target`, judged by the spread of these rates; None if more than `most`.
+
+    Raises:
+      ValueError: with fewer than two rates: one process says nothing about others.
+    """
+    if len(rates) < 2:
+        raise ValueError(f"expected the rates of at least two processes, got {len(rates)}")
+    spread = _spread([math.log(rate) for rate in rates])
+    enough = (k for k in range(2, most + 1) if t_quantile((1 + LEVEL) / 2, k - 1) * spread / math.sqrt(k) <= target)
+    return next(enough, None)
+
+
+def between_share(step_s: Sequence[Sequence[float]], words: Sequence[Sequence[float]]) -> float | None:
+    """Share of the variance of a process's rate that lies between processes: near 1, more batches do not help.
+
+    Source: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013, doi:10.1145/2464157.2464160.
+    """
+    within = [within_process(s, w) for s, w in zip(step_s, words)]
+    known = [error**2 for error in within if error is not None]
+    if len(step_s) < 2 or len(known) < len(within):
+        return None
+    total = _spread([math.log(process_rate(s, w)) for s, w in zip(step_s, words)]) ** 2
+    return max(0.0, 1 - math.fsum(known) / len(known) / total) if total else 0.0
+
+
+def welch(errors: Sequence[float], degrees: Sequence[float]) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
+    variance = math.fsum(error**2 for error in errors)
+    if not variance:
+        return 0.0, min(degrees)
+    shares = math.fsum((error**2 / variance) ** 2 / free for error, free in zip(errors, degrees))
+    return math.sqrt(variance), 1 / shares
+
+
+def _cosines(n: int) -> int:
+    """Cosines that the long-run variance of n batches is made of: 0.4 n^(2/3), at least 3."""
+    return max(3, round(0.4 * n ** (2 / 3)))
+
+
+def _log_interval(log_value: float, error: float | None, degrees: float, processes: tuple[int, ...]) -> Interval:
+    value = math.exp(log_value)
+    if error is None:
+        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
+    margin = t_quantile((1 + LEVEL) / 2, degrees) * error
+    low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, 700.0))
+    return Interval(value, low, high, _kind(processes), value * error, degrees, processes)
+
+
+def _kind(processes: tuple[int, ...]) -> str:
+    if all(count == 1 for count in processes):
+        return "95 % CI over batches within one process; says nothing about other processes"
+    counts = " and ".join(str(count) for count in sorted(set(processes)))
+    if 1 in processes:
+        return f"95 % CI over {counts} processes; where there is one, over its batches: other processes may differ more"
+    return f"95 % CI over {counts} processes"
+
+
+def _no_interval(processes: tuple[int, ...]) -> str:
+    if 1 in processes:
+        return "one process with few batches gives no interval; repeat it (--repeats=3 or more)"
+    return "no interval"
+
+
+def _relative(interval: Interval) -> float | None:
+    return None if interval.standard_error is None else interval.standard_error / interval.value
+
+
+def _spread(logs: Sequence[float]) -> float:
+    mean = math.fsum(logs) / len(logs)
+    return math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1))
+
+
+def _slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
+    step = 1e-4 * abs(values[i]) or 1e-4
+    above = function(*values[:i], values[i] + step, *values[i + 1 :])
+    below = function(*values[:i], values[i] - step, *values[i + 1 :])
+    slope = (above - below) / (2 * step)
+    return slope if abs(slope) > 1e-9 else 0.0  # rounding of a function that ignores this input
+
+
+def _signed(ratio_value: float) -> str:
+    return f"{100 * (ratio_value - 1):+.1f} %"
+
+
+def _check(step_s: Sequence[float], words: Sequence[float]) -> None:
+    if not len(step_s) or len(step_s) != len(words):
+        raise ValueError(f"expected seconds and words of the same batches, got {len(step_s)} and {len(words)}")
+    for name, values in (("seconds", step_s), ("words", words)):
+        for i, value in enumerate(values):
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"expected positive {name}, got {value} in batch {i}")

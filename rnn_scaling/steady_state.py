@@ -1,0 +1,304 @@
+"""Where a run became steady, from the times of its batches.
+
+seconds a word -> outliers -> cycle -> changes of level -> the last level that holds -> SteadyState
+
+The default rate skips a fixed number of batches; this module says where the cut should have been and what that moves.
+Nothing is deleted: outliers are marked and stay in the rate. Method, sources and simulated error: docs/statistics.md.
+y: log seconds (of a word where batches differ in words), [n] = batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_scaling import levels
+from rnn_scaling.statistics import within_half_width
+
+SHORTEST = 30  # batches below which nothing is said
+JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
+TOLERANCE = 0.01  # levels that differ by less are one level
+# Start-up (compiling, one shape after the other): within so many batches, one takes this much longer than usual (log),
+# and so many times as much longer than any later batch does.
+START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
+SETTLING = 30  # batches, or a tenth of the run, in which a level of its own is warm-up and no disturbance
+DISTURBANCE = 0.05  # share of the batches that one disturbance may take
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Batches start <= i < stop at one level; `median_s`: seconds a batch, or a word where batches differ in words."""
+
+    start: int
+    stop: int
+    median_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SteadyState:
+    """What the times of a run's batches say.
+
+    kind: "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short".
+    start: index of the first steady batch; None if there is none.
+    outliers: indices of batches far from their level; they stay in every rate.
+    rate_default, rate_steady: words a second (batches a second without words) after the default warm-up, and of the
+      steady batches; None where there are none.
+    move: rate_steady / rate_default - 1, how far the default headline is off.
+    half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
+    segments: levels found, from the first batch to the last.
+    period: batches after which times repeat, if they do.
+    mser_start: the cut of MSER-5, a cross-check that is blind to slow-downs; None where it finds none.
+    text: one sentence for a person.
+    """
+
+    kind: str
+    start: int | None
+    outliers: tuple[int, ...]
+    rate_default: float | None
+    rate_steady: float | None
+    move: float | None
+    half_width: float | None
+    segments: tuple[Segment, ...]
+    period: int | None
+    mser_start: int | None
+    text: str
+
+
+def analyse(step_s: Sequence[float], words: Sequence[float] | None = None, warmup: int = 10) -> SteadyState:
+    """Finds the steady part of a run.
+
+    Args:
+      step_s: seconds of every batch from the first, warm-up included.
+      words: words of the same batches; where they differ, seconds a word are judged.
+      warmup: batches that the headline rate skips.
+
+    Raises:
+      ValueError: if the lists differ in length or a value is not positive and finite.
+    """
+    seconds, work = _checked(step_s, words)
+    n = len(seconds)
+    rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
+    if n < SHORTEST:
+        text = f"too short to judge: {n} batches; {_advice(n)}"
+        return SteadyState("too short", None, (), rate_default, None, None, None, (), None, None, text)
+    series = _prepare(seconds, work)
+    series, cuts = _with_levels(series)
+    edges = [*([0] if series.lead else []), series.lead, *cuts, n]
+    start, disturbed = _steady_start(series, edges)
+    outliers = _outliers(series, edges, start, disturbed)
+    per_word = seconds / work if _varies(work) else seconds
+    segments = tuple(Segment(a, b, float(np.median(per_word[a:b]))) for a, b in zip(edges, edges[1:]))
+    mser = levels.mser5_cut(series.clipped)
+    found = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
+    return _concluded(found, series, seconds, work, warmup, with_words=words is not None)
+
+
+def half_width(step_s: Sequence[float], words: Sequence[float] | None = None) -> float:
+    """Relative 95 % half-width of the rate of the steady part so far; infinite while there is no steady part."""
+    state = analyse(step_s, words)
+    return math.inf if state.half_width is None else state.half_width
+
+
+class UntilKnown:
+    """Says when a run knows its rate: two looks in a row find the half-width within the target.
+
+    Each look is a chance to stop by luck, so there are few: from 60 batches on, each time they have grown by a quarter.
+    Between looks a call costs one comparison. The simulated coverage of the interval at the stop is in
+    docs/statistics.md.
+    """
+
+    def __init__(self, target: float, first: int = JUDGED, growth: float = 1.25, in_a_row: int = 2) -> None:
+        """Args:
+        target: relative half-width to reach (0.02: 2 %).
+        first: batches before the first look.
+        growth: factor by which the batches grow between looks.
+        in_a_row: looks that must agree.
+        """
+        self._target, self._growth, self._needed = target, growth, in_a_row
+        self._next, self._passed = first, 0
+
+    def due(self, batches: int) -> bool:
+        """True if `reached` would look now, which takes some milliseconds."""
+        return self._passed < self._needed and batches >= self._next
+
+    def reached(self, step_s: Sequence[float], words: Sequence[float] | None = None) -> bool:
+        """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
+        if self.due(len(step_s)):
+            self._next = math.ceil(len(step_s) * self._growth)
+            self._passed = self._passed + 1 if half_width(step_s, words) <= self._target else 0
+        return self._passed >= self._needed
+
+
+@dataclasses.dataclass(frozen=True)
+class _Series:
+    """The series that is searched. y: without the effect of words and cycle; clipped: outliers at their bounds."""
+
+    y: np.ndarray
+    clipped: np.ndarray
+    lead: int  # batches of the start-up
+    period: int | None
+    noise: levels.Noise
+
+
+def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
+    log_s = np.log(seconds)
+    y = levels.word_cost(log_s, np.log(work)) if _varies(work) else log_s
+    n, lead = len(y), _start_up(y)
+    half = lead + (n - lead) // 2
+    low, high = levels.outlier_bounds(y[lead:])
+    clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
+    period = levels.cycle_length(clipped[half:])
+    if period:
+        y, clipped = (levels.without_cycle(values, period, half) for values in (y, clipped))
+    if _varies(work):  # batches may repeat in length though a word always takes the same
+        period = levels.cycle_length(log_s[half:]) or period
+    return _Series(y, clipped, lead, period, levels.noise(clipped[lead:]))
+
+
+def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
+    """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
+    y, found = series.clipped[series.lead :], series.noise
+    cuts = levels.change_points(y, found.long_run)
+    about = levels.noise_about(y, cuts)
+    if cuts and about.long_run > found.long_run:
+        found = about
+        cuts = levels.change_points(y, found.long_run)
+    return dataclasses.replace(series, noise=found), [series.lead + cut for cut in cuts]
+
+
+def _start_up(y: np.ndarray) -> int:
+    """Batches up to the last early one that took far longer than usual, and than any later one."""
+    excess, found = y - np.median(y[len(y) // 2 :]), 0
+    for window, longer, times in START_UPS:
+        early = min(window, len(y) // 3)
+        large = np.flatnonzero(excess[:early] > max(longer, times * float(excess[early:].max())))
+        found = max(found, int(large[-1]) + 1 if len(large) else 0)
+    return found
+
+
+def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
+    """The first steady batch, and the batches of disturbances after it; None without a steady part."""
+    n, enough, long_run = len(series.y), shortest_run(len(series.y)), series.noise.long_run
+    start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
+    if n - start < enough:
+        start, disturbed = _same_level(series, edges, settling=0)
+    y = series.clipped.copy()
+    y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
+    for cut in range(start, n - enough + 1, max(1, (n - start) // 20)):
+        if not levels.drifts(y[cut:], long_run, TOLERANCE):
+            break
+    else:
+        return None, []
+    for window in {max(series.lead, cut - (n - cut)), series.lead}:
+        changes = cut - window >= levels.MIN_SIZE and levels.drifts(y[window:], long_run, TOLERANCE)
+        if changes and levels.goes_on(y[window:], cut - window, long_run):
+            return None, []
+    return cut, [i for i in disturbed if i >= cut]
+
+
+def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[int, list[int]]:
+    """Goes back from the last segment while medians agree, over short disturbances that begin after `settling`."""
+    y, run, disturbed = series.clipped, edges[-2], []
+    gap: list[int] = []
+    for i in range(len(edges) - 3, -1, -1):
+        start, stop = edges[i], edges[i + 1]
+        if start < series.lead:
+            break
+        steady = np.delete(y[run:], [j - run for j in disturbed])
+        error = math.sqrt(series.noise.long_run * (1 / (stop - start) + 1 / len(steady)))
+        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(TOLERANCE, 3 * error):
+            run, disturbed, gap = start, gap + disturbed, []
+        elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
+            gap = [*range(start, stop), *gap]
+        else:
+            break
+    return run, disturbed
+
+
+def shortest_run(n: int) -> int:
+    """Batches that a steady part needs in a run of n: 30 and a quarter of them; two thirds in a run below 45."""
+    return max(min(30, 2 * n // 3), math.ceil(n / 4))
+
+
+def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]) -> tuple[int, ...]:
+    residual = np.zeros(len(series.y))
+    ends = sorted({*(e for e in edges if start is None or e <= start), *([] if start is None else [start]), edges[-1]})
+    for a, b in zip(ends, ends[1:]):
+        residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
+    low, high = levels.outlier_bounds(residual)
+    far = np.flatnonzero((residual < low) | (residual > high))
+    return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
+
+
+def _concluded(
+    found: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, with_words: bool
+) -> SteadyState:
+    """Adds the kind, the rates and the sentence."""
+    n, start, period = len(seconds), found.start, found.period
+    if start is None:
+        kind = "no steady state" if n >= JUDGED else "too short"
+        change = math.expm1(levels.trend(series.clipped[n // 2 :]))
+        said = "no steady state" if n >= JUDGED else "too short to judge"
+        text = f"{said}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
+        return dataclasses.replace(found, kind=kind, text=text)
+    if period:
+        whole = start + (n - start) % period  # rates of whole periods only
+        start = whole if n - whole >= period else start
+    slower_before = start == series.lead or np.median(series.y[series.lead : start]) > np.median(series.y[start:])
+    kind = "cyclic" if period else "flat" if not start else "warm-up" if slower_before else "slow-down"
+    rate = _rate(seconds[start:], work[start:])
+    move = None if found.rate_default is None else rate / found.rate_default - 1
+    width = within_half_width(seconds[start:], work[start:])
+    concluded = dataclasses.replace(found, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
+    text = _sentence(concluded, n, warmup, "words/s" if with_words else "batches/s")
+    mser = found.mser_start
+    if mser is not None and width is not None and abs(_rate(seconds[mser:], work[mser:]) / rate - 1) > width:
+        text += f"; MSER-5, blind to slow-downs, would cut at batch {mser}"
+    return dataclasses.replace(concluded, text=text)
+
+
+def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
+    rate, start = state.rate_steady or 0.0, state.start or 0
+    text = "steady from the first batch"
+    if start:
+        text = f"warm-up until batch {start}, steady from there"
+    if state.kind == "slow-down":
+        text = f"slower from batch {start}, steady from there"
+    if state.period:
+        text += f", repeating every {state.period} batches"
+    text += f": {rate:,.1f} {unit}" if rate >= 100 else f": {rate:.4g} {unit}"
+    if state.half_width is not None:
+        text += f" ± {state.half_width:.1%} (95 % CI over batches of this process)"
+    if state.move is not None:
+        text += f"; {state.move:+.1%} against" if abs(state.move) >= 0.0005 else "; the same as"
+        text += f" skipping {warmup}"
+    if state.outliers:
+        text += f"; {len(state.outliers)} of {n} batches are outliers, counted all the same"
+    return text + (f"; {n} batches cannot show later changes" if n < JUDGED else "")
+
+
+def _advice(n: int) -> str:
+    return f"run more, as --until_steady or --num_batches={max(JUDGED, 2 * n)}"
+
+
+def _rate(seconds: np.ndarray, work: np.ndarray) -> float:
+    return float(work.sum() / seconds.sum())
+
+
+def _varies(work: np.ndarray) -> bool:
+    return bool(work.min() != work.max())
+
+
+def _checked(step_s: Sequence[float], words: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
+    seconds = np.asarray(step_s, float)
+    work = np.ones(len(seconds)) if words is None else np.asarray(words, float)
+    if len(work) != len(seconds):
+        raise ValueError(f"expected seconds and words of the same batches, got {len(seconds)} and {len(work)}")
+    for name, values in (("seconds", seconds), ("words", work)):
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        if len(wrong):
+            raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")
+    return seconds, work

@@ -1,0 +1,181 @@
+"""Series whose steady part is known: the cut, the kind and the rate."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import steady_state as benchmark
+from rnn_scaling import levels, steady_state
+
+
+def noisy(clean, sigma=0.01, seed=1):
+    clean = np.asarray(clean, float)
+    return clean * np.random.default_rng(seed).lognormal(0, sigma, len(clean))
+
+
+def with_late_change(n=200, change=1.25, at=140):
+    return noisy(np.where(np.arange(n) < at, 1.0, change))
+
+
+@pytest.mark.parametrize("name", [name for name, case in benchmark.CASES.items() if case.level_s is not None])
+def test_the_bar_wherever_a_steady_state_exists(name):
+    """Bias of the rate under 0.6 % at 1 % noise, the right kind, never "no steady state"."""
+    row = benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)
+    right, answered, bias = row[3], row[4], row[5]
+    assert answered == f"{right} 100.0%"
+    assert abs(float(bias.rstrip("%"))) < 0.6
+
+
+@pytest.mark.parametrize("name", ["drift of 20 %", "step at 90 %"])
+def test_what_never_settles_has_no_steady_state(name):
+    assert benchmark.judge(name, "white", 0.01, 200, repetitions=10, seed=3)[4] == "no steady state 100.0%"
+
+
+@pytest.mark.parametrize("noise", ["white", "AR(1) 0.5", "outliers 2 %"])
+def test_flat_series_are_flat(noise):
+    answered = benchmark.judge("flat", noise, 0.01, 200, repetitions=40, seed=3)[4]
+    assert answered.startswith("flat ")
+    assert float(answered.split()[1].rstrip("%,")) >= 95
+
+
+def test_late_slow_down_is_cut_where_it_is():
+    state = steady_state.analyse(with_late_change(), [1920] * 200)
+    assert (state.kind, state.start) == ("slow-down", 140)
+    assert state.rate_steady == pytest.approx(1920 / 1.25, rel=0.006)
+    assert state.move == pytest.approx(state.rate_steady / state.rate_default - 1)
+    assert state.move < -0.1
+    assert [(s.start, s.stop) for s in state.segments] == [(0, 140), (140, 200)]
+    assert state.segments[1].median_s == pytest.approx(1.25, rel=0.01)  # seconds a batch: all have the same words
+
+
+def test_changes_in_long_series_are_found_to_the_batch():
+    assert steady_state.analyse(with_late_change(5000, 1.1, 3203)).start == 3203
+
+
+def test_the_default_run_of_thirty_batches():
+    state = steady_state.analyse(noisy([90.0] + [1.0] * 29), [1920] * 30)
+    assert (state.kind, state.start) == ("warm-up", 1)
+    assert state.rate_default == pytest.approx(1920, rel=0.02)
+    assert "cannot show later changes" in state.text
+
+
+def test_thirty_batches_with_a_change_are_too_few():
+    state = steady_state.analyse(with_late_change(30, 1.25, 20))
+    assert (state.kind, state.start, state.rate_steady) == ("too short", None, None)
+    assert "--until_steady" in state.text
+
+
+@pytest.mark.parametrize("n", [0, 1, 10, 29])
+def test_fewer_are_not_judged(n):
+    state = steady_state.analyse([1.0] * n)
+    assert (state.kind, state.start) == ("too short", None)
+    assert state.rate_default == (1.0 if n > 10 else None)
+    assert "--num_batches=60" in state.text
+
+
+def test_a_constant_series_is_flat():
+    state = steady_state.analyse([0.5] * 100, [960] * 100)
+    assert (state.kind, state.start, state.rate_steady, state.half_width) == ("flat", 0, 1920.0, 0.0)
+
+
+def test_outliers_are_marked_and_stay_in_the_rate():
+    step_s = noisy(np.ones(200))
+    step_s[[50, 120]] = 4.0
+    state = steady_state.analyse(step_s)
+    assert (state.kind, state.start, state.outliers) == ("flat", 0, (50, 120))
+    assert state.rate_steady == pytest.approx(200 / step_s.sum())
+
+
+def test_a_disturbance_is_marked_and_bridged():
+    step_s = noisy(np.ones(200))
+    step_s[185:193] *= 1.5
+    state = steady_state.analyse(step_s)
+    assert (state.kind, state.start) == ("flat", 0)
+    assert state.outliers == tuple(range(185, 193))
+
+
+def test_compiling_one_shape_after_the_other_is_warm_up():
+    step_s = noisy(np.ones(200))
+    step_s[[0, 1, 7, 21]] += 8.0
+    assert steady_state.analyse(step_s).start == 22
+
+
+def test_lengths_in_turn_are_a_cycle_of_whole_periods():
+    words = np.tile([640, 1280, 1920, 2560, 3200], 41)[:203]
+    state = steady_state.analyse(noisy(0.3 + 0.7 * words / 1920), words)
+    assert (state.kind, state.period) == ("cyclic", 5)
+    assert (203 - state.start) % 5 == 0
+    assert state.rate_steady == pytest.approx(1920, rel=0.006)
+
+
+def test_lengths_at_random_do_not_hide_a_change():
+    words = np.random.default_rng(2).choice([640, 1280, 1920, 2560, 3200], 200)
+    step_s = noisy((0.3 + 0.7 * words / 1920) * np.where(np.arange(200) < 50, 1.2, 1.0))
+    assert steady_state.analyse(step_s, words).start == 50
+
+
+def test_word_cost_takes_out_the_length():
+    words = np.random.default_rng(2).choice([10.0, 20.0, 40.0], 100)
+    cost = levels.word_cost(np.log(3 * words**0.6), np.log(words))
+    assert np.ptp(cost) < 1e-9
+
+
+def test_mser5_finds_a_warm_up_and_is_blind_to_a_slow_down():
+    assert levels.mser5_cut(np.where(np.arange(200) < 30, 1.5, 1.0)) == 30
+    assert levels.mser5_cut(np.log(with_late_change())) is None
+
+
+def test_change_points_minimise_the_penalized_cost():
+    """Against every pair of cuts."""
+    y = noisy(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)
+
+    def cost(cuts):
+        return sum(np.sum((part - part.mean()) ** 2) for part in np.split(y, cuts)) + 3e-4 * math.log(60) * len(cuts)
+
+    pairs = [(a, b) for a in range(5, 51) for b in range(a + 5, 56)]
+    best = min([(), *((a,) for a in range(5, 56)), *pairs], key=cost)
+    assert levels.change_points(y, 1e-4) == list(best) == [20, 40]
+
+
+def test_noise_of_a_correlated_series():
+    y = benchmark.draw(np.random.default_rng(1), 2000, 0.01, 0.5, 0.0)
+    found = levels.noise(y)
+    assert found.sigma == pytest.approx(0.01, rel=0.15)
+    assert found.long_run == pytest.approx(3e-4, rel=0.3)
+    stepped = levels.noise(y + 0.2 * (np.arange(2000) > 900))
+    assert stepped.long_run == pytest.approx(found.long_run, rel=0.3)
+
+
+def test_half_width_is_infinite_without_a_steady_part():
+    assert steady_state.half_width([1.0] * 20) == math.inf
+    assert steady_state.half_width(noisy(1 + 0.2 * np.arange(200) / 200)) == math.inf
+    assert 0 < steady_state.half_width(noisy(np.ones(100))) < 0.01
+
+
+def test_until_known_needs_two_looks_and_looks_seldom(monkeypatch):
+    looks = []
+
+    def width(step_s, words=None):
+        looks.append(len(step_s))
+        return {60: 0.01, 75: 0.03, 94: 0.01}.get(len(step_s), 0.01)
+
+    monkeypatch.setattr(steady_state, "half_width", width)
+    watch = steady_state.UntilKnown(0.02)
+    reached = [n for n in range(200) if watch.reached([1.0] * n)]
+    assert looks == [60, 75, 94, 118]
+    assert reached[0] == 118 and reached[-1] == 199
+
+
+def test_the_same_series_gives_the_same_answer():
+    assert steady_state.analyse(with_late_change()) == steady_state.analyse(list(with_late_change()))
+
+
+@pytest.mark.parametrize(
+    ("step_s", "words"), [([1.0, -1.0], None), ([1.0, math.nan], None), ([1.0], [1, 2]), ([1.0, 1.0], [1, 0])]
+)
+def test_bad_values_are_refused(step_s, words):
+    with pytest.raises(ValueError, match="expected"):
+        steady_state.analyse(step_s, words)

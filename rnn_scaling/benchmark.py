@@ -16,6 +16,7 @@ from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import UpdateRule, VariableUpdate
 from rnn_scaling.load import LoadMeter
 from rnn_scaling.run_state import NotFiniteError, RunState
+from rnn_scaling.steady_state import UntilKnown
 from rnn_scaling.towers import TrainStep
 
 
@@ -105,14 +106,16 @@ def build_source(config: RunConfig, engine: Engine) -> Source:
 
 def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     """Warm-up and measured batches. Nothing but the step and the clock stands between two readings."""
-    warmup, measured = config.measure.num_warmup_batches, config.measure.num_batches
-    timer = state.timer
-    display = progress.start(config.output.progress, warmup + measured, warmup)
+    measure, timer = config.measure, state.timer
+    warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
+    most = measure.max_batches if measure.until_steady else fewest
+    known = UntilKnown(measure.target_ci)
+    display = progress.start(config.output.progress, most, warmup)
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
         timer.start()
-        for batch in range(warmup + measured):
+        for batch in range(most):
             result = step()
             loss, words = result.loss, int(result.words.sum())
             step_s = timer.end_step(words, loss)
@@ -123,6 +126,10 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
                     "or set --max_gradient_norm"
                 )
             display.batch(step_s, words, loss)
+            if measure.until_steady and known.due(batch + 1):
+                if known.reached(timer.step_s, timer.step_words) and batch + 1 >= fewest:
+                    break
+                timer.resume()
     finally:
         display.close()
         state.watched(meter.read())

@@ -139,6 +139,13 @@ class MeasureOptions:
         10, "batches before the clock starts; none of their words or seconds count", minimum=0
     )
     num_batches: int = option(20, "batches measured, after the warm-up", minimum=1)
+    until_steady: bool = option(
+        False, "go on after --num_batches until the run is steady and its words/s are known to --target_ci"
+    )
+    target_ci: float = option(
+        0.02, "until_steady: relative half-width of the 95 % interval of words/s to reach (0.02: 2 %)", minimum=1e-4
+    )
+    max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1)
     inter_op_parallelism_threads: int = option(
         0, "threads that dispatch operators; 0: more than all the devices used", minimum=0
     )

@@ -32,6 +32,7 @@ class RunRecord:
     parameters: dict[str, int] = dataclasses.field(default_factory=dict)
     batches: dict[str, Any] = dataclasses.field(default_factory=dict)
     throughput: dict[str, float] = dataclasses.field(default_factory=dict)
+    steady_state: dict[str, Any] = dataclasses.field(default_factory=dict)
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     environment: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema: str = SCHEMA

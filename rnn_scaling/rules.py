@@ -30,7 +30,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     if out_of_range:
         return out_of_range  # what follows computes with the values
     lines = list(_ignored(config, given))
-    for check in (_devices, _model, _update, _data, _files, _outputs):
+    for check in (_devices, _model, _update, _data, _measure, _files, _outputs):
         lines += check(config, given, num_gpus) if check in (_devices, _update) else check(config, given)
     return lines
 
@@ -97,6 +97,10 @@ READ_WHEN: dict[str, _ReadWhen] = {
         for name in (*FILE_OPTIONS, "bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size")
     },
     **{name: _data_is("host", "text") for name in ("num_parallel_calls", "prefetch_data_to_device")},
+    **{
+        name: _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
+        for name in ("target_ci", "max_batches")
+    },
     "prefetch_buffer_size": _ReadWhen(
         lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
     ),
@@ -207,6 +211,13 @@ def _data(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
             yield f"--unk_id={data.unk_id} must be below --{side}_vocab_size={size}"
     if data.tgt_max_len < 2:
         yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
+
+
+def _measure(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    measure = config.measure
+    fewest = measure.num_warmup_batches + measure.num_batches
+    if measure.until_steady and measure.max_batches < fewest:
+        yield (f"--max_batches={measure.max_batches} must be at least --num_warmup_batches + --num_batches = {fewest}")
 
 
 def _files(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:

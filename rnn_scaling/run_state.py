@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rnn_scaling import machine
+from rnn_scaling import machine, steady_state
 from rnn_scaling.config import RunConfig
 from rnn_scaling.load import NOTICEABLE, Load
 from rnn_scaling.record import RunRecord
@@ -91,6 +91,7 @@ class RunState:
                 "tower_positions": self._tower_positions[:steps],
             },
             throughput=throughput,
+            steady_state=self._steady_state(seconds, words) if throughput else {},
             phases=self._phases(seconds),
             environment={
                 **self._environment,
@@ -98,6 +99,11 @@ class RunState:
                 "load": dataclasses.asdict(self._load) if self._load else None,
             },
         )
+
+    def _steady_state(self, seconds: list[float], words: list[int]) -> dict[str, Any]:
+        found = steady_state.analyse(seconds, words, self.timer.warmup_steps)
+        names = ("kind", "start", "rate_steady", "move", "half_width", "period", "outliers", "text")
+        return {name: getattr(found, name) for name in names}
 
     def _phases(self, step_s: list[float]) -> dict[str, float]:
         """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""

@@ -39,6 +39,12 @@ class StepTimer:
         """Reads the clock before the first step."""
         self._last = self._clock()
 
+    def resume(self) -> None:
+        """Reads the clock again after a pause between two steps; the pause belongs to no step."""
+        if self._last is None:
+            raise ValueError("expected start() before resume()")
+        self._last = self._clock()
+
     def end_step(self, words: int, loss: float = 0.0) -> float:
         """Reads the clock after the devices have finished a step; returns the step's seconds."""
         if self._last is None:

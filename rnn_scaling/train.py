@@ -108,6 +108,7 @@ class _Main:
         result = self._state.record("ok")
         if not self._save(result):
             return EXIT_FAILED
+        print(result.steady_state["text"], file=sys.stderr)
         sys.stdout.write(table.render_runs([result]))
         sys.stdout.flush()
         return 0

@@ -78,6 +78,7 @@ def test_resolution(given, num_gpus, name, value):
         ({"dropout": 1.0}, "--dropout=1.0 must be at most 0.99"),
         ({"global_batch_size": 64, "batch_size": 32}, "strong or weak scaling; leave one out"),
         ({"global_batch_size": 3, "num_devices": 4}, "--global_batch_size=3 must be at least --num_devices=4"),
+        ({"until_steady": True, "max_batches": 29}, "--max_batches=29 must be at least"),
         ({"learning_rate": 0.0}, "--learning_rate=0.0 must be above 0"),
         ({"learning_rate": float("nan")}, "--learning_rate=nan must be a finite number"),
         ({"num_batches": 0}, "--num_batches=0 must be at least 1"),

@@ -43,6 +43,16 @@ def test_consecutive_steps_lose_no_time_between_them():
     assert sum(timer.step_s) == readings[-1] - readings[0]
 
 
+def test_a_pause_belongs_to_no_step():
+    readings = [0.0, 1.0, 50.0, 51.5]
+    timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
+    timer.start()
+    timer.end_step(words=1)
+    timer.resume()
+    timer.end_step(words=1)
+    assert timer.step_s == [1.0, 1.5]
+
+
 def test_too_few_batches_are_an_error_and_not_a_rate_of_zero():
     with pytest.raises(ValueError, match="more than 10 batches"):
         measured_window([1.0] * 10, [5] * 10, 10)

@@ -76,8 +76,17 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     assert any(line.endswith(", 3 inter-op threads, 1 intra-op thread") for line in lines)
     assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad here: cuDNN needs a GPU" in lines
     assert "all-reduce auto is pscpu here" in lines
-    assert lines[-1].startswith("measuring: 5/5 batches, ")
-    said = ("warning: 2 devices", "2 logical CPU devices", "cudnn_lstm is", "all-reduce auto", "warm-up: ", "measuring: ")
+    assert any(line.startswith("measuring: 5/5 batches, ") for line in lines)
+    assert lines[-1].startswith("too short to judge: 5 batches")
+    said = (
+        "warning: ",
+        "too short",
+        "2 logical CPU devices",
+        "cudnn_lstm is",
+        "all-reduce auto",
+        "warm-up: ",
+        "measuring: ",
+    )
     assert all(line.startswith(said) for line in lines), lines
 
 
@@ -118,6 +127,16 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
     scopes = {name.split("/")[0] for name, _ in nodes}
     assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
     assert scalars == {tag: list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
+
+
+def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
+    flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0, done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.batches["measured"] == 68 and "Total time to process 68 batches" in done.stdout
+    assert result.throughput["words"] == sum(result.batches["words"][2:])
+    assert result.steady_state["text"] in done.stderr and result.steady_state["kind"] != "too short"
 
 
 @pytest.mark.parametrize("flags", [[], ["--xla"]])

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.record import RunRecord
-from rnn_scaling.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import Summary
+from rnn_scaling.rows import Row, with_baselines
 from rnn_scaling.statistics import Interval
 
 
-def render(rows: Sequence[Row]) -> bytes:
-    """Markdown: one table for each series; what stands after ± is said below it."""
-    series = by_series(rows)
-    parts = [f"### {title}\n\n{table(members)}" for title, members in zip(titles(series), series)]
-    return "\n".join(parts).encode()
+def render(summary: Summary) -> bytes:
+    """Markdown with a last line that says whose file it is."""
+    return f"{text(summary)}\n<!-- {SCHEMA} -->\n".encode()
+
+
+def text(summary: Summary) -> str:
+    """One table for each series; what stands after ± is said below it."""
+    series = summary.series
+    return "\n".join(f"### {each.title}\n\n{table([row.row for row in each.rows])}" for each in series)
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
@@ -23,7 +29,18 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """One table, and a line for each kind of ± that occurs in it."""
-    batches = "/".join(str(n) for n in sorted({row.config["num_batches"] for row in rows}))
+    return markdown_table(*grid(rows)) + "".join(f"\n± words/s: {kind}.\n" for kind in kinds(rows))
+
+
+def kinds(rows: Sequence[Row]) -> list[str]:
+    """What stands after the ± of words/s in a table, each kind once."""
+    return list(dict.fromkeys(row.rate.kind for row in rows if len(rows) > 1 and row.rate and row.rate.half_width))
+
+
+def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """(header, a line of cells for each row) in the form of the seed's tables."""
+    counts = {r.batches["measured"] for row in rows for r in row.good} or {row.config["num_batches"] for row in rows}
+    batches = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
     repeated = any(len(row.records) > 1 for row in rows)
     head = [
         f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number",
@@ -36,9 +53,7 @@ def table(rows: Sequence[Row]) -> str:
         head.append("Efficiency (%)")
     if repeated:
         head.insert(2, "Runs")
-    text = markdown_table(head, [_cells(row, alone=len(rows) == 1, repeated=repeated) for row in rows])
-    kinds = dict.fromkeys(row.rate.kind for row in rows if len(rows) > 1 and row.rate and row.rate.half_width)
-    return text + "".join(f"\n± words/s: {kind}.\n" for kind in kinds)
+    return head, [_cells(row, alone=len(rows) == 1, repeated=repeated) for row in rows]
 
 
 def _cells(row: Row, alone: bool, repeated: bool) -> list[str]:

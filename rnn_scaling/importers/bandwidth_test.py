@@ -1,6 +1,6 @@
 """CUDA samples' bandwidthTest: copies host to device, device to host and within the device.
 
-Format: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.9),
+Format: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.8),
 printResultsReadable and printResultsCSV.
 """
 

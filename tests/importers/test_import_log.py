@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,7 @@ def test_a_format_after_much_other_text_is_found(folder):
     noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (3 * any_format.WINDOW // 50)
     file = write(folder, "job.log", noise + samples.HOROVOD_SYNTHETIC)
     assert any_format.formats_of(Path(file)) == ["horovod_synthetic"]
+    assert len(list(any_format._windows(Path(file)))) == 4  # never all of it in memory
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_as_a_command_without_tensorflow(folder):
 def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
     files = [write(folder, f"{n}.log", samples.horovod_synthetic(n, 100.0 - n)) for n in (1, 2, 4)]
     status, out, err = run(capsys, *files, "--audit")
-    assert (status, err) == (0, []) and "Findings of the audit: 0 in" in out
+    assert (status, err) == (0, []) and re.search("Findings of the audit: 0 in [1-9]", out)
     files.append(write(folder, "8.log", samples.horovod_synthetic(8, 180.0)))  # 14 times the speed of one
     status, out, err = run(capsys, *files, "--audit", "--output=json")
     assert (status, err) == (1, [])

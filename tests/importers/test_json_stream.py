@@ -37,6 +37,7 @@ def test_members_and_lines():
         ('[1,\n"abc', 1, 2, False),
         ("[1,\n2 3]", 2, 2, False),
         ("[1,\n2}\n]", 2, 2, False),
+        ('[{"a":\n1},\n[\n2],\n3}', 3, 5, False),
         ("[1, tru", 1, 1, False),
         ("", 0, 1, True),
     ],
@@ -68,8 +69,12 @@ def test_a_fault_far_from_the_end_is_found_at_once():
     assert len(read) == 1
 
 
-def test_long_values_take_linear_time():
-    """Pieces are doubled before the next try: tries stay few."""
+def test_long_values_are_tried_few_times(monkeypatch):
+    """What is held is doubled before the next try: the time is linear in the value's length."""
+    tries = []
+    retry = JsonReader._retry
+    monkeypatch.setattr(JsonReader, "_retry", lambda self, error: tries.append(error) or retry(self, error))
     text = json.dumps(["x" * 50 for _ in range(20_000)])
     reader = JsonReader(text[i : i + 64] for i in range(0, len(text), 64))
     assert len(reader.value()) == 20_000
+    assert len(tries) < 20

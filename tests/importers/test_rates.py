@@ -262,6 +262,15 @@ def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
     assert [row.devices for row in log.tables[0].rows] == [1]
 
 
+@pytest.mark.parametrize(
+    "after", ["", "|gpu number|batch_size|total time|speed|speedup ratio|\n|4|384|29.2|210317.1|1.00|\n"]
+)
+def test_seed_trainer_header_without_numbers(after):
+    text = samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|\n", after)
+    (problem,) = parse(seed_trainer, text).problems
+    assert problem.line == 6 and "no numbers follow this header" in problem.reason
+
+
 def test_without_a_usable_row_the_error_names_the_line():
     text = samples.SEED_TRAINER.replace("|1|384", "|0|384").replace("|2|384", "|x|384")
     with pytest.raises(LogError, match=r"^x\.log:4: expected a number of GPUs above 0, got '0'; row left out$"):

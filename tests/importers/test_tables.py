@@ -268,6 +268,11 @@ def test_topo():
     assert legend.rows[0] == ("X", "Self") and legend.rows[-1] == ("NIC0", "mlx5_0")
 
 
+def test_topo_legend_is_below_its_heading_only():
+    text = samples.TOPO.replace("Legend:", "NOTE: a line of another program\nLegend:", 1)
+    assert parse(topo, text).tables[2].rows == parse(topo, samples.TOPO).tables[2].rows
+
+
 def test_topo_of_the_spreadsheet_kind_with_spaces():
     text = "GPU0    GPU1    CPU Affinity\nGPU0     X     SOC    0-11\nGPU1    SOC     X     0-11"
     log = parse(topo, text)

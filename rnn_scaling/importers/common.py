@@ -8,7 +8,6 @@ An importer is one module with two functions:
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ Value = str | int | float | None
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
+LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones cannot overflow
 MAX_KINDS = 20  # kinds of problems that are told apart
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -161,38 +161,38 @@ def untag(text: str) -> tuple[int | None, str]:
 
 
 def positive(text: str, what: str) -> float:
-    """A finite number above zero.
+    """A number above zero, between 1 / LARGEST and LARGEST.
 
     Raises:
       ValueError: with `what` and the text, for anything else.
     """
     value = _number(text, what)
-    if not value > 0 or not math.isfinite(value):
+    if not 1 / LARGEST <= value <= LARGEST:
         raise ValueError(f"expected {what} above 0, got {text!r}")
     return value
 
 
 def not_negative(text: str, what: str) -> float:
-    """A finite number of zero or more.
+    """A number of zero or more, up to LARGEST.
 
     Raises:
       ValueError: with `what` and the text, for anything else.
     """
     value = _number(text, what)
-    if not value >= 0 or not math.isfinite(value):
+    if not 0 <= value <= LARGEST:
         raise ValueError(f"expected {what} of 0 or more, got {text!r}")
     return value
 
 
 def finite(value: object) -> float | None:
-    """A value of JSON as a finite number; None if it is none."""
+    """A value of JSON as a number of at most LARGEST, of either sign; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
     except OverflowError:  # JSON's integers have no bound
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
 
 
 def _number(text: str, what: str) -> float:

@@ -26,6 +26,7 @@ from rnn_scaling.scaling_table import Cell, ScalingRow, parse_cell
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
+MAX_DEVICES = 10_000_000
 _DETECT = re.compile(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ")
 _SETTING = re.compile(r"(Model|Dataset|Mode|Batch size|Num batches|Devices|Data format|Variables|AllReduce):\s+(.*)")
 _PER_DEVICE = re.compile(r"\s+(\S+) per device\s*")
@@ -160,6 +161,10 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
     devices = listed or None
     if total and per_device:
         ratio = positive(total, "a global batch size") / positive(per_device, "a batch size per device")
+        if ratio > MAX_DEVICES:
+            raise ValueError(
+                f"a global batch size of {total[:20]} at {per_device[:20]} per device is no number of devices"
+            )
         devices = round(ratio) if abs(ratio - round(ratio)) < 1e-9 else devices
     is_one_list = "horovod" in settings.get("Devices", "")  # Horovod's list names every rank's device
     workers = listed if is_one_list else (devices or 1) // max(listed, 1)

@@ -191,3 +191,14 @@ def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
     assert (status, err) == (1, [])
     (finding,) = json.loads(out)["findings"]
     assert (finding["source"], finding["line"], finding["row"]) == ("8.log", 9, "resnet50, 8 devices")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e31", "1e999", "-1", "1e-31", "0x10", "", "9" * 400])
+def test_numbers_that_no_log_holds(text):
+    with pytest.raises(ValueError, match="expected a rate"):
+        common.positive(text, "a rate")
+    if text != "1e-31":
+        with pytest.raises(ValueError, match="expected a rate"):
+            common.not_negative(text, "a rate")
+    assert common.finite(int(text) if text.isdigit() else float("nan")) is None
+    assert (common.positive("0.5", "a rate"), common.not_negative("0", "a rate"), common.finite(True)) == (0.5, 0, None)

@@ -108,6 +108,7 @@ def test_a_worker_cut_short_has_no_rate():
         ("403.77", "0.00", "expected total images/sec above 0"),
         ("128 global", "0 global", "expected a global batch size above 0, got '0'"),
         ("64 per device", "none per device", "expected a batch size per device, got 'none'"),
+        ("64 per device", "0.000000001 per device", "is no number of devices"),
         ("images/sec: 404.1 +/- 0.9 (jitter", "images/sec: 404.1 +/- 0.9 (jit", "not understood"),
     ],
 )

@@ -1,6 +1,6 @@
 """How often the intervals of `rnn_scaling.statistics` hold the truth, and how often its test is right, in simulation.
 
-    python -m benchmarks.coverage [--repetitions=10000] [--seed=1] [--parts=process,rate,ratio,combine,compare,stopping]
+    python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,ratio,combine,compare,stopping]
 
 A process has a log rate normal about the truth (3 %, or as said), its batches a log time of first-order
 autoregressive noise (5 %). The tables of docs/statistics.md come from this command; Monte-Carlo errors are printed.
@@ -9,7 +9,7 @@ autoregressive noise (5 %). The tables of docs/statistics.md come from this comm
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from absl import app, flags
@@ -46,16 +46,14 @@ def covered(intervals: Iterable[Interval], truth: float) -> float:
     return float(np.mean([each.low is not None and each.low <= truth <= (each.high or 0.0) for each in intervals]))
 
 
-def within_process(repetitions: int, seed: int) -> list[list[str]]:
+def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
     """One process: its own long-run rate, by the interval used and by two others; and the rate of other processes."""
-    rows = []
     for correlation in (0.0, 0.5, 0.8):
         for n in (20, 50, 200, 1000):
             rng = np.random.default_rng([seed, n, int(10 * correlation)])
             hits = np.zeros(4)
             widths = []
-            for _ in range(repetitions):
-                step_s = batches(rng, (n,), correlation)
+            for step_s in batches(rng, (repetitions, n), correlation):
                 width = statistics.within_half_width(step_s, np.ones(n)) or math.inf
                 widths.append(width)
                 off = abs(math.log(step_s.mean()))
@@ -63,8 +61,7 @@ def within_process(repetitions: int, seed: int) -> list[list[str]]:
                 size = max(2, math.ceil(n ** (1 / 3)))
                 hits += [off <= width, off <= block_width(step_s, size), off <= block_width(step_s, 1), other <= width]
             share = [f"{hit / repetitions:.1%}" for hit in hits]
-            rows.append([f"{correlation:g}", str(n), *share, f"{np.median(widths):.2%}"])
-    return rows
+            yield [f"{correlation:g}", str(n), *share, f"{np.median(widths):.2%}"]
 
 
 def block_width(step_s: np.ndarray, size: int) -> float:
@@ -73,21 +70,18 @@ def block_width(step_s: np.ndarray, size: int) -> float:
     return t_quantile(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
 
 
-def rates(repetitions: int, seed: int) -> list[list[str]]:
+def rates(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Several processes: the rate."""
-    rows = []
     for label, between, tails in (("normal 3 %", 0.03, 0), ("normal 0.3 %", 0.003, 0), ("t, 3 degrees, 3 %", 0.03, 3)):
         for k in (2, 3, 5, 10):
             rng = np.random.default_rng([seed, k, int(1e4 * between), tails])
             intervals = [over_processes(row) for row in process_rates(rng, repetitions, k, 1.0, between, tails)]
             width = np.median([each.half_width for each in intervals])
-            rows.append([label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"])
-    return rows
+            yield [label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"]
 
 
-def ratios(repetitions: int, seed: int) -> list[list[str]]:
+def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Speedup 3.2 and efficiency 0.8 on 4 devices: Welch's t of logarithms, beside Fieller's with pooled degrees."""
-    rows = []
     sizes = [(k, k, spread) for spread in (1, 3) for k in (3, 5, 10)] + [(3, 10, 3), (10, 3, 3)]
     for k1, kn, spread in sizes:
         rng = np.random.default_rng([seed, k1, kn, spread])
@@ -97,11 +91,8 @@ def ratios(repetitions: int, seed: int) -> list[list[str]]:
         efficiencies = [each.scaled(1 / 4) for each in found]
         fieller = np.mean([low <= 3.2 <= high for low, high in map(fieller_interval, fours, ones)])
         width = np.median([each.half_width for each in found]) / 3.2
-        rows.append(
-            [f"{k1}, {kn}", f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}", f"{covered(found, 3.2):.1%}"]
-            + [f"{covered(efficiencies, 0.8):.1%}", f"{fieller:.1%}", f"{width:.1%}"]
-        )
-    return rows
+        shares = [f"{covered(found, 3.2):.1%}", f"{covered(efficiencies, 0.8):.1%}", f"{fieller:.1%}"]
+        yield [f"{k1}, {kn}", f"{BETWEEN:.0%}, {BETWEEN * spread:.0%}", *shares, f"{width:.1%}"]
 
 
 def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
@@ -125,9 +116,8 @@ PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
 }
 
 
-def combinations(repetitions: int, seed: int) -> list[list[str]]:
+def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Sums, differences and shares: error propagation, beside draws from each input's t (the fiducial way)."""
-    rows = []
     for name, (function, truths) in PARTS.items():
         for k in (3, 5, 10):
             rng = np.random.default_rng([seed, k, *name.encode()])
@@ -142,8 +132,7 @@ def combinations(repetitions: int, seed: int) -> list[list[str]]:
                     low, high = drawn_interval(rng, function, each)
                     hits.append(low <= truth <= high)
             width = np.median([each.half_width for each in intervals])
-            rows.append([name, str(k), f"{covered(intervals, truth):.1%}", f"{np.mean(hits):.1%}", f"{width:.2f}"])
-    return rows
+            yield [name, str(k), f"{covered(intervals, truth):.1%}", f"{np.mean(hits):.1%}", f"{width:.2f}"]
 
 
 def drawn_interval(
@@ -167,9 +156,8 @@ def _turned(k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(odd, second, first), np.where(odd, first, second)
 
 
-def comparisons(repetitions: int, seed: int) -> list[list[str]]:
+def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
     """The test: false alarms without a change, and how often a slow-down of the detectable size is found."""
-    rows = []
     for drift, order in ((0.0, "A B A B"), (0.02, "A B A B"), (0.02, "A B B A")):
         for paired in (False, True):
             for k in (3, 4, 5, 6, 10):
@@ -187,13 +175,11 @@ def comparisons(repetitions: int, seed: int) -> list[list[str]]:
                 found = np.mean([compare(b, a, paired).verdict == "slower" for b, a in zip(before, slower)])
                 design = "pairs" if paired else "two groups"
                 size = f"{-math.expm1(-effect):.1%}"
-                rows.append([f"{drift:.0%}", order, design, str(k), f"{alarms:.1%}", size, f"{found:.1%}"])
-    return rows
+                yield [f"{drift:.0%}", order, design, str(k), f"{alarms:.1%}", size, f"{found:.1%}"]
 
 
-def stopping(repetitions: int, seed: int) -> list[list[str]]:
+def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
     """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
-    rows = []
     rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
     for correlation in (0.0, 0.5):
         for sigma in (0.05, 0.10):
@@ -210,11 +196,10 @@ def stopping(repetitions: int, seed: int) -> list[list[str]]:
                     hits.append(known and abs(math.log(state.rate_steady)) <= state.half_width)
                     lengths.append(n)
                 covered_share, median = f"{np.mean(hits):.1%}", f"{np.median(lengths):.0f}"
-                rows.append([f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median])
-    return rows
+                yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
 
 
-TABLES: dict[str, tuple[Callable[[int, int], list[list[str]]], list[str]]] = {
+TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] = {
     "process": (
         within_process,
         ["correlation", "batches", "covered", "blocks of n^(1/3)", "batches as independent", "other processes", "±"],
@@ -239,7 +224,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
-    flags.DEFINE_integer("repetitions", 10_000, "repetitions of each row", lower_bound=1)
+    flags.DEFINE_integer("repetitions", 4000, "repetitions of each row", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "seed")
     flags.DEFINE_list("parts", ["process", "rate", "ratio", "combine", "compare", "stopping"], "tables to make")
     app.run(main)

@@ -160,7 +160,8 @@ def change_points(y: np.ndarray, long_run: float) -> list[int]:
     if block == 1:
         return cuts
     edges = [0, *cuts, n]
-    return [_best_cut(y, edges[i], edges[i + 2], edges[i + 1], block) for i in range(len(cuts))]
+    cuts = [_best_cut(y, edges[i], edges[i + 2], edges[i + 1], block) for i in range(len(cuts))]
+    return _worthwhile(y, cuts, penalty * block)
 
 
 def mser5_cut(y: np.ndarray) -> int | None:
@@ -219,6 +220,20 @@ def _optimal_partition(y: np.ndarray, penalty: float, min_size: int) -> list[int
         end = int(last[end])
         cuts.append(end)
     return cuts[::-1]
+
+
+def _worthwhile(y: np.ndarray, cuts: list[int], penalty: float) -> list[int]:
+    """The cuts without those that gain less than the penalty: a block that a change falls into looks like a level."""
+    while cuts:
+        edges = [0, *cuts, len(y)]
+        gains = []
+        for a, b, c in zip(edges, edges[1:], edges[2:]):
+            apart = y[a:b].mean() - y[b:c].mean()
+            gains.append(apart**2 * (b - a) * (c - b) / (c - a))
+        if min(gains) >= penalty:
+            break
+        cuts = cuts[: gains.index(min(gains))] + cuts[gains.index(min(gains)) + 1 :]
+    return cuts
 
 
 def _best_cut(y: np.ndarray, start: int, stop: int, near: int, reach: int) -> int:

@@ -344,7 +344,7 @@ def _signed(ratio_value: float) -> str:
 def _check(step_s: Sequence[float], words: Sequence[float]) -> None:
     if not len(step_s) or len(step_s) != len(words):
         raise ValueError(f"expected seconds and words of the same batches, got {len(step_s)} and {len(words)}")
-    for name, values in (("seconds", step_s), ("words", words)):
-        for i, value in enumerate(values):
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"expected positive {name}, got {value} in batch {i}")
+    for name, values in (("seconds", np.asarray(step_s, float)), ("words", np.asarray(words, float))):
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        if len(wrong):
+            raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")

@@ -137,6 +137,14 @@ def test_pairs_cancel_what_a_pair_shares():
     assert statistics.compare(before, after).verdict == "no difference seen"
 
 
+@pytest.mark.parametrize(("paired", "p_value"), [(False, 0.0091720801), (True, 0.0006177462)])
+def test_p_values_of_two_sided_t_tests(paired, p_value):
+    """Expected: scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logarithms."""
+    found = statistics.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
+    assert found.p_value == pytest.approx(p_value, abs=1e-9)
+    assert found.verdict == "faster"
+
+
 def test_no_difference_names_what_would_have_been_seen():
     found = statistics.compare([100, 102, 98], [101, 99, 100])
     assert found.verdict == "no difference seen"
@@ -181,13 +189,13 @@ def test_processes_needed_reaches_the_target_and_not_before():
 
 def test_share_between_processes():
     rng = np.random.default_rng(1)
-    effects = np.exp(0.05 * rng.normal(size=40))
-    steady = [effect * rng.lognormal(0, 0.01, 50) for effect in effects]
-    noisy = [rng.lognormal(0, 0.05, 50) for _ in effects]
-    words = [[1] * 50] * 40
-    assert statistics.between_share(steady, words) > 0.95
-    assert statistics.between_share(noisy, words) < 0.5
-    assert statistics.between_share(steady[:1], words[:1]) is None
+    words = [[1] * 50] * 100
+    # Variance of a process's rate: 0.02^2 between processes, 0.1^2 / 50 from its batches.
+    mixed = [effect * rng.lognormal(0, 0.1, 50) for effect in rng.lognormal(0, 0.02, 100)]
+    assert statistics.between_share(mixed, words) == pytest.approx(2 / 3, abs=0.12)
+    alike = [rng.lognormal(0, 0.1, 50) for _ in words]
+    assert statistics.between_share(alike, words) < 0.3
+    assert statistics.between_share(mixed[:1], words[:1]) is None
 
 
 def test_simulated_coverage():

@@ -24,7 +24,8 @@ def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | Non
         if printed.meets(value):
             return f"this is the value of {place}: copied or exchanged"
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
-        if printed.meets(expected * factor) or printed.meets(expected / factor):
+        shifted = [Interval(v - stands.half_ulp, v + stands.half_ulp) for v in (stands.value / factor, stands.value * factor)]
+        if any(expected.meets(value) for value in shifted):
             return f"off by a factor of {name}: a slipped decimal point or another unit"
     if _is_exchange(stands, expected):
         return "two digits exchanged while typing"
@@ -44,16 +45,18 @@ def _is_cut(stands: Cell, expected: Interval) -> bool:
     return abs(cut - stands.value) < 0.01 * step and expected.low < stands.value + step
 
 
+def _fits(stands: Cell, text: str, expected: Interval) -> bool:
+    value = float(text)
+    return expected.meets(Interval(value - stands.half_ulp, value + stands.half_ulp))
+
+
 def _is_exchange(stands: Cell, expected: Interval) -> bool:
-    a, b = _digits(stands, stands.value), _digits(stands, expected.middle)
-    where = [k for k in range(min(len(a), len(b))) if a[k] != b[k]]
-    return len(a) == len(b) and len(where) == 2 and where[1] == where[0] + 1 and a[where[0]] == b[where[1]]
+    a = _digits(stands, stands.value)
+    swapped = [a[:k] + a[k + 1] + a[k] + a[k + 2 :] for k in range(len(a) - 1) if a[k].isdigit() and a[k + 1].isdigit()]
+    return any(text != a and _fits(stands, text, expected) for text in swapped)
 
 
 def _is_one_digit(stands: Cell, expected: Interval) -> bool:
     a = _digits(stands, stands.value)
-    for value in (expected.low, expected.middle, expected.high):
-        b = _digits(stands, value)
-        if len(a) == len(b) and sum(x != y for x, y in zip(a, b)) == 1:
-            return True
-    return False
+    places = [k for k in range(len(a)) if a[k].isdigit()]
+    return any(_fits(stands, a[:k] + digit + a[k + 1 :], expected) for k in places for digit in "0123456789")

@@ -70,14 +70,13 @@ def consensus(intervals: Sequence[Interval]) -> tuple[Interval, list[int]]:
         [(i.low - FLOAT_SLACK * abs(i.low), 0, k) for k, i in enumerate(intervals)]
         + [(i.high + FLOAT_SLACK * abs(i.high), 1, k) for k, i in enumerate(intervals)]
     )
-    inside: set[int] = set()
+    open_now, most, at = 0, 0, 0
+    for place, (_, closes, _) in enumerate(events):
+        open_now += -1 if closes else 1
+        if open_now > most:
+            most, at = open_now, place
     best: set[int] = set()
-    for _, closes, k in events:
-        if closes:
-            inside.discard(k)
-        else:
-            inside.add(k)
-            if len(inside) > len(best):
-                best = set(inside)
+    for _, closes, k in events[: at + 1]:
+        (best.discard if closes else best.add)(k)
     low, high = max(intervals[k].low for k in best), min(intervals[k].high for k in best)
     return Interval(min(low, high), max(low, high)), sorted(best)

@@ -22,10 +22,11 @@ _THING = (
 _UNIT = (  # a closed list: "7gforce" and "4x4" are names
     rf"%|[xX×]|n?s|[mµμu]s|secs?|seconds?|mins?|minutes?|h|hours?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
     rf"|(?:GPU|CPU|device|worker|node|card|core|tower|replica)s?|{_THING}(?:\s?(?:/|per)\s?(?:s|secs?|second))?"
+    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)"
 )
 _NUMBER = re.compile(
     rf"""[~≈]?\s*[$€]?\s*
-    (?P<number>[-+−]?(?:\d{{1,3}}(?:[,'\u2009\u202f_]\d{{3}})+|\d+)(?:\.\d*)?|[-+−]?\.\d+)
+    (?P<number>[-+−]?(?:\d{{1,3}}(?:[,' \u2009\u202f_]\d{{3}})+|\d+)(?:\.\d*)?|[-+−]?\.\d+)
     (?P<exponent>[eE][-+]?\d+)?
     \s*(?P<multiplier>[kKMG](?![A-Za-z]))?
     \s*(?P<unit>{_UNIT})?""",
@@ -139,7 +140,7 @@ def parse_cell(text: str) -> Cell | None:
     match = _NUMBER.fullmatch(bare) if bare and len(bare) < 80 else None
     if match is None:
         return None
-    number = re.sub(r"[,'\u2009\u202f_]", "", match["number"]).replace("−", "-")
+    number = re.sub(r"[,' \u2009\u202f_]", "", match["number"]).replace("−", "-")
     shift = int(match["exponent"][1:]) if match["exponent"] else 0
     shift += _MULTIPLIERS[match["multiplier"] or ""]
     unit = (match["unit"] or "").strip()

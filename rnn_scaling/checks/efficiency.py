@@ -18,9 +18,10 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each efficiency that does not fit; None for each comparison that holds."""
     for group in baselines.groups(table.rows):
         rows = [row for row in group.rows if row.efficiency and row.devices]
-        by_rate = group.baseline is not None and not group.inferred and group.baseline.rate
-        base = group.baseline if by_rate and not any(row.speedup for row in rows) else None
-        values = [_expected(row, base) for row in rows]
+        by_rate_known = group.baseline is not None and not group.inferred and group.baseline.rate is not None
+        base = group.baseline if by_rate_known and not any(row.speedup for row in rows) else None
+        unit = _unit_devices(rows)
+        values = [_expected(row, base, unit) for row in rows]
         known = [(row, value) for row, value in zip(rows, values) if value]
         each = [(row, value * row.devices) for row, value in known if base and row.devices > 1]
         as_each = sum(intervals.of(row.efficiency).meets(value) for row, value in each)
@@ -29,14 +30,36 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             yield _each_finding(table, each[0][0], len(each))
             known = each
         for row, value in known:
-            good = intervals.of(row.efficiency).meets(value)
+            printed = intervals.of(row.efficiency)
+            by_rate = baselines.efficiency_of(row, group.baseline) if by_rate_known else None
+            # Where it fits the rates, a speedup that it does not fit is the wrong one, and another check says so.
+            good = printed.meets(value) or (by_rate is not None and printed.meets(by_rate))
             yield None if good else _finding(table, row, value, rows)
     yield from _without_devices(table, [r for r in table.rows if not r.devices and r.speedup and r.efficiency])
 
 
-def _expected(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
+def _unit_devices(rows: Sequence[ScalingRow]) -> int:
+    """The devices that a speedup of 1 stands for: 1, or the fewest of a series that starts with a whole machine."""
+    fewest = min((row for row in rows if row.speedup), key=lambda row: row.devices, default=None)
+    if fewest is None or fewest.devices == 1 or not intervals.of(fewest.speedup).meets(intervals.point(1.0)):
+        by_eff = min(rows, key=lambda row: row.devices, default=None)
+        starts = by_eff and not by_eff.speedup and intervals.of(by_eff.efficiency).meets(intervals.point(1.0))
+        fewest = by_eff if starts else None
+    if fewest is None or fewest.devices == 1:
+        known = [row for row in rows if row.speedup]
+        of_one = sum(intervals.of(r.efficiency).meets(intervals.of(r.speedup) / r.devices) for r in known)
+        if known and of_one == 0 and min(r.devices for r in known) > 1 and len(known) > 1:
+            implied = [intervals.of(r.efficiency) * r.devices / intervals.of(r.speedup) for r in known]
+            shared, members = intervals.consensus(implied)
+            if len(members) == len(known) and len(shared.integers()) == 1:
+                return shared.integers()[0]
+        return 1
+    return fewest.devices
+
+
+def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Interval | None:
     if row.speedup:
-        return intervals.of(row.speedup) / row.devices
+        return intervals.of(row.speedup) * unit / row.devices
     return baselines.efficiency_of(row, base)
 
 

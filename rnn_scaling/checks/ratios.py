@@ -15,6 +15,7 @@ from rnn_scaling.tables.columns import plain
 NAME = "ratios"
 _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<bottom>[^()\[\]/]+?)[\s)\]]*(?:ratio)?\s*")
 _VERSUS = re.compile(r"(?:speed-?up|ratio|gain)?\s*(?:of)?\s*(?P<top>.+?)\s+(?:vs\.?|over)\s+(?P<bottom>.+)")
+_FROM_TO = re.compile(r".*[(:,]\s*(?P<bottom>[\w. ]+?)(?: to | - |-to-| -> )(?P<top>[\w. ]+?)\)?")
 _PERCENT_OF = re.compile(r"%\s*of\s+(?P<bottom>.+?)(?:\s*#\d+)?")
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -68,7 +69,7 @@ def _words(name: str) -> set[str]:
 
 
 def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
-    match = _VERSUS.fullmatch(header)
+    match = _VERSUS.fullmatch(header) or (_FROM_TO.fullmatch(header) if "speed" in header else None)
     if not match:
         return None
     top, bottom = (_holding(table, k, match[side]) for side in ("top", "bottom"))
@@ -85,7 +86,14 @@ def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
 
 def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
     wanted = _words(name)
-    return [i for i, other in enumerate(table.columns) if i != k and wanted <= _words(other) and _is_value(table, i)]
+    return [
+        i
+        for i, other in enumerate(table.columns)
+        if i != k
+        and wanted <= _words(other)
+        and _is_value(table, i)
+        and table.roles.get(other) not in ("speedup", "efficiency", "batch_size", "global_batch_size")
+    ]
 
 
 def _is_value(table: ScalingTable, i: int) -> bool:

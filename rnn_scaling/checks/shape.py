@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import baselines, intervals
+from rnn_scaling import baselines, intervals, work_model
 from rnn_scaling.checks.context import Context
 from rnn_scaling.finding import UNLIKELY, Finding, column_of, expect, name_row
 from rnn_scaling.intervals import Interval
@@ -18,6 +18,8 @@ _FAR_BELOW = 0.6
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each point out of line; None for each that is in line."""
     said = {(r.series, r.devices) for r in context.previous.rows if r.speedup} if context.previous else set()
+    models = work_model.models(table.rows)
+    misfits = {id(row) for model in models for row, fits in zip(model.rows, model.fits) if not fits}
     for group in baselines.groups(table.rows):
         base = None if group.inferred else group.baseline
         if all(not r.speedup and not r.rate and (r.series, r.devices) in said for r in group.rows):
@@ -25,7 +27,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         rows = sorted((row for row in group.rows if row.devices), key=lambda row: row.devices)
         if len({row.devices for row in rows}) != len(rows):
             continue  # repeats: neighbours mean nothing
-        known = [(row, _efficiency(row, base)) for row in rows]
+        known = [(row, _efficiency(row, base)) for row in rows if id(row) not in misfits]
         yield from _points(table, [(row, value) for row, value in known if value])
 
 
@@ -35,7 +37,9 @@ def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
     by_rate = baselines.efficiency_of(row, base)
     if row.speedup:  # coarser, but right where the rates are a worker's
         by_speedup = intervals.of(row.speedup) / row.devices
-        return by_rate if by_rate and by_rate.meets(by_speedup) else by_speedup
+        if by_rate is None or by_rate.meets(by_speedup):
+            return by_rate or by_speedup
+        return by_speedup if (by_rate * row.devices).meets(by_speedup) else None  # None: the speedup check says it
     return by_rate or (intervals.of(row.efficiency) if row.efficiency else None)
 
 

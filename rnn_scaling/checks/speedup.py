@@ -33,7 +33,11 @@ def _by_rate(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
     one = intervals.of(base.rate)
     total = [intervals.of(row.rate) / one for row in rest]
     each = [value * (row.devices or 1) for row, value in zip(rest, total)]
-    holds = [intervals.of(row.speedup).meets(value) for row, value in zip(rest, total)]
+    ones = [intervals.of(row.rate) for row in group.rows if row.devices == 1 and row.rate]  # repeats: any of them
+    holds = [
+        any(intervals.of(row.speedup).meets(intervals.of(row.rate) / other) for other in ones[:64] or [one])
+        for row in rest
+    ]
     holds_each = [intervals.of(row.speedup).meets(value) for row, value in zip(rest, each)]
     if group.inferred and not 2 * sum(holds) >= max(len(rest), 3):
         return  # the numbers do not bear out that this row is the baseline
@@ -57,14 +61,9 @@ def _others(rows: Sequence[ScalingRow], values: Sequence[Interval], row: Scaling
 
 def _by_agreement(table: ScalingTable, base: ScalingRow | None, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
     """Without a baseline of speedup 1: the rate on one device that the rows imply must be the same in most."""
-    if len(rows) < 3:
-        if base is not None and base.speedup:
-            yield _finding(table, base, intervals.point(1.0), {}, None)
-        return
-    implied = [baselines.implied_by_speedup(row) for row in rows]
-    shared, members = intervals.consensus(implied)
+    shared, members = intervals.consensus([baselines.implied_by_speedup(row) for row in rows])
     if len(members) < 3 or 2 * len(members) <= len(rows):
-        if base is not None and base.speedup:
+        if base is not None and base.speedup and not intervals.of(base.speedup).meets(intervals.point(1.0)):
             yield _finding(table, base, intervals.point(1.0), {}, None)
         return
     for k, row in enumerate(rows):

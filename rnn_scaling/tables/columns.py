@@ -53,7 +53,9 @@ def recognise(header: str) -> Column:
     text = plain(header)
     if not text or re.search(r"\bvs\b|\bover\b|\bof\b.*\bvs|ratio\b.*/", text):
         return Column()  # a comparison of other columns
-    if re.search(r"speed-? ?up|scaling factor", text):
+    if re.search(r"speed-? ?up.*[(:,]\s*[\w. ]+?(?: to | - |-to-| -> )[\w. ]+\)?$", text):
+        return Column()  # "speedup (FP32 to mixed)": of one column against another
+    if re.search(r"speed-? ?up|scaling factor|^(?:weak|strong) scaling\b(?!.*eff)", text):
         return Column("speedup", scale=0.01 if "%" in text else 1.0)
     if re.search(r"efficiency|% of (?:linear|ideal)|parallel eff", text):
         return Column("efficiency", scale=0.01 if "%" in text or "percent" in text else 1.0)
@@ -77,6 +79,9 @@ def _rate(text: str) -> Column | None:
 
 
 def _seconds(text: str) -> Column | None:
+    each = re.fullmatch(r"(s|secs?|seconds|ms|msec|us|µs)\s*(?:/|per)\s*(?:step|batch|iteration|iter|it)s?", text)
+    if each:
+        return Column("seconds", scale=TIME_UNITS.get(each[1], 1.0), batches=1)
     unit = re.search(r"[\[(]\s*(s|secs?|seconds?|ms|msec|us|µs|mins?|minutes?|h)\s*[\])]\s*$", text)
     bare = re.search(r"\b(seconds|secs?|ms|minutes)$", text)
     if not (unit or bare or re.search(r"\btime\b|duration|elapsed|wall", text)):

@@ -91,7 +91,8 @@ def _second_header(header: list[str], lines: list) -> tuple[list[str], list]:
         return [], lines
     texts = [strip_marks(text) for text in lines[0][1]]
     words = [text for text in texts if text]
-    names_a_column = bool(texts[0]) and columns.recognise(texts[0]).role == "devices" and texts[0] != header[0]
+    corner = columns.recognise(header[0]).role in ("speedup", "efficiency", "rate", "seconds")
+    names_a_column = corner and bool(texts[0]) and columns.recognise(texts[0]).role == "devices"
     below_empty = not texts[0] and words and not any(parse_cell(text) for text in words) and len(lines) > 1
     if names_a_column or (below_empty and len(words) >= 2):
         return texts, lines[1:]

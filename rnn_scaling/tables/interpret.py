@@ -43,7 +43,7 @@ def interpret(raw: RawTable) -> ScalingTable:
         raw.line,
         raw.title,
         table.columns,
-        tuple(_series_by_batch(rows)) if _says_enough(roles) else (),
+        tuple(_series_by_setting(_series_by_batch(rows))) if _says_enough(roles) else (),
         table.rows,
         tuple(notes),
         roles,
@@ -91,7 +91,7 @@ def _layout(table: Grid, kinds: Sequence[Column]) -> _Layout:
     shared, grouped = {}, [{} for _ in range(size)]
     for field, where in places.items():
         if size > 1 and len(where) == size:
-            for group, k in zip(grouped, where):
+            for group, k in zip(grouped, _aligned(table, where, places)):
                 group[field] = k
         elif len(where) == 1 and (size == 1 or field not in REPEATED):
             shared[field] = where[0]
@@ -105,6 +105,20 @@ def _layout(table: Grid, kinds: Sequence[Column]) -> _Layout:
         return _Layout(labels, shared, (("", {}),), tuple(notes))
     names = [_group_name(table, kinds, group, index) for index, group in enumerate(grouped)]
     return _Layout(labels, shared, tuple(zip(names, grouped)), tuple(notes))
+
+
+def _aligned(table: Grid, where: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[int]:
+    """Columns of one field in the order of the things that the first repeated field names ("Throughput - FP32")."""
+    first = next(places[field] for field in REPEATED if field in places and len(places[field]) == len(where))
+    names = [_said_of(table.columns[k]) for k in first]
+    own = {_said_of(table.columns[k]): k for k in where}
+    fits = len(own) == len(where) and set(own) == set(names)
+    return [own[name] for name in names] if fits else list(where)
+
+
+def _said_of(column: str) -> str:
+    """What a header says behind its last dash or comma: "FP32" of "Weak scaling - FP32 (tok/s)"."""
+    return re.sub(r"[\[(].*?[\])]", "", re.split(r" - |, |: ", columns.plain(column))[-1]).strip()
 
 
 def _is_label(table: Grid, k: int) -> bool:
@@ -182,6 +196,27 @@ def scaled(cell: Cell | None, kind: Column) -> Cell | None:
         return dataclasses.replace(cell, value=float(cell.value) / 10**shift, digits=cell.digits + shift, unit=unit)
     # Minutes: one more decimal keeps the bounds at least as wide as the print's.
     return dataclasses.replace(cell, value=cell.value * scale, digits=cell.digits - len(str(int(scale))))
+
+
+def _series_by_setting(rows: list[ScalingRow]) -> list[ScalingRow]:
+    """Puts a numeric setting into the series (sequence length) where only it tells points of the same devices apart."""
+    seen: dict[tuple[str, int | None], int] = {}
+    for row in rows:
+        seen[row.series, row.devices] = seen.get((row.series, row.devices), 0) + 1
+    repeated = {series for (series, devices), count in seen.items() if count > 1 and devices}
+    if not repeated:
+        return rows
+    for column in dict.fromkeys(name for row in rows[:100] for name in row.extra):
+        keys = [(r.series, r.devices, r.extra[column].text if column in r.extra else "") for r in rows]
+        few = len({key[2] for key in keys}) <= max(2, len(rows) // 2)
+        if few and len(set(keys)) == len(rows):
+            return [
+                dataclasses.replace(row, series=" / ".join(filter(None, [row.series, f"{column} {key[2]}"])))
+                if row.series in repeated
+                else row
+                for row, key in zip(rows, keys)
+            ]
+    return rows
 
 
 def _series_by_batch(rows: list[ScalingRow]) -> list[ScalingRow]:

@@ -153,6 +153,8 @@ def _folder(path: Path) -> ScalingTable:
     for file in sorted(path.rglob("*.json")):
         try:
             good.append((str(file), record.read(file)))
+        except RecursionError:
+            bad.append(f"{file}: nested too deeply for a run record; left out")
         except (OSError, RecordError) as e:
             bad.append(f"{e}; left out")
     if not good:

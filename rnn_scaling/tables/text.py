@@ -15,6 +15,9 @@ from rnn_scaling.tables.grid import RawTable
 MAX_ROWS = 20_000
 
 _RULE = re.compile(r"[\s|:+=-]*[-=]{2,}[\s|:+=-]*|[\s|:]*\|[\s|:-]*-[\s|:-]*")
+# No header starts or ends with a number, or has two.
+_NO_HEADER = re.compile(r"\s*[-+]?[\d,.:]*\d%?\s|.*\s[\d,.]*\d%?\s*$|(?:.*\s[\d,.]*\d%?(?=\s)){2}")
+_DIGIT = re.compile(r"\d")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _SPLITS = (re.compile(r"\t"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 
@@ -53,7 +56,8 @@ def _cut(block: list[tuple[int, str]], kind: str, source: str, title: str) -> It
 
 
 def _pipes(block: list[tuple[int, str]], source: str, title: str) -> Iterator[RawTable]:
-    if len(block) < 2:
+    loose = block[0][1].count("|") < 2  # one pipe is a table only above a delimiter row, or in prose by chance
+    if len(block) < 2 or (loose and not _RULE.fullmatch(block[1][1])):
         return
     lines = [(number, split_pipes(line)) for number, line in block if not _RULE.fullmatch(line)]
     if len(lines) < 2:
@@ -85,9 +89,14 @@ def _too_long(lines: Sequence) -> tuple[str, ...]:
 
 def _columns(block: list[tuple[int, str]], source: str, title: str) -> Iterator[RawTable]:
     """Plain columns: a header and lines of as many fields, at least one of them a number in every line."""
-    lines = [(number, line) for number, line in block if not _RULE.fullmatch(line)]
+    lines = [
+        (number, line) for number, line in block if not ("--" in line or "==" in line) or not _RULE.fullmatch(line)
+    ]
     start = 0
     while start + 1 < len(lines):
+        if not _DIGIT.search(lines[start + 1][1]) or _NO_HEADER.match(lines[start][1]):
+            start += 1
+            continue
         for split in _SPLITS:
             end = _run(lines, start, split)
             if end >= start + 2:

@@ -1,0 +1,147 @@
+"""One small table a check: what is found, in which line, with which cause; and its honest neighbour, where nothing is."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling import registry
+from tests.audit.tables import run
+
+# The faults are of the kinds that published tables have; the numbers follow the seed documents' form.
+CASES = {
+    "cut_off_ratio": (
+        "|devices|cudnn lstm|dynamic rnn|ratio (dynamic_lstm / cudnn_lstm)|\n|:-|:-|:-|:-|\n|1|212|1522|7.1|\n",
+        [("ratios", 3, "7.1", "cut off")],
+    ),
+    "exchanged_pair": (
+        "|_**GPUs**_|_**loop**_<br>_[CPU kernel / GPU kernel]_|\n|:-:|:-:|\n|1|37,644 <br> [28,151 / 9,493]|\n"
+        "|2|75,395<br>[56,615 / 18,780]|\n|3|112,856<br>[85,015 / 27,841]|\n|4|150,511<br>[113,649 / 36,862]|\n"
+        "|5|187,871<br>[45,712 / 142,159]|\n|6|||\n",
+        [("swapped", 7, "45,712 / 142,159", "exchanged")],
+    ),
+    "parts_that_do_not_sum": (
+        "|GPUs|kernels [CPU / GPU]|\n|---|---|\n|1|300 [100 / 200]|\n|2|610 [200 / 400]|\n|3|900 [300 / 600]|\n",
+        [("sums", 4, "610", "200 + 400")],
+    ),
+    "total_column": (
+        "GPUs\tInit time(s)\tTrain time(s)\tTotal time(s)\tSpeedup (train)\n1\t68\t163\t231\t1.00\n"
+        "2\t142\t93\t253\t1.75\n4\t75\t47\t122\t3.47\n",
+        [("sums", 3, "253", "two digits exchanged")],
+    ),
+    "total_line": (
+        "part  seconds  batches\nread  1.25  10\nstep  2.50  20\ntotal  3.95  30\n",
+        [("sums", 4, "3.95", "not the sum")],
+    ),
+    "worker_rates_as_totals": (
+        "GPUs\tExamples/s\tSpeedup\n1\t202\t1.00\n2\t191\t1.89\n4\t193\t3.82\n8\t191\t7.56\n",
+        [("speedup", 3, "191", "a worker's rate")],
+    ),
+    "one_worker_rate": (
+        "| GPUs | images/sec |\n|---|---|\n| 1 | 100.0 |\n| 2 | 190.0 |\n| 4 | 91.0 |\n| 8 | 690.0 |\n",
+        [("shape", 5, "91.0", "a worker's rate")],
+    ),
+    "superlinear_point": (
+        "| GPUs | speedup |\n|---|---|\n| 4 | 3.80 |\n| 5 | 4.76 |\n| 6 | 5.99 |\n| 7 | 6.63 |\n",
+        [("shape", 5, "5.99", "superlinear")],
+    ),
+    "implied_devices": (
+        "| model | speedup | efficiency |\n|---|---|---|\n| a | 1.17x | 58.70% |\n| b | 1.51x | 75.65% |\n"
+        "| c | 2.00x | 99.93% |\n| d | 1.92x | 69.04% |\n",
+        [("efficiency", 6, "69.04%", "exchanged")],
+    ),
+    "percent_of_a_column": (
+        "| model | fast NCHW | fast NHWC | % of NCHW | slow NHWC | % of NCHW | % of NHWC |\n|--|--|--|--|--|--|--|\n"
+        "| a | 47.49 | 38.92 | 81.95% | 31.71 | 66.77% | 81.47% |\n| b | 78.44 | 68.72 | 87.61% | 39.07 | 49.81% | 65.85% |\n",
+        [("ratios", 4, "65.85%", "39.07 / 68.72")],
+    ),
+    "versus_means": (
+        "| PS | PIX | PIX | PHB | speedup PIX vs. PHB |\n|--|--|--|--|--|\n| gpu | 1863.78 | 1830.2 | 1572.61 | 1.17x |\n"
+        "| cpu | 1240.73 | 1233.27 | 1225.74 | 1.01x |\n| gpu | 1428.81 | | 1175.59 | 1.32x |\n",
+        [("ratios", 5, "1.32x", "one digit")],
+    ),
+    "relative_to_a_line": (
+        "| GPU | total images/sec | % |\n|-----|-----|---|\n| 0 | 1561.745 | 100.00% |\n| 1 | 1321.96 | 84.65% |\n"
+        "| 2 | 1543.53 | 89.83% |\n",
+        [("ratios", 5, "89.83%", "1543.53 / 1561.745")],
+    ),
+    "two_tables_of_one_run": (
+        "# x\n\n| Speedup | batch | batch |\n|--|--|--|\n| gpu count | 4096 | 512 |\n| 1 | 1.00x | 1.00x |\n| 2 | 1.80x | 1.75x |\n"
+        "\n| Efficiency | batch | batch |\n|--|--|--|\n| gpu count | 4096 | 512 |\n| 1 | 100.00% | 100.00% |\n"
+        "| 2 | 91.15% | 87.69% |\n",
+        [("cross_table", 13, "91.15%", "1.80x at line 7")],
+    ),
+    "time_against_rate": (
+        "GPUs\tTrain time(s)\tSpeedup\n1\t168.4\t1.00\n4\t49.6\t3.40\n8\t28.9\t5.83\n\n"
+        "GPUs\tExamples/s\tSpeedup\n1\t200\t1.00\n4\t784\t3.92\n8\t1568\t7.84\n",
+        [("cross_table", 9, "7.84", "fixed part")],
+    ),
+    "copied_rate": (
+        "| GPUs | words/s |\n|--|--|\n| 1 | 55411.433 |\n| 2 | 107938.535 |\n| 3 | 107938.535 |\n",
+        [("copies", 5, "107938.535", "every digit")],
+    ),
+    "no_such_numbers": (
+        "| GPUs | seconds | images/s |\n|--|--|--|\n| 0 | 1.0 | 10 |\n| 1 | -2.0 | 10 |\n| 2 | 2.0 | nan |\n| 2.5 | 3.0 | 9 |\n",
+        [("values", 3, "0", "devices"), ("values", 4, "-2.0", "sign"), ("values", 5, "nan", "zero"),
+         ("values", 6, "2.5", "devices")],
+    ),
+    "wrong_label_of_a_row": (
+        "|GPU number|Batch size|Total time to process 20 batches (s)|Processing speed (words/s)|Speedup ratio|\n"
+        "|:--|:--|:--|:--|:--|\n|1|384|27.720|55411.433||\n|2|384|28.461|107938.535|1.95|\n|3|384|28.535|161488.413|2.91|\n"
+        "|5|384|29.213|210317.094|3.80|\n",
+        [("work", 6, "210317.094", "the work of 4 devices, not of 5")],
+    ),
+    "window": (
+        "|devices|batch size|batches|seconds|images/s|\n|--|--|--|--|--|\n|1|32|20|10.000|67.37|\n|2|32|20|10.500|128.32|\n"
+        "|4|32|20|11.000|244.98|\n",
+        [("work", 3, "67.37 x 10.000 s", "20/19")],
+    ),
+    "work_over_seconds": (
+        "|devices|total words|seconds|words/s|\n|--|--|--|--|\n|1|1000|10.0|100.0|\n|2|2000|10.5|109.5|\n|4|4000|11.0|363.6|\n",
+        [("work", 4, "109.5", "not the work over the seconds")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fault_is_found(tmp_path, name):
+    text, expected = CASES[name]
+    report = run(tmp_path, text, "table.txt")
+    for check, line, stands, cause in expected:
+        found = [f for f in report.findings if (f.check, f.line) == (check, line)]
+        assert len(found) == 1, (name, report.findings)
+        assert found[0].stands.startswith(stands) and cause in f"{found[0].cause} {found[0].row}", found[0]
+    assert {f.line for f in report.findings} == {line for _, line, _, _ in expected}, report.findings
+
+
+def test_every_check_has_a_case_and_says_nothing_of_nothing():
+    from rnn_scaling.checks.context import Context
+    from rnn_scaling.scaling_table import ScalingTable
+
+    covered = {expected[0] for _, faults in CASES.values() for expected in faults}
+    assert covered | {"record_parts"} == set(registry.CHECKS)  # record_parts: test_records.py
+    empty = ScalingTable("none", 1, "", (), ())
+    for name in registry.CHECKS:
+        assert list(registry.load(registry.CHECKS, name).check(empty, Context())) == []
+
+
+HONEST = {
+    "crossing columns are not exchanged": "GPUs\tInit time(s)\tTrain time(s)\n1\t68\t163\n2\t142\t93\n4\t75\t47\n8\t110\t30\n",
+    "real text varies": "|GPUs|batch size|batches|seconds|words/s|\n|-|-|-|-|-|\n|1|32|20|10.00|3211.4|\n|2|32|20|10.50|6015.1|\n"
+    "|4|32|20|11.00|11723.9|\n|8|32|20|12.0|21507.2|\n",
+    "a total with parts that are not shown": "GPUs  read (s)  step (s)  total (s)\n1  1.0  2.0  3.7\n2  1.0  2.1  3.9\n4  1.2  2.2  4.1\n",
+    "bandwidths are no work": "GPUs  size  time (us)  busbw (GB/s)\n2  1024  10.1  0.10\n4  1024  11.9  0.13\n8  1024  13.0  0.14\n",
+    "per worker column beside the total": "|GPUs|images/s|images/s per GPU|speedup|\n|-|-|-|-|\n|1|100|100|1.0|\n|2|190|95|1.9|\n|4|360|90|3.6|\n",
+    "speedup against two devices": "|GPUs|images/s|speedup|\n|-|-|-|\n|2|190|1.00|\n|4|360|1.89|\n|8|680|3.58|\n",
+    "transposed": "| GPUs | 1 | 2 | 4 |\n|-|-|-|-|\n| images/s | 100 | 190 | 360 |\n| speedup | 1.00 | 1.90 | 3.60 |\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_tables_have_no_findings(tmp_path, name):
+    report = run(tmp_path, HONEST[name], "table.txt")
+    assert report.tables == 1 and report.findings == [], report.findings
+
+
+def test_a_transposed_table_is_understood(tmp_path):
+    wrong = HONEST["transposed"].replace("1.90", "1.99")
+    assert [f.check for f in run(tmp_path, wrong, "table.txt").findings] == ["speedup"]

@@ -1,0 +1,150 @@
+"""Every form of the same table reads the same; cells, headers and second header lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.scaling_table import exact, parse_cell
+from rnn_scaling.tables import reading
+from rnn_scaling.tables.columns import recognise
+
+HEADER = ["GPU number", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup ratio"]
+ROWS = [["1", "384", "27.720", "55411.433", ""], ["2", "384", "28.461", "107938.535", "1.95"]]
+
+
+def forms() -> dict[str, tuple[str, str]]:
+    """Name of the form -> (file name, text)."""
+    blank = [[cell or "n/a" for cell in row] for row in ROWS]
+    pipes = "\n".join("|" + "|".join(row) + "|" for row in [HEADER, [":--"] * 5, *ROWS])
+    objects = [dict(zip(HEADER, [int(r[0]), 384, float(r[2]), float(r[3]), float(r[4] or "nan")])) for r in ROWS]
+    objects[0]["Speedup ratio"] = None
+    return {
+        "markdown": ("t.md", f"# Results\n\nProse | with a pipe.\n\n{pipes}\n\nMore.\n"),
+        "indented": ("t.txt", "* item\n\n" + "\n".join("  " + line for line in pipes.splitlines()) + "\n"),
+        "no outer pipes": (
+            "t.md",
+            "\n".join(line.strip("|") if "--" in line else line[1:-1] for line in pipes.splitlines()),
+        ),
+        "windows": ("t.md", pipes.replace("\n", "\r\n")),
+        "tabs": ("t.txt", "Prose.\n\n" + "\n".join("\t".join(row) for row in [HEADER, *ROWS]) + "\n\nProse."),
+        "blanks": ("t.txt", "Prose:\n" + "\n".join("   ".join(row) for row in [HEADER, *blank])),
+        "csv": ("t.csv", "\n".join(",".join(row) for row in [HEADER, *ROWS])),
+        "csv with a mark": (
+            "t.csv",
+            "\ufeff" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in [HEADER, *ROWS]),
+        ),
+        "semicolons": ("t.csv", "\n".join(";".join(row) for row in [HEADER, *ROWS])),
+        "tsv": ("t.tsv", "\n".join("\t".join(row) for row in [HEADER, *ROWS])),
+        "json": ("t.json", json.dumps(objects)),
+        "json columns": ("t.json", json.dumps({k: [o[k] for o in objects] for k in HEADER})),
+        "json inside": ("t.json", json.dumps({"name": "x", "results": objects})),
+        "json lines": ("t.jsonl", "\n".join(json.dumps(o) for o in objects)),
+    }
+
+
+@pytest.mark.parametrize("form", forms())
+def test_every_form_reads_the_same(tmp_path, form):
+    name, text = forms()[form]
+    (tmp_path / name).write_bytes(text.encode())
+    tables = [table for table in reading.tables(tmp_path / name) if table.rows]
+    assert len(tables) == 1
+    one, two = tables[0].rows
+    assert (one.devices, two.devices) == (1, 2)
+    assert (two.batch_size.value, two.batches.value, two.rate_unit) == (384, 20, "words/s")
+    assert (one.speedup, two.speedup.value) == (None, 1.95)
+    assert (two.seconds.value, two.rate.value) == (28.461, 107938.535)
+    if "json" not in form:
+        assert (two.seconds.digits, two.speedup.digits) == (3, 2)
+        assert text.splitlines()[two.line - 1].count("28.461") == 1
+
+
+CELLS = {
+    "**4**": 4, "_**1**_": 1, "`2`": 2, "1.95x": 1.95, "88 %": 0.88, "96.42%": 0.9642, "1,281": 1281, "55.4k": 55400,
+    "27.720 s": 27.72, "4 GPUs": 4, "1e3": 1000, "-3.5": -3.5, "≈30": 30, "5.5 images/sec": 5.5,
+    "n/a": None, "N/A": None, "": None, "error": None, "0,1": None, "nan": None, "inf": None, "7gforce": None,
+    "Tesla M60": None, "1281 [187 / 1094]": None, "1.2.3": None, "2018-12-31": None, "-": None, "9" * 500: None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_cells(text):
+    cell = parse_cell(text)
+    assert (cell.value if cell else None) == CELLS[text]
+
+
+def test_a_cell_knows_its_rounding():
+    for text, low, high in (
+        ("1.95x", 1.945, 1.955),
+        ("88 %", 0.875, 0.885),
+        ("55.4k", 55350, 55450),
+        ("41", 40.5, 41.5),
+    ):
+        cell = parse_cell(text)
+        assert (cell.low, cell.high) == pytest.approx((low, high))
+    assert exact(27.72).high - exact(27.72).low < 0.011
+    assert exact(3).high - exact(3).low < 1e-7
+
+
+ROLES = {
+    "GPU number": "devices", "GPUs": "devices", "num_devices": "devices", "_**GPU card number**_": "devices",
+    "# GPUs": "devices", "workers": "devices", "world size": "devices", "Batch size": "batch_size", "batch": "batch_size",
+    "global batch size": "global_batch_size", "batches": "batches", "num_steps": "batches",
+    "Total time to process 20 batches (s)": "seconds", "step time (ms)": "seconds", "wall time": "seconds",
+    "Processing speed (words/s)": "rate", "images/sec": "rate", "tokens per second": "rate", "Throughput": "rate",
+    "images/sec per GPU": "rate_each", "Speedup ratio": "speedup", "speed-up": "speedup",
+    "scaling efficiency (%)": "efficiency", "total words": "work",
+    "memoryClockRate (GHz)": "", "learning rate": "", "busbw (GB/s)": "", "% of NCHW": "", "number of params": "",
+    "speedup PIX vs. PHB": "", "ratio (a / b)": "", "model": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("header", ROLES)
+def test_headers(header):
+    assert recognise(header.replace("*", "").strip("_")).role == ROLES[header]
+
+
+def test_milliseconds_are_seconds(tmp_path):
+    (tmp_path / "t.csv").write_text("GPUs,step time (ms),images/s\n1,100.0,320\n2,110.0,581.8\n")
+    (table,) = reading.tables(tmp_path / "t.csv")
+    assert [(r.seconds.value, r.seconds.digits, r.batches.value) for r in table.rows] == [(0.1, 4, 1), (0.11, 4, 1)]
+
+
+def test_a_wide_table_is_a_point_a_group(tmp_path):
+    (tmp_path / "t.md").write_text(
+        "| machine | GPUs | images/sec | speedup | images/sec | speedup |\n|-|-|-|-|-|-|\n||| ours | ours | theirs | theirs |\n"
+        "| a | 1 | 31.71 | 1.00x | 47.49 | 1.00x |\n| a | 2 | 53.35 | 1.68x | error | N/A |\n"
+    )
+    (table,) = reading.tables(tmp_path / "t.md")
+    assert [(r.line, r.series, r.devices, r.rate.value) for r in table.rows] == [
+        (4, "ours / a", 1, 31.71), (4, "theirs / a", 1, 47.49), (5, "ours / a", 2, 53.35),
+    ]  # fmt: skip
+
+
+def test_what_is_not_understood_is_said(tmp_path):
+    (tmp_path / "t.csv").write_text("GPUs,images/s,gizmo\n1,100,7\n2,190,8\n")
+    (table,) = reading.tables(tmp_path / "t.csv")
+    assert "gizmo" in table.notes[0] and table.rows[1].extra["gizmo"].value == 8
+
+
+def test_the_seconds_are_those_that_the_speedup_names(tmp_path):
+    head = "GPUs\tInit time(s)\tTrain time(s)\tTotal time(s)\tSpeedup"
+    for named, value in ((" (train)", 163), ("", 231)):
+        (tmp_path / "t.txt").write_text(f"{head}{named}\n1\t68\t163\t231\t1.00\n2\t142\t93\t235\t1.75\n")
+        (table,) = reading.tables(tmp_path / "t.txt")
+        assert table.rows[0].seconds.value == value
+
+
+def test_a_long_table_is_read_in_pieces(tmp_path, monkeypatch):
+    from rnn_scaling.tables import delimited, text
+
+    monkeypatch.setattr(text, "MAX_ROWS", 10)
+    monkeypatch.setattr(delimited, "MAX_ROWS", 10)
+    (tmp_path / "t.csv").write_text("GPUs,images/s\n" + "".join(f"{n},{n * 100}\n" for n in range(1, 26)))
+    (tmp_path / "t.md").write_text("|GPUs|images/s|\n|-|-|\n" + "".join(f"|{n}|{n * 100}|\n" for n in range(1, 26)))
+    for path in Path(tmp_path).iterdir():
+        tables = list(reading.tables(path))
+        assert [row.devices for table in tables for row in table.rows] == list(range(1, 26))
+        assert len(tables) >= 3 and any("pieces" in note for table in tables for note in table.notes)

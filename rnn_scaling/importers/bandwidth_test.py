@@ -42,7 +42,7 @@ class _State:
 
 def detect(head: str) -> bool:
     """The program's first line, a heading of its results, or a line of its --csv form."""
-    return bool(_DETECT.search(head) or _DETECT_CSV.search(head))
+    return "Bandwidth" in head and bool(_DETECT.search(head) or _DETECT_CSV.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

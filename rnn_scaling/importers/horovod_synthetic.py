@@ -62,7 +62,7 @@ class _Stream:
 
 def detect(head: str) -> bool:
     """A line of an iteration, of the mean or of the total."""
-    return bool(_DETECT.search(head))
+    return ("img/sec" in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

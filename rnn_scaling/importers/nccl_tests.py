@@ -51,7 +51,7 @@ class _Run:
 
 def detect(head: str) -> bool:
     """The line of the settings, or the header of the numbers."""
-    return bool(_DETECT.search(head))
+    return ("nThread" in head or "algbw" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

@@ -38,7 +38,7 @@ class _Matrix:
 
 def detect(head: str) -> bool:
     """The program's first line, or the title of a bandwidth matrix."""
-    return bool(_DETECT.search(head))
+    return "P2P" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

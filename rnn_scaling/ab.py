@@ -44,7 +44,7 @@ class AbOptions:
     b: str | None = option(None, "flags of the second setting")
     repeats: int = option(5, "pairs of runs", minimum=1)
     out: str = option("results/ab", "folder of the folders a and b")
-    max_regression: str = option("", "handed to compare: how much slower b may be, as 5%")
+    max_regression: str = option("", "handed to compare: how much slower b may be (compare's default: 5%)")
 
 
 def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) -> int:

@@ -35,13 +35,18 @@ FLOORS = [
     ["rnn_scaling/data/corpus.py", "rnn_scaling/data/source.py", "rnn_scaling/gradients.py", "rnn_scaling/engines/"],
     ["rnn_scaling/rows.py", "rnn_scaling/optimizers.py", "rnn_scaling/shuffle_reduce.py", "rnn_scaling/tensorboard.py"],
     ["rnn_scaling/data/feed.py", "rnn_scaling/data/synthetic.py", "models/cross_entropy.py", "models/encoders/"],
+    ["rnn_scaling/attribution.py", "rnn_scaling/reports/folder.py", "rnn_scaling/reports/environment.py"],
+    ["rnn_scaling/reports/summary.py"],
+    ["rnn_scaling/reports/table.py", "rnn_scaling/reports/figures.py"],
+    ["rnn_scaling/reports/answer.py"],
     ["rnn_scaling/data/", "rnn_scaling/all_reduce/", "rnn_scaling/reports/", "rnn_scaling/replica.py"],
     ["rnn_scaling/all_reduce/exchange.py", "models/seq2seq.py"],
     ["rnn_scaling/variable_update/"],
     ["rnn_scaling/towers.py"],
     ["rnn_scaling/import_log.py"],
     ["rnn_scaling/benchmark.py", "rnn_scaling/report.py"],
-    ["rnn_scaling/train.py", "rnn_scaling/sweep.py", "rnn_scaling/ab.py"],
+    ["rnn_scaling/train.py", "rnn_scaling/sweep.py"],
+    ["rnn_scaling/ab.py"],
 ]
 # The only files that load TensorFlow: flags, validation and reports answer at once.
 TENSORFLOW = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.sweeps.faults import (
     alive,
     children,
     command,
+    jump,
     logged,
     plant,
     started_pids,
@@ -105,14 +107,16 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_pa
     nothing_is_left_running(tmp_path)
 
 
-def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path):
+def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
+    jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
-    assert go(tmp_path, *THREE_RUNS, "--run_timeout=2", **hung) == 1
+    assert go(tmp_path, *THREE_RUNS, **hung) == 1
     found = records(tmp_path)
     assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
     for label in (ONE, TWO):
-        message = "not done after 2 s, the limit of --run_timeout (last said: warm-up: 2/5 batches)"
+        message = "not done after 3600 s, the limit of --run_timeout (last said: warm-up: 2/5 batches)"
         assert found[label].error == {"type": "Timeout", "message": message}
+    assert found[TWO].batches["words"] == [5, 5], "what was measured stays"
     nothing_is_left_running(tmp_path)
 
 
@@ -141,6 +145,9 @@ def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
     assert go(tmp_path, *one, "--batch_size=16", "--repeats=2") == 0
     new = f"{ONE}-batch_size=16"
     assert logged(tmp_path / "faults", "start") == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
+    assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=3") == 0
+    third = [f"{ONE}-batch_size=8.r3", f"{new}.r3"]
+    assert logged(tmp_path / "faults", "start")[4:] == third
 
 
 def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
@@ -245,20 +252,20 @@ def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(fault, la
 @pytest.mark.parametrize("fault", ["hang", "stubborn"])
 def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, fault, tmp_path):
     process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
-    wait_until(lambda: TWO in logged(tmp_path / "faults", "start"), "the second run starts")
-    wait_until(lambda: fault == "hang" or len(started_pids(tmp_path / "faults")) > 3, "its child starts")
+    wait_until(lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs")
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130 and "Traceback" not in said
     assert "interrupted: 1 of 3 runs are finished" in said
     assert f"python -m rnn_scaling.sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
+    assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
     resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
     first = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_1="hang")
     wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
-    assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=trainer(tmp_path / "faults")) == 2
+    assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
     said = capsys.readouterr().err
     assert f"{tmp_path}/out is in use by another sweep (pid {first.pid} on " in said
     assert logged(tmp_path / "faults", "start") == [ONE]
@@ -319,23 +326,24 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     import struct
     import termios
 
-    plant(tmp_path / "faults", cudnn_lstm_independent_2="hang")
+    plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
-    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *THREE_RUNS, "--run_timeout=2")
+    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *THREE_RUNS)
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
     os.close(follower)
     said = b""
-    while True:
-        try:
-            said += os.read(leader, 65536)
-        except OSError:  # the other end is closed
-            break
-    assert process.wait() == 1
+    while f"{THREE} 2/5 batches" not in said.decode():
+        said += os.read(leader, 65536)  # an error when the sweep ends without it
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.read(leader, 65536)
     os.close(leader)
+    assert process.returncode == 130
     text = said.decode()
-    assert f"left, last 5 words/s, {TWO} 2/5 batches" in text and "| 1/3 runs, " in text
-    assert "3/3 runs" in text and f"{TWO}: failed: not done after 2 s" in text
+    assert "| 2/3 runs, " in text and f" left, last 5 words/s, {THREE} 2/5 batches" in text
+    assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
 
 
 def test_the_parent_never_loads_tensorflow(tmp_path):

@@ -15,7 +15,10 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
+
+from rnn_scaling.sweeps import process
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
@@ -65,6 +68,13 @@ def wait_until(condition, what: str) -> None:
     raise AssertionError(f"never: {what}")
 
 
+def jump(monkeypatch, happened) -> None:
+    """Lets a million seconds pass for limits whenever the number that `happened` returns grows by one."""
+    monkeypatch.setattr(
+        process, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6 * happened(), sleep=time.sleep)
+    )
+
+
 def children(pid: int) -> list[int]:
     """Direct children of a process."""
     found = []
@@ -107,6 +117,7 @@ def _train(folder: Path, words: list[str]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         log("child", subprocess.Popen(["sleep", "600"]).pid)
+        log("ready")
         time.sleep(600)
     if fault in ("hang", "interrupt"):
 
@@ -118,6 +129,7 @@ def _train(folder: Path, words: list[str]) -> int:
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        log("ready")
         if fault == "interrupt":
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(600)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rnn_scaling.sweeps import failure, process
-from tests.sweeps.faults import ROOT, alive, wait_until
+from tests.sweeps.faults import ROOT, alive, jump, wait_until
 
 
 def run(code, timeout_s=0.0, said=lambda line: None):
@@ -38,9 +38,29 @@ def test_a_command_that_does_not_exist():
 
 
 def test_a_flood_without_end_of_line_is_read_and_bounded():
-    ended = run("import os\nfor _ in range(64): os.write(2, b'x' * 65536)\nos.write(2, b'\\n' + b'y\\n' * 10000)")
-    assert ended.returncode == 0
+    heard = [0]
+    code = "import os\nfor _ in range(64): os.write(2, b'x' * 65536)\nos.write(2, b'\\n' + b'y\\n' * 10000)"
+    ended = run(code, said=lambda line: heard.append(len(line or "")))
+    assert ended.returncode == 0 and sum(heard) == 64 * 65536 + 10000
+    assert max(heard) <= 2 * process.LONGEST_LINE
     assert len(ended.lines) == process.LINES_KEPT and ended.lines[-1] == "y"
+
+
+def test_what_is_said_right_before_the_end_is_read(tmp_path):
+    go = tmp_path / "go"
+
+    def said(line):
+        if line and line.isdigit():
+            go.touch()
+            wait_until(lambda: not alive(int(line)), "the child has ended")
+
+    code = f"""
+import os, sys, time
+os.write(2, b"%d\\n" % os.getpid())
+while not os.path.exists({str(go)!r}): time.sleep(0.01)
+os.write(2, b"the reason")
+"""
+    assert run(code, said=said).lines[-1] == "the reason"
 
 
 def test_closed_stderr_does_not_end_the_wait():
@@ -48,15 +68,17 @@ def test_closed_stderr_does_not_end_the_wait():
     assert ended.returncode == 5
 
 
-def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(tmp_path):
+def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(tmp_path, monkeypatch):
+    jump(monkeypatch, lambda: (tmp_path / "pids").exists())
     code = f"""
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600"])
-open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+open({str(tmp_path / "written")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+os.rename({str(tmp_path / "written")!r}, {str(tmp_path / "pids")!r})
 time.sleep(600)
 """
-    ended = run(code, timeout_s=1.5)
+    ended = run(code, timeout_s=1000.0)
     assert ended.timed_out and ended.returncode == -signal.SIGKILL
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")

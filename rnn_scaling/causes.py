@@ -24,7 +24,8 @@ def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | Non
         if printed.meets(value):
             return f"this is the value of {place}: copied or exchanged"
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
-        shifted = [Interval(v - stands.half_ulp, v + stands.half_ulp) for v in (stands.value / factor, stands.value * factor)]
+        moved = (stands.value / factor, stands.value * factor)
+        shifted = [Interval(value - stands.half_ulp, value + stands.half_ulp) for value in moved]
         if any(expected.meets(value) for value in shifted):
             return f"off by a factor of {name}: a slipped decimal point or another unit"
     if _is_exchange(stands, expected):

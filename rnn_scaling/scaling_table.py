@@ -32,6 +32,8 @@ _NUMBER = re.compile(
     \s*(?P<unit>{_UNIT})?""",
     re.VERBOSE,
 )
+_PLAIN = re.compile(r"-?\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+_MARKS = re.compile(r"[<*`_]|\s\s|[^\S ]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +139,8 @@ def parse_cell(text: str) -> Cell | None:
     0.88
     """
     bare = strip_marks(text)
+    if _PLAIN.fullmatch(bare):  # most cells
+        return Cell(float(bare), len(bare.partition(".")[2]), bare)
     match = _NUMBER.fullmatch(bare) if bare and len(bare) < 80 else None
     if match is None:
         return None
@@ -155,6 +159,9 @@ def parse_cell(text: str) -> Cell | None:
 
 def strip_marks(text: str) -> str:
     """A cell without Markdown's emphasis, code marks, line breaks and footnote marks."""
+    text = text.strip()
+    if not _MARKS.search(text):
+        return text
     text = re.sub(r"<br\s*/?>", " ", text)
     text = re.sub(r"</?(?:b|i|em|strong|code|sup|sub|del)>", "", text)
     return re.sub(r"\s+", " ", re.sub(r"\*+|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", "", text)).strip()

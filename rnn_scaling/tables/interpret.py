@@ -190,8 +190,10 @@ def scaled(cell: Cell | None, kind: Column) -> Cell | None:
         scale = columns.TIME_UNITS[cell.unit]
     if kind.role == "efficiency" and scale == 1.0 and cell.value > 3:
         scale = 0.01  # "96.4" under "efficiency" is per cent
-    if scale in (1.0, 0.01, 1e-3, 1e-6):
-        shift = {1.0: 0, 0.01: 2, 1e-3: 3, 1e-6: 6}[scale]
+    if scale == 1.0:
+        return cell
+    if scale in (0.01, 1e-3, 1e-6):
+        shift = {0.01: 2, 1e-3: 3, 1e-6: 6}[scale]
         unit = "%" if scale == 0.01 else cell.unit
         return dataclasses.replace(cell, value=float(cell.value) / 10**shift, digits=cell.digits + shift, unit=unit)
     # Minutes: one more decimal keeps the bounds at least as wide as the print's.

@@ -1,4 +1,6 @@
-"""One small table a check: what is found, in which line, with which cause; and its honest neighbour, where nothing is."""
+"""One small table a check: what is found, in which line, with which cause; and honest tables, where nothing is."""
+
+# ruff: noqa: E501 (tables)
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_damaged_cell_is_never_blamed_on_another_series(tmp_path):
         rows = [["a", *row] for row in made.cells] + [["b", *row] for row in other.cells]
         header = [
             "machine",
-            *"GPUs|Batch size|Total time to process 20 batches (s)|words/s|Speedup|Efficiency".split("|"),
+            *["GPUs", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup", "Efficiency"],
         ]
         text = "\n".join("\t".join(cell.strip() for cell in row) for row in [header, *rows])
         report = run(tmp_path, text, "table.tsv")

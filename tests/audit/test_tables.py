@@ -1,5 +1,7 @@
 """Every form of the same table reads the same; cells, headers and second header lines."""
 
+# ruff: noqa: E501 (tables)
+
 from __future__ import annotations
 
 import json

@@ -1,0 +1,80 @@
+"""Our own records: consistent ones have no finding; each derived number that was changed is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from rnn_scaling import record
+from rnn_scaling.audit import audit
+from rnn_scaling.record import RunRecord
+
+
+def make(devices: int, **config) -> RunRecord:
+    """A run of 2 warm-up and 5 measured batches of 32 pairs a device, 60 words a pair."""
+    seconds = [1.0, 0.3, *[0.2 + 0.01 * devices + 0.001 * k for k in range(5)]]
+    words = [32 * 60 * devices] * 7
+    measured, total_words = sum(seconds[2:]), sum(words[2:])
+    phases = {"start": 1.0, "build": 2.0, "first_batch": 1.0, "warmup": 0.3, "measured": measured, "teardown": 0.5}
+    settings = {"num_devices": devices, "batch_size": 32, "src_max_len": 30, "tgt_max_len": 30, "data_source": "device"}
+    return RunRecord(
+        status="ok",
+        error=None,
+        config={**settings, "encoder_type": "cudnn_lstm", "variable_update": "replicated", **config},
+        batches={"warmup": 2, "measured": 5, "seconds": seconds, "words": words, "loss": []},
+        throughput={"words": total_words, "seconds": measured, "words_per_second": total_words / measured},
+        phases={**phases, "total": sum(phases.values())},
+    )
+
+
+def write(folder, records):
+    for k, one in enumerate(records):
+        record.write(one, folder / f"{k}.json")
+
+
+def test_consistent_records_have_no_finding(tmp_path):
+    write(tmp_path, [make(1), make(2), make(4)])
+    report = audit(tmp_path)
+    assert (report.findings, report.error, report.tables) == ([], "", 1) and report.comparisons >= 18
+    assert audit(tmp_path / "0.json").findings == []
+
+
+@pytest.mark.parametrize(
+    "part, name, factor, check",
+    [
+        ("throughput", "words_per_second", 1.01, "work"),
+        ("throughput", "words", 2, "record_parts"),
+        ("throughput", "seconds", 0.95, "record_parts"),
+        ("phases", "total", 1.1, "record_parts"),
+        ("batches", "measured", 2, "record_parts"),
+        ("config", "batch_size", 2, "record_parts"),
+    ],
+)
+def test_a_changed_number_is_found(tmp_path, part, name, factor, check):
+    two = make(2)
+    changed = dataclasses.replace(two, **{part: {**getattr(two, part), name: getattr(two, part)[name] * factor}})
+    write(tmp_path, [make(1), changed, make(4)])
+    found = [f for f in audit(tmp_path).findings if f.source.endswith("1.json")]
+    assert check in {f.check for f in found}, found
+
+
+def test_text_data_implies_no_number_of_words(tmp_path):
+    write(tmp_path, [make(n, data_source="text", src_max_len=50) for n in (1, 2, 4)])
+    assert audit(tmp_path).findings == []
+
+
+def test_what_is_no_record_is_named_and_the_rest_is_read(tmp_path):
+    write(tmp_path, [make(1), make(2)])
+    (tmp_path / "x.json").write_text(json.dumps({"schema": "other"}))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    failed = RunRecord(status="failed", error={"type": "OOM", "message": "no memory"}, config={})
+    record.write(failed, tmp_path / "f.json")
+    report = audit(tmp_path)
+    assert not report.error and report.tables == 1 and report.comparisons > 10
+    assert sorted(n.split(".json:")[0].split("/")[-1] + ".json" for n in report.notes) == [
+        "deep.json",
+        "f.json",
+        "x.json",
+    ]

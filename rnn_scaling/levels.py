@@ -85,17 +85,18 @@ def _first_order(variance: float, correlation: float) -> Noise:
 
 
 def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds `[n]` beyond which a value is an outlier: median -+ 3 (P90 - P10) of its window of 200.
+    """Bounds `[n]` beyond which a value is an outlier: median -+ 3 (P90 - P10) of a window of 200.
 
     Source: Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017.
     """
-    low, high = np.empty(len(y)), np.empty(len(y))
-    windows = max(1, round(len(y) / WINDOW))
-    for part in np.array_split(np.arange(len(y)), windows):
-        p10, median, p90 = np.percentile(y[part], [10, 50, 90])
-        reach = 3 * max(p90 - p10, 2.56 * SCALE_FLOOR)
-        low[part], high[part] = median - reach, median + reach
-    return low, high
+    parts = np.array_split(np.arange(len(y)), max(1, round(len(y) / WINDOW)))
+    p10, median, p90 = np.array([np.percentile(y[part], [10, 50, 90]) for part in parts]).T
+    reach = 3 * np.maximum(p90 - p10, 2.56 * SCALE_FLOOR)
+    # The wider of neighbouring windows: values before a change are no outliers though the change fills their window.
+    low, high = (np.pad(bound, 1, mode="edge") for bound in (median - reach, median + reach))
+    low, high = np.minimum.reduce([low[:-2], low[1:-1], low[2:]]), np.maximum.reduce([high[:-2], high[1:-1], high[2:]])
+    sizes = [len(part) for part in parts]
+    return np.repeat(low, sizes), np.repeat(high, sizes)
 
 
 def word_cost(log_s: np.ndarray, log_words: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -12,10 +13,20 @@ from typing import Any
 
 # TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
 RELEVANT_VARIABLES = re.compile(
-    r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD)"
+    r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE)"
 )
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf")
-GPU_QUERY = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,pci.bus_id"
+GPU_QUERY = (
+    "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,"
+    "pci.bus_id,clocks.max.mem,power.limit"
+)
+CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
+SYSTEM_FILES = {  # what else of the system decides a rate, one line each
+    "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "cpu_no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "cpu_boost": "/sys/devices/system/cpu/cpufreq/boost",
+    "huge_pages": "/sys/kernel/mm/transparent_hugepage/enabled",
+}
 
 
 def available_cores() -> list[int]:
@@ -52,13 +63,18 @@ def visible_gpus() -> int:
 
 def environment() -> dict[str, Any]:
     """Versions, machine, devices and variables that a number may depend on; JSON-ready."""
+    cpuinfo = _read("/proc/cpuinfo")
     return {
         "python": platform.python_version(),
         "packages": _package_versions(),
+        "cuda": _cuda_versions(),
         "platform": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(cpuinfo) or platform.processor() or platform.machine(),
         "cpu_cores": os.cpu_count(),
-        "cpu_governor": _read_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
+        "cpu_mhz": cpu_mhz(cpuinfo),
+        "cpu_limit": cpu_limit(),
+        **{name: _read_first_line(path) for name, path in SYSTEM_FILES.items()},
         "memory_bytes": _memory_bytes(),
         "load_average": _load_average(),
         "gpus": gpus(),
@@ -78,12 +94,69 @@ def _package_versions() -> dict[str, str]:
     return versions
 
 
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+def _cuda_versions() -> dict[str, str | None]:
+    """Of the CUDA libraries that pip installed; None: not from pip. TensorFlow need not be loaded to be asked."""
+    versions: dict[str, str | None] = dict.fromkeys(CUDA_PARTS)
+    for part, name in CUDA_PARTS.items():
+        for suffix in ("-cu12", "-cu13", ""):
+            try:
+                versions[part] = importlib.metadata.version(f"nvidia-{name}{suffix}")
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+    return versions
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """The processor's name from the text of /proc/cpuinfo."""
+    return next(iter(_cpuinfo_values(cpuinfo, "model name")), None)
+
+
+def cpu_mhz(cpuinfo: str) -> list[float]:
+    """Present clock of each core in MHz from the text of /proc/cpuinfo; empty where the system does not tell."""
+    return [float(value) for value in _cpuinfo_values(cpuinfo, "cpu MHz")]
+
+
+def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
+    """Sockets, physical cores and hardware threads from the text of /proc/cpuinfo; None: the system does not tell."""
+    sockets, cores = _cpuinfo_values(cpuinfo, "physical id"), _cpuinfo_values(cpuinfo, "core id")
+    return {
+        "sockets": len(set(sockets)) or None,
+        "cores": len(set(zip(sockets, cores))) or None,  # a core's number is its own only within its socket
+        "threads": len(_cpuinfo_values(cpuinfo, "processor")) or None,
+    }
+
+
+def _cpuinfo_values(cpuinfo: str, field: str) -> list[str]:
+    return re.findall(rf"^{field}\s*: *(.*?) *$", cpuinfo, re.MULTILINE)
+
+
+def numa_nodes(root: str = "/sys/devices/system/node") -> list[str]:
+    """The cores of each NUMA node as the kernel writes them ("0-15,32-47")."""
+    nodes = sorted(Path(root).glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
+    return [_read_first_line(str(node / "cpulist")) or "" for node in nodes]
+
+
+def cpu_limit(root: str = "/") -> float | None:
+    """Cores' worth of CPU time that control groups grant this process; None: no limit, or none that can be read.
+
+    Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1: scheduler/sched-bwc.rst.
+    """
+    limits = []
+    for line in _read(f"{root}/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # The groups above limit too. In a container the path may be the host's, and only the root is to be seen.
+        for group in {path, *map(str, Path(path).parents)}:
+            if controllers:
+                folder = f"{root}/sys/fs/cgroup/cpu/{group}"
+                words = [_read_first_line(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period")]
+            else:
+                words = (_read_first_line(f"{root}/sys/fs/cgroup/{group}/cpu.max") or "").split()
+            if len(words) == 2 and all(word and word.isdigit() for word in words):  # "max" and -1: no limit
+                limits.append(int(words[0]) / int(words[1]))
+    return min(limits, default=None)
 
 
 def _memory_bytes() -> int | None:
@@ -115,19 +188,27 @@ def _commit() -> dict[str, Any] | None:
     if head is None:
         return None
     changes = _command("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
-    return {"hash": head.strip(), "modified": bool(changes and changes.strip())}
+    if not (changes and changes.strip()):
+        return {"hash": head.strip(), "modified": False, "diff": None}
+    diff = _command("git", "-C", str(root), "diff", "--no-ext-diff", "HEAD")
+    digest = hashlib.sha256(diff.encode()).hexdigest()[:12] if diff else None  # tells two modified trees apart
+    return {"hash": head.strip(), "modified": True, "diff": digest}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _read_first_line(path: str) -> str | None:
-    try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return None
+    return next(iter(_read(path).splitlines()), None)
 
 
 def _command(*words: str) -> str | None:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

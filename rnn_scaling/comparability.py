@@ -1,0 +1,319 @@
+"""Which differences between runs make their speeds incomparable, and what each usually does.
+
+Records of the same work -> Differences, the grave ones first. What a record does not hold is "unknown", which never
+counts as equal. What follows from an option that was changed on purpose is no difference of its own.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling import rows
+from rnn_scaling.fact_readers import NOT_TOLD
+from rnn_scaling.facts import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.load import NOTICEABLE
+from rnn_scaling.record import RunRecord
+
+UNKNOWN = "unknown"
+UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"
+MAX_SHOWN = 3  # values of one side
+
+# Options that make it another amount or kind of work, and what that does to words/s.
+WORK_OPTIONS = {
+    **dict.fromkeys(
+        ("num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
+        "another network: words/s fall about in proportion to the operations a word",
+    ),
+    **dict.fromkeys(
+        ("src_vocab_size", "tgt_vocab_size"),
+        "a larger vocabulary makes a larger softmax layer and more to exchange: fewer words/s",
+    ),
+    **dict.fromkeys(
+        ("src_max_len", "tgt_max_len"), "longer sentences: more steps one after the other and another share of padding"
+    ),
+    "dropout": "dropout draws random numbers in every layer: fewer words/s",
+    "batch_size": "larger batches give more words/s of the same code, most on GPUs",
+    "global_batch_size": "strong scaling gives each device less work than weak scaling, so its words/s are lower",
+    "compute_dtype": "16-bit types are up to several times faster where the hardware has units for them",
+    "data_source": "host and text put work on the host that device and constant do not: the same or fewer words/s",
+    **dict.fromkeys(
+        ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file", "num_buckets"),
+        "other sentences or buckets have other lengths and another share of padding: words/s move either way",
+    ),
+    "optimizer": "sgd updates one array a variable, momentum two, adam three: fewer words/s in this order",
+    "device": "another kind of device: many times faster or slower",
+    "num_devices": "words/s grow with the devices, efficiency falls",
+    "cpu_cores_per_device": "more cores a device: more words/s of each, and another baseline",
+}
+MEASURING_OPTIONS = {
+    "num_warmup_batches": "a shorter warm-up counts slow first batches: fewer words/s",
+    "num_batches": "fewer batches: a late slow-down is not seen, and each run varies more",
+    **dict.fromkeys(
+        ("until_steady", "target_ci", "max_batches"), "another rule for the end of the run: other batches are measured"
+    ),
+    "seed": "other random words and weights: no effect on synthetic data, another order of batches on text",
+}
+COMPARED_EFFECT = "an option that leaves the work the same: a difference in speed is what it does"
+
+# Variables by the start of their names: what they do, and how grave a difference is.
+VARIABLES = {
+    "TF_ENABLE_ONEDNN_OPTS": ("oneDNN's kernels change words/s on CPUs by up to tens of percent", INCOMPARABLE),
+    "XLA_FLAGS": ("changes what XLA compiles; some settings trade speed for exact results", INCOMPARABLE),
+    "TF_XLA_FLAGS": ("compiles parts of the step with XLA: words/s move by tens of percent", INCOMPARABLE),
+    "NVIDIA_TF32_OVERRIDE": ("without TF32 matrix products on GPUs run at a fraction of the speed", INCOMPARABLE),
+    "TF_DETERMINISTIC_OPS": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
+    "TF_CUDNN_DETERMINISTIC": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
+    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: fewer words/s, by several times on small steps", INCOMPARABLE),
+    "CUDA_VISIBLE_DEVICES": (
+        "other cards, or the same in another order: neighbours in a ring change, and with them the cost of exchange",
+        CAUTION,
+    ),
+    "OMP_": ("thread pools beside TensorFlow's: too many threads take cores from the devices", CAUTION),
+    "KMP_": ("thread pools beside TensorFlow's: spinning threads take cores from the devices", CAUTION),
+    "MALLOC_": ("memory that goes back to the system is faulted in again: up to tens of percent on CPUs", CAUTION),
+    "GLIBC_TUNABLES": ("the allocator and huge pages: some percent on CPUs", CAUTION),
+    "LD_PRELOAD": ("another allocator or a profiler in the process: words/s move either way", CAUTION),
+    "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
+    "": ("may change kernels, threads or memory", CAUTION),
+}
+WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL"}
+SHARES = {
+    "others": ("load of other processes", "words/s are lower by about that share, more when it is uneven over cores"),
+    "steal": ("time stolen by the hypervisor", "words/s are lower by about that share: other machines' work"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One thing in which two sets of runs differ.
+
+    Attributes:
+      what: its name, as "CPU model" or "--batch_size".
+      a, b: what it is on each side, as text; "unknown" if the records do not say.
+      effect: what such a difference usually does, and in which direction.
+      severity: "incomparable": speeds differ for this reason alone; "caution": it may explain small changes.
+    """
+
+    what: str
+    a: str
+    b: str
+    effect: str
+    severity: str
+
+
+def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) -> list[Difference]:
+    """What differs between two sets of runs, the grave first; options are differences too.
+
+    Args:
+      records_a, records_b: runs that measured something, at least one a side. Options with several values on a side
+        differ only if no value is on both sides: such sides can be compared configuration by configuration.
+
+    Raises:
+      ValueError: if a side is empty.
+    """
+    if not records_a or not records_b:
+        raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
+    a, b = [_Run(record) for record in records_a], [_Run(record) for record in records_b]
+    found = _options(a, b) + _variables(a, b) + _loads(a, b)
+    for fact in FACTS:
+        common = {run.options(fact.follows) for run in a} & {run.options(fact.follows) for run in b}
+        like_for_like = [[run for run in side if run.options(fact.follows) in common] for side in (a, b)]
+        found += _compare_fact(fact, *like_for_like)
+    return _in_order(found)
+
+
+def within(records: Sequence[RunRecord]) -> list[Difference]:
+    """What differs among runs that should have been alike but for their options: one set of repeats, one sweep.
+
+    Returns:
+      Differences whose `a` is what most of the runs have, and `b` what the others have.
+    """
+    runs = [_Run(record) for record in records]
+    found = _loads_within(runs)
+    for fact in FACTS:
+        groups: dict[tuple[str, ...], list[_Run]] = {}
+        for run in runs:
+            groups.setdefault(run.options(fact.follows), []).append(run)
+        for group in groups.values():
+            found += _compare_fact(fact, *_usual_and_others(fact, group))
+    settings = collections.Counter(repr(sorted(run.variables.items())) for run in runs)
+    if len(settings) > 1:
+        usual = settings.most_common(1)[0][0]
+        same = [repr(sorted(run.variables.items())) == usual for run in runs]
+        found += _variables(
+            [run for run, is_usual in zip(runs, same) if is_usual],
+            [run for run, is_usual in zip(runs, same) if not is_usual],
+        )
+    return _in_order(found)
+
+
+class _Run:
+    """A record with its options as they count."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record, self.config = record, rows.full_config(record)
+        held = record.environment.get("variables")
+        self.knows_variables = isinstance(held, dict)
+        self.variables: dict[str, Any] = (
+            {name: value for name, value in held.items() if name not in WITHOUT_EFFECT} if self.knows_variables else {}
+        )
+        self._options: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.config.get("device") == "gpu"
+
+    def options(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Values of these options, as text."""
+        if names not in self._options:
+            self._options[names] = tuple([repr(self.config.get(name)) for name in names])
+        return self._options[names]
+
+
+def _in_order(found: Sequence[Difference]) -> list[Difference]:
+    names = {difference.what for difference in found}
+    implied = {fact.what for fact in FACTS if fact.unless in names}
+    once = dict.fromkeys(difference for difference in found if difference.what not in implied)
+    return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
+
+
+def _compare_fact(fact: Fact, a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+    runs = [*a, *b]
+    if not a or not b or (fact.gpu_only and not all(run.on_gpu for run in runs)):
+        return []
+    values_a, values_b = ([fact.read(run.record) for run in side] for side in (a, b))
+    if None in values_a or None in values_b:
+        severity = INCOMPARABLE if fact.vital else CAUTION
+        return [Difference(fact.what, _text(fact, values_a), _text(fact, values_b), UNKNOWN_EFFECT, severity)]
+    if not _differ(fact, values_a, values_b):
+        return []
+    severity = (fact.gpu_severity or fact.severity) if any(run.on_gpu for run in runs) else fact.severity
+    return [Difference(fact.what, _text(fact, values_a), _text(fact, values_b), fact.effect, severity)]
+
+
+def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
+    if fact.tolerance is None:
+        return set(a) != set(b)
+    numbers_a, numbers_b = ([value for value in side if value != NOT_TOLD] for side in (a, b))
+    if not numbers_a or not numbers_b:
+        return bool(numbers_a) != bool(numbers_b)
+    middle_a, middle_b = statistics.median(numbers_a), statistics.median(numbers_b)
+    return abs(middle_a - middle_b) > fact.tolerance * max(middle_a, middle_b)
+
+
+def _usual_and_others(fact: Fact, runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
+    """The runs that have what most have, and the rest; runs that do not tell are among the rest."""
+    values = [fact.read(run.record) for run in runs]
+    known = [value for value in values if value is not None]
+    if not known:
+        return [], []
+    if fact.tolerance is None:
+        usual = collections.Counter(known).most_common(1)[0][0]
+        same = [value == usual for value in values]
+    else:
+        told = [value for value in known if value != NOT_TOLD]
+        middle = statistics.median(told) if told else NOT_TOLD
+        same = [value is not None and not _differ(fact, [value], [middle]) for value in values]
+    return [run for run, is_usual in zip(runs, same) if is_usual], [run for run, ok in zip(runs, same) if not ok]
+
+
+def _text(fact: Fact, values: list[Any]) -> str:
+    known = [value for value in values if value is not None]
+    words = list(dict.fromkeys(map(str, known)))
+    numbers = [value for value in known if value != NOT_TOLD]
+    if fact.tolerance is not None and numbers:
+        words = [f"{statistics.median(numbers) / (2**30 if fact.unit == 'GiB' else 1):.4g} {fact.unit}"]
+    if len(known) < len(values):
+        words.append(UNKNOWN)
+    return _some(words)
+
+
+def _some(words: Sequence[str]) -> str:
+    rest = [f"{len(words) - MAX_SHOWN} more"] if len(words) > MAX_SHOWN else []
+    return " or ".join([*words[:MAX_SHOWN], *rest])
+
+
+def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+    sides = []
+    for runs in (a, b):
+        values: dict[str, dict[str, None]] = {}
+        keys = {repr(run.config): run.config for run in runs}
+        for key in map(dict, map(rows.work_key, keys.values())):
+            for name, value in key.items():
+                values.setdefault(name, {})[value] = None
+        sides.append(values)
+    return [
+        option_difference(name, _some(list(sides[0][name])), _some(list(sides[1][name])))
+        for name in sides[0]
+        if name in sides[1] and not sides[0][name].keys() & sides[1][name].keys()
+    ]
+
+
+def option_difference(name: str, a: str, b: str) -> Difference:
+    """The difference that an option of these values makes."""
+    if name in WORK_OPTIONS:
+        return Difference(f"--{name}", a, b, WORK_OPTIONS[name], INCOMPARABLE)
+    return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, COMPARED_EFFECT), CAUTION)
+
+
+def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+    knows = [all(run.knows_variables for run in side) for side in (a, b)]
+    if not all(knows):
+        words = ["recorded" if known else UNKNOWN for known in knows]
+        return [Difference("environment variables", *words, UNKNOWN_EFFECT, CAUTION)]
+    found = []
+    for name in sorted({name for run in (*a, *b) for name in run.variables}):
+        sides = [list(dict.fromkeys(str(run.variables.get(name, "not set")) for run in side)) for side in (a, b)]
+        if set(sides[0]) != set(sides[1]):
+            start = next(start for start in VARIABLES if name.startswith(start))
+            effect, severity = VARIABLES[start]
+            found.append(Difference(f"variable {name}", _some(sides[0]), _some(sides[1]), effect, severity))
+    return found
+
+
+def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
+    loads = [run.record.environment.get("load") for run in runs]
+    shares = [load.get(name) if isinstance(load, dict) else None for load in loads]
+    return [share if isinstance(share, (int, float)) else None for share in shares]
+
+
+def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+    """Load is grave where one side had more of it than the other, and a caution where both had it."""
+    found = []
+    for name, (what, effect) in SHARES.items():
+        sides = [_shares(side, name) for side in (a, b)]
+        if any(None in side for side in sides):
+            texts = [UNKNOWN if None in side else _percent(side) for side in sides]
+            found.append(Difference(what, *texts, UNKNOWN_EFFECT, CAUTION))
+            continue
+        if max(map(max, sides)) > NOTICEABLE:
+            severity = INCOMPARABLE if _one_had_more(*sides) else CAUTION
+            found.append(Difference(what, *map(_percent, sides), effect, severity))
+    return found
+
+
+def _one_had_more(a: Sequence[float], b: Sequence[float]) -> bool:
+    """True if the means differ by what matters and by more than shares that vary as these do by chance."""
+    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (a, b) if len(side) > 1))
+    return abs(statistics.fmean(a) - statistics.fmean(b)) > max(NOTICEABLE, 2 * error)
+
+
+def _loads_within(runs: Sequence[_Run]) -> list[Difference]:
+    found = []
+    for name, (what, effect) in SHARES.items():
+        known = [share for share in _shares(runs, name) if share is not None]
+        calm, busy = [s for s in known if s <= NOTICEABLE], [s for s in known if s > NOTICEABLE]
+        if busy:
+            text = f"at most {NOTICEABLE:.0%} of the cores in {len(calm)} runs"
+            found.append(Difference(what, text, f"{_percent(busy)} in {len(busy)} runs", effect, CAUTION))
+    return found
+
+
+def _percent(shares: Sequence[float]) -> str:
+    mean, most = statistics.fmean(shares), max(shares)
+    return f"{mean:.1%} of the cores" + (f" (up to {most:.1%})" if len(shares) > 1 else "")

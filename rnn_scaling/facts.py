@@ -1,0 +1,281 @@
+"""What a run depended on beside its options: how each fact is read from a record, and what it does to speed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rnn_scaling import fact_readers as readers
+
+INCOMPARABLE, CAUTION = "incomparable", "caution"
+
+DEVICES = ("device", "num_devices", "cpu_cores_per_device")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """One thing that a rate depends on.
+
+    Attributes:
+      what: its name in a report.
+      read: record -> a value that can be compared; None if the record does not hold it.
+      effect: what a difference usually does, and in which direction.
+      severity: of a difference; `gpu_severity` where the towers are on GPUs, if another.
+      follows: options that decide the value too: compared only between runs that have these in common.
+      gpu_only: says something only about runs on GPUs.
+      tolerance: relative difference of numbers that is none; None: values are the same or not.
+      vital: not knowing it is as grave as a difference.
+      unless: the fact that, when it differs already, makes this one follow from it.
+    """
+
+    what: str
+    read: readers.Read
+    effect: str
+    severity: str = CAUTION
+    gpu_severity: str = ""
+    follows: tuple[str, ...] = ()
+    gpu_only: bool = False
+    tolerance: float | None = None
+    vital: bool = False
+    unless: str = ""
+    unit: str = ""
+
+
+ON_CPUS: dict[str, Any] = {"severity": INCOMPARABLE, "gpu_severity": CAUTION}  # GPUs leave little to the processor
+
+PROCESSOR = [
+    Fact(
+        "device type",
+        readers.resolved("device_type"),
+        "another kind of device: many times faster or slower",
+        INCOMPARABLE,
+        follows=("device",),
+    ),
+    Fact(
+        "CPU model",
+        readers.environment("cpu"),
+        "another processor: its clock and vector units change words/s on CPUs by tens of percent, either way",
+        vital=True,
+        **ON_CPUS,
+    ),
+    Fact(
+        "CPU cores",
+        readers.environment("cpu_cores"),
+        "more cores share memory bandwidth and turbo otherwise, and leave more room for other processes",
+        **ON_CPUS,
+    ),
+    Fact(
+        "CPU topology",
+        readers.cpu_topology,
+        "two threads of one core give 1.0 to 1.3 times one thread, not 2; memory of another node is slower",
+        **ON_CPUS,
+    ),
+    Fact(
+        "CPU limit of control groups",
+        readers.cpu_limit,
+        "a limit below the cores used stops the process in every period: fewer words/s, in bursts",
+        INCOMPARABLE,
+    ),
+    Fact(
+        "cores bound to",
+        readers.cores,
+        "words/s on CPUs grow with the cores; speedups against a baseline with other cores mean nothing",
+        INCOMPARABLE,
+        follows=DEVICES,
+    ),
+    Fact(
+        "which cores",
+        readers.cores_by_number,
+        "other cores may share a cache, a physical core or a memory node: a few percent, more with many devices",
+        follows=DEVICES,
+        unless="cores bound to",
+    ),
+    Fact(
+        "oversubscribed",
+        readers.oversubscribed,
+        "devices that share cores take turns: words/s do not grow with their number",
+        INCOMPARABLE,
+        follows=DEVICES,
+    ),
+    Fact(
+        "CPU governor",
+        readers.environment("cpu_governor"),
+        "powersave and ondemand clock up late or not at all: fewer words/s than performance, and more noise",
+        **ON_CPUS,
+    ),
+    Fact("CPU turbo", readers.turbo, "turbo gives 10 to 40 % more words/s, less with more cores busy", **ON_CPUS),
+    Fact(
+        "CPU clock at the start",
+        readers.highest_clock,
+        "a lower clock gives fewer words/s, in proportion where memory is not the limit",
+        tolerance=0.10,
+        unit="MHz",
+    ),
+    Fact(
+        "memory",
+        readers.number("memory_bytes"),
+        "no effect while everything fits; other modules may have another bandwidth",
+        tolerance=0.05,
+        unit="GiB",
+    ),
+    Fact(
+        "huge pages", readers.huge_pages, "always saves page faults of large tensors: up to a few percent more words/s"
+    ),
+]
+
+
+GPU = [
+    Fact(
+        "GPUs",
+        readers.gpus("name"),
+        "other GPUs: words/s differ with their arithmetic and memory",
+        INCOMPARABLE,
+        vital=True,
+    ),
+    Fact(
+        "which GPUs",
+        readers.gpus("uuid"),
+        "cards of one model differ by a few percent in clocks; other slots, or another order, in their links",
+        unless="GPUs",
+    ),
+    Fact("GPU driver", readers.gpus("driver_version"), "usually below 2 %; launch costs and NCCL may change more"),
+    Fact(
+        "highest GPU clocks (SM and memory)",
+        readers.gpus("clocks.max.sm", "clocks.max.mem"),
+        "words/s follow the clocks: SM for large layers, memory for small ones and updates",
+        INCOMPARABLE,
+        unless="GPUs",
+    ),
+    Fact(
+        "GPU power limit",
+        readers.gpus("power.limit"),
+        "a lower limit lowers the clocks under load: fewer words/s",
+        INCOMPARABLE,
+        unless="GPUs",
+    ),
+    Fact(
+        "GPU SM clock before the run",
+        readers.gpu_clock("clocks.sm", "gpus"),
+        "idle cards clock down, busy ones do not: somebody may have used the card, or its clocks are fixed",
+        tolerance=0.02,
+        unit="MHz",
+    ),
+    Fact(
+        "GPU SM clock after the run",
+        readers.gpu_clock("clocks.sm", "gpus_after"),
+        "words/s of large layers follow this clock",
+        tolerance=0.02,
+        unit="MHz",
+    ),
+    Fact(
+        "GPU memory clock after the run",
+        readers.gpu_clock("clocks.mem", "gpus_after"),
+        "words/s of small layers, embeddings and updates follow this clock",
+        tolerance=0.02,
+        unit="MHz",
+    ),
+    Fact(
+        "GPU clocks slowed down by",
+        readers.held_down(readers.SLOWED),
+        "a card that protects itself halves its clocks or worse: fewer words/s on that side",
+        INCOMPARABLE,
+    ),
+    Fact(
+        "GPU clocks limited by",
+        readers.held_down(readers.LIMITED),
+        "a limit that is reached lowers clocks by a few to 20 percent: fewer words/s on that side",
+    ),
+    Fact(
+        "GPU topology",
+        readers.gpu_topology,
+        "NVLink, one PCIe switch, and a way through the CPU differ several times in bandwidth: exchange costs more",
+        INCOMPARABLE,
+        follows=("num_devices",),
+    ),
+]
+
+
+KERNELS = ("encoder_type", "decoder_type", "device", "xla", "dropout", "compute_dtype", "direction")
+EXCHANGE = ("variable_update", "all_reduce_spec", *DEVICES)
+POOLS = (*DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
+
+SOFTWARE = [
+    Fact(
+        "TensorFlow",
+        readers.package("tensorflow", "tensorflow-cpu"),
+        "kernels and dispatch change between releases: usually below 10 %, either way",
+    ),
+    Fact("Keras", readers.package("keras"), "no effect on the step, which does not use its layers"),
+    Fact("numpy", readers.package("numpy"), "affects data_source=host and text alone, a little"),
+    Fact(
+        "Python",
+        readers.environment("python"),
+        "affects the work between two steps: below 2 %, more if steps are very short",
+    ),
+    Fact(
+        "kernel and C library",
+        readers.environment("platform"),
+        "scheduling, memory allocation and mitigations of processor faults: usually below 5 %, either way",
+    ),
+    Fact("CUDA", readers.cuda("runtime"), "usually below 5 %; libraries choose other kernels", gpu_only=True),
+    Fact("cuBLAS", readers.cuda("cublas"), "another choice of matrix kernels: some percent, either way", gpu_only=True),
+    Fact(
+        "cuDNN", readers.cuda("cudnn"), "another LSTM kernel: some percent with cudnn_lstm, either way", gpu_only=True
+    ),
+    Fact("NCCL", readers.cuda("nccl"), "another choice of rings and protocols: changes exchange alone", gpu_only=True),
+    Fact(
+        "inter-op threads",
+        readers.resolved("inter_op_parallelism_threads"),
+        "fewer threads than devices run the devices one after the other: words/s down to those of one device",
+        INCOMPARABLE,
+        follows=POOLS,
+    ),
+    Fact(
+        "intra-op threads",
+        readers.resolved("intra_op_parallelism_threads"),
+        "more threads an operator give more words/s on CPUs until the cores are used up, then fewer",
+        INCOMPARABLE,
+        gpu_severity=CAUTION,
+        follows=POOLS,
+    ),
+    Fact(
+        "encoder kernel that ran",
+        readers.resolved("encoder_kernel"),
+        "a fused kernel and a loop differ by 1.3 times on CPUs and several times on GPUs",
+        INCOMPARABLE,
+        follows=KERNELS,
+    ),
+    Fact(
+        "decoder kernel that ran",
+        readers.resolved("decoder_kernel"),
+        "a fused kernel and a loop differ by 1.3 times on CPUs and several times on GPUs",
+        INCOMPARABLE,
+        follows=KERNELS,
+    ),
+    Fact(
+        "all-reduce that ran",
+        readers.all_reduce,
+        "another algorithm: exchange may cost several times more or less",
+        INCOMPARABLE,
+        follows=EXCHANGE,
+    ),
+    Fact(
+        "logical devices",
+        readers.resolved("logical_devices"),
+        "towers that share one real device compete for it: words/s do not grow with their number",
+        INCOMPARABLE,
+        follows=DEVICES,
+    ),
+    Fact(
+        "commit",
+        readers.commit,
+        "the suite itself is another: what changed in it may be what you compare, and may be the cause",
+    ),
+]
+
+
+FACTS: tuple[Fact, ...] = (
+    *PROCESSOR,
+    *(dataclasses.replace(fact, gpu_only=True) for fact in GPU),
+    *SOFTWARE,
+)

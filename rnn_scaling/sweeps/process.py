@@ -111,6 +111,8 @@ class _Child:
         return returncode
 
     def _has_ended(self) -> bool:
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is not None
         # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import time
 import types
 from pathlib import Path
 
+from rnn_scaling import ab, config, flags, record, sweep
+from rnn_scaling.record import RunRecord
 from rnn_scaling.sweeps import process
 
 ROOT = Path(__file__).parent.parent.parent
@@ -88,79 +91,86 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def _train(folder: Path, words: list[str]) -> int:
-    from rnn_scaling import config, flags, record
-    from rnn_scaling.record import RunRecord
+class _Trainer:
+    """One run: writes what the real trainer writes, and fails as it is told."""
 
-    given = flags.parse(words, config.OPTIONS)
-    path = Path(given["result_file"])
-    label = path.stem if path.parent.name not in "ab" else f"{path.parent.name}/{path.stem}"
-    flat = config.resolve(given, num_gpus=0, num_cores=2).flat()
+    def __init__(self, folder: Path, words: list[str]) -> None:
+        given = flags.parse(words, config.OPTIONS)
+        self._folder, self._path = folder, Path(given["result_file"])
+        side = f"{self._path.parent.name}/" if self._path.parent.name in ("a", "b") else ""
+        self._label = side + self._path.stem
+        self._config = config.resolve(given, num_gpus=0, num_cores=2).flat()
+        faults = json.loads((folder / "faults.json").read_text())
+        self._fault = faults.get(re.sub(r"[-./]", "_", self._label), "ok")
+        self._sweep = os.getppid()
 
-    def log(event: str, pid: int = os.getpid()) -> None:
-        with (folder / "log").open("a") as file:
-            file.write(f"{event} {label} {pid}\n")
+    def run(self) -> int:
+        self._log("start")
+        self._kill_sweep_at("first")
+        self._write("failed", {"type": "Killed", "message": "no result yet"})
+        print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
+        self._kill_sweep_at("middle")
+        if self._fault in ("hang", "interrupt", "stubborn"):
+            self._hang()
+        if self._fault.startswith("signal_"):
+            os.kill(os.getpid(), int(self._fault.removeprefix("signal_")))
+        if self._fault in ("crash", "full", "junk", "silent"):
+            return self._end_without_result()
+        if self._fault == "flood":
+            os.write(2, b"x" * 3_000_000 + b"\n" + b"y\n" * 100_000)
+        if self._fault == "leaves_child":
+            self._log("child", subprocess.Popen(["sleep", "600"]).pid)
+        if self._fault == "fails":
+            self._write("failed", {"type": "ValueError", "message": "no such luck"})
+        else:
+            rate = {"words": 10, "seconds": 2.0, "words_per_second": 5.0}
+            self._write("ok", None, throughput=rate, phases={"total": 30.0})
+        self._log("finish")
+        self._kill_sweep_at("last")
+        return int(self._fault == "fails")
 
-    log("start")
-    faults = json.loads((folder / "faults.json").read_text())
-    fault = faults.get(label.replace("-", "_").replace(".", "_").replace("/", "_"), "ok")
-    parent = os.getppid()
-    if fault == "kill_sweep_first":
-        os.kill(parent, signal.SIGKILL)
-        time.sleep(600)
-    record.write(RunRecord("failed", {"type": "Killed", "message": "no result yet"}, flat), path)
-    print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
-    if fault == "kill_sweep_middle":
-        os.kill(parent, signal.SIGKILL)
-        time.sleep(600)
-    if fault == "stubborn":  # hears no signal, and has a child that holds stderr open
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        log("child", subprocess.Popen(["sleep", "600"]).pid)
-        log("ready")
-        time.sleep(600)
-    if fault in ("hang", "interrupt"):
-
-        def stop(number, frame):
-            batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
-            rate, error = {"words_per_second": 5.0}, {"type": "KeyboardInterrupt", "message": "x"}
-            record.write(RunRecord("interrupted", error, flat, batches=batches, throughput=rate), path)
-            os._exit(130)
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        log("ready")
-        if fault == "interrupt":
+    def _hang(self) -> None:
+        if self._fault == "stubborn":  # hears no signal, and has a child that holds stderr open
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            self._log("child", subprocess.Popen(["sleep", "600"]).pid)
+        else:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._interrupted)
+        self._log("ready")
+        if self._fault == "interrupt":
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(600)
-    if fault.startswith("signal_"):
-        os.kill(os.getpid(), int(fault.removeprefix("signal_")))
-    if fault == "crash":
-        print("error: the disk is on fire\nand so on", file=sys.stderr)
-        return 3
-    if fault == "full":
-        print(f"error: --result_file={path}: No space left on device; the record was not written", file=sys.stderr)
-        return 1
-    if fault == "junk":
-        path.write_text('{"schema": "rnn_sca')
+
+    def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
+        batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
+        error = {"type": "KeyboardInterrupt", "message": "x"}
+        self._write("interrupted", error, batches=batches, throughput={"words_per_second": 5.0})
+        os._exit(130)
+
+    def _end_without_result(self) -> int:
+        if self._fault == "crash":
+            print("error: the disk is on fire\nand so on", file=sys.stderr)
+            return 3
+        if self._fault == "full":
+            said = f"--result_file={self._path}: No space left on device; the record was not written"
+            print(f"error: {said}", file=sys.stderr)
+            return 1
+        if self._fault == "junk":
+            self._path.write_text('{"schema": "rnn_sca')
         return 0
-    if fault == "silent":
-        return 0
-    if fault == "flood":
-        os.write(2, b"x" * 3_000_000 + b"\n" + b"y\n" * 100_000)
-    if fault == "leaves_child":
-        log("child", subprocess.Popen(["sleep", "600"]).pid)
-    if fault == "fails":
-        record.write(RunRecord("failed", {"type": "ValueError", "message": "no such luck"}, flat), path)
-        log("finish")
-        return 1
-    rate = {"words": 10, "seconds": 2.0, "words_per_second": 5.0}
-    record.write(RunRecord("ok", None, flat, throughput=rate, phases={"total": 30.0}), path)
-    log("finish")
-    if fault == "kill_sweep_last":
-        os.kill(parent, signal.SIGKILL)
-        time.sleep(600)
-    return 0
+
+    def _kill_sweep_at(self, moment: str) -> None:
+        if self._fault == f"kill_sweep_{moment}":
+            os.kill(self._sweep, signal.SIGKILL)
+            time.sleep(600)
+
+    def _write(self, status: str, error: dict[str, str] | None, **parts: dict) -> None:
+        record.write(RunRecord(status, error, self._config, **parts), self._path)
+
+    def _log(self, event: str, pid: int | None = None) -> None:
+        with (self._folder / "log").open("a") as file:
+            file.write(f"{event} {self._label} {pid or os.getpid()}\n")
 
 
 def _die(at: str) -> None:
@@ -181,9 +191,7 @@ def _die(at: str) -> None:
 def main() -> int:
     folder, role, *words = sys.argv[1:]
     if role == "trainer":
-        return _train(Path(folder), words)
-    from rnn_scaling import ab, sweep
-
+        return _Trainer(Path(folder), words).run()
     if words[0] != "never":
         _die(words[0])
     return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))

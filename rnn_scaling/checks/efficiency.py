@@ -20,7 +20,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         rows = [row for row in group.rows if row.efficiency and row.devices]
         by_rate_known = group.baseline is not None and not group.inferred and group.baseline.rate is not None
         base = group.baseline if by_rate_known and not any(row.speedup for row in rows) else None
-        unit = _unit_devices(rows)
+        unit = _unit_devices(group.rows)
         values = [_expected(row, base, unit) for row in rows]
         known = [(row, value) for row, value in zip(rows, values) if value]
         each = [(row, value * row.devices) for row, value in known if base and row.devices > 1]
@@ -40,21 +40,12 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 
 def _unit_devices(rows: Sequence[ScalingRow]) -> int:
     """The devices that a speedup of 1 stands for: 1, or the fewest of a series that starts with a whole machine."""
-    fewest = min((row for row in rows if row.speedup), key=lambda row: row.devices, default=None)
-    if fewest is None or fewest.devices == 1 or not intervals.of(fewest.speedup).meets(intervals.point(1.0)):
-        by_eff = min(rows, key=lambda row: row.devices, default=None)
-        starts = by_eff and not by_eff.speedup and intervals.of(by_eff.efficiency).meets(intervals.point(1.0))
-        fewest = by_eff if starts else None
-    if fewest is None or fewest.devices == 1:
-        known = [row for row in rows if row.speedup]
-        of_one = sum(intervals.of(r.efficiency).meets(intervals.of(r.speedup) / r.devices) for r in known)
-        if known and of_one == 0 and min(r.devices for r in known) > 1 and len(known) > 1:
-            implied = [intervals.of(r.efficiency) * r.devices / intervals.of(r.speedup) for r in known]
-            shared, members = intervals.consensus(implied)
-            if len(members) == len(known) and len(shared.integers()) == 1:
-                return shared.integers()[0]
+    fewest = min((row for row in rows if row.speedup and row.devices), key=lambda row: row.devices, default=None)
+    if fewest is None or not intervals.of(fewest.speedup).meets(intervals.point(1.0)):
         return 1
-    return fewest.devices
+    of_one = intervals.of(fewest.speedup) / fewest.devices
+    says_one = fewest.efficiency is not None and intervals.of(fewest.efficiency).meets(of_one)
+    return 1 if says_one else fewest.devices
 
 
 def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Interval | None:

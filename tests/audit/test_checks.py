@@ -147,3 +147,50 @@ def test_honest_tables_have_no_findings(tmp_path, name):
 def test_a_transposed_table_is_understood(tmp_path):
     wrong = HONEST["transposed"].replace("1.90", "1.99")
     assert [f.check for f in run(tmp_path, wrong, "table.txt").findings] == ["speedup"]
+
+
+SHARED_BASELINE = (
+    "| machine | GPUs | PS | images/sec | speedup | efficiency |\n|-|-|-|-|-|-|\n| a | 1 | GPU | 31.71 | 1.00x | 100.00% |\n"
+    "| a | 2 | CPU | 53.35 | 1.68x | 84.12% |\n| b | 1 | GPU | 39.07 | 1.00x | 100.00% |\n| b | 2 | CPU | 49.01 | 1.25x | 62.72% |\n"
+    "| b | 4 | CPU | 60.38 | 1.55x | 38.64% |\n| b | 2 | GPU | 57.15 | 1.46x | 73.14% |\n"
+)
+
+
+def test_a_baseline_with_another_label_serves_where_the_numbers_bear_it_out(tmp_path):
+    assert run(tmp_path, SHARED_BASELINE).findings == []
+    wrong = SHARED_BASELINE.replace("1.55x | 38.64%", "1.25x | 31.25%")
+    assert [(f.check, f.line) for f in run(tmp_path, wrong).findings] == [("speedup", 7)]
+
+
+def test_a_baseline_that_the_numbers_do_not_bear_out_is_not_used(tmp_path):
+    other = "| machine | model | GPUs | images/s | speedup |\n|-|-|-|-|-|\n| a | x | 1 | 100 | 1.00 |\n| a | x | 2 | 190 | 1.90 |\n"
+    other += "| a | y | 2 | 700 | 1.80 |\n| a | y | 4 | 1300 | 3.34 |\n| a | y | 8 | 2500 | 6.43 |\n"
+    assert run(tmp_path, other).findings == []
+
+
+SETTINGS = (
+    "| GPUs | Sequence Length | Throughput - mixed | Throughput - FP32 | speedup (FP32 to mixed) | Weak scaling - FP32 | Weak scaling - mixed |\n"
+    "|:-:|:-:|:-:|:-:|:-:|:-:|:-:|\n| 1 | 128 | 2762.06 | 744.48 | 3.71 | 1.00 | 1.00 |\n| 4 | 128 | 10283.08 | 2762.88 | 3.72 | 3.71 | 3.72 |\n"
+    "| 16 | 128 | 39051.69 | 10715.14 | 3.64 | 14.39 | 14.14 |\n| 1 | 512 | 432.33 | 160.38 | 2.70 | 1.00 | 1.00 |\n"
+    "| 4 | 512 | 1593.00 | 604.36 | 2.64 | 3.77 | 3.68 |\n| 16 | 512 | 5941.82 | 2356.44 | 2.52 | 14.69 | 13.74 |\n"
+)
+
+
+def test_numeric_settings_and_named_groups_are_series_of_their_own(tmp_path):
+    assert run(tmp_path, SETTINGS).findings == []
+    assert [f.line for f in run(tmp_path, SETTINGS.replace("14.69", "14.96")).findings if f.check == "speedup"] == [8]
+    assert [(f.check, f.line) for f in run(tmp_path, SETTINGS.replace("2.64", "2.46")).findings] == [("ratios", 7)]
+
+
+@pytest.mark.parametrize("column", ["batch size", "Sequence Length"])
+def test_a_second_setting_is_not_compared_with_the_first(tmp_path, column):
+    rows = ["1|32|100|1.00", "2|32|190|1.90", "4|32|360|3.60", "1|64|120|1.00", "2|64|200|1.67", "4|64|350|2.92"]
+    text = "\n".join([f"|GPUs|{column}|images/s|speedup|", "|-|-|-|-|", *[f"|{row}|" for row in rows]])
+    assert {f.check for f in run(tmp_path, text).findings} == set()
+    assert [f.line for f in run(tmp_path, text.replace("2.92", "3.50")).findings] == [8]
+
+
+def test_efficiency_against_a_whole_machine(tmp_path):
+    text = "|nodes|GPUs|s/step|speedup|scaling efficiency|\n|-|-|-|-|-|\n|1|8|33.7|1.00x|n/a|\n|2|16|17.0|1.98x|99%|\n|8|64|4.5|7.49x|94%|\n"
+    assert run(tmp_path, text).findings == []
+    assert [f.check for f in run(tmp_path, text.replace("94%", "84%")).findings] == ["efficiency"]

@@ -22,7 +22,7 @@ def files(tmp_path):
         "prose.md": b"Nothing here but 2 words.\n\nAnd 1 | 2 more.\n",
         "empty.txt": b"",
         "blank.txt": b"\n \n",
-        "binary.dat": bytes(range(256)),
+        "binary.dat": GOOD.encode() + b"\0\1\2",
         "utf16.txt": GOOD.encode("utf-16"),
         "broken.json": b'[{"GPUs": 1, "images/s": 100',
         "deep.json": b"[" * 100_000,

@@ -154,7 +154,7 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     if period:
         y, clipped = (levels.without_cycle(values, period, half) for values in (y, clipped))
     if _varies(work):  # batches may repeat in length though a word always takes the same
-        period = levels.cycle_length(log_s[half:]) or period
+        period = levels.cycle_length(np.clip(log_s, *levels.outlier_bounds(log_s))[lead:]) or period
     return _Series(y, clipped, lead, period, levels.noise(clipped[lead:]))
 
 

@@ -134,6 +134,12 @@ def test_lengths_in_turn_are_a_cycle_of_whole_periods():
     assert state.rate_steady == pytest.approx(1920, rel=0.006)
 
 
+def test_lengths_in_turn_show_in_the_default_run():
+    words = np.tile([640, 1280, 1920, 2560, 3200], 6)
+    state = steady_state.analyse(noisy(0.3 + 0.7 * words / 1920), words)
+    assert (state.kind, state.period, state.start) == ("cyclic", 5, 0)
+
+
 def test_lengths_at_random_do_not_hide_a_change():
     words = np.random.default_rng(2).choice([640, 1280, 1920, 2560, 3200], 200)
     step_s = noisy((0.3 + 0.7 * words / 1920) * np.where(np.arange(200) < 50, 1.2, 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 
@@ -10,10 +11,10 @@ from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding
 from rnn_scaling.scaling_table import GridRow, ScalingTable
 
 NAME = "swapped"
-# Put right, the shares must lie this close together, against the distance to their mirror image; honest columns that
-# cross each other do not mirror.
-_SPREAD = 0.15
-_DISTINCT = 0.1  # shares nearer to one half than this look the same when exchanged
+# Put right, the logarithms of the two columns' ratios must agree this well, against their size and by themselves (0.25: the
+# ratios within 28 %); honest columns that cross do not mirror.
+_SPREAD, _WIDEST = 0.15, 0.25
+_DISTINCT = 0.2  # columns whose ratio is nearer to 1 look the same when exchanged
 _NOT_PAIRED = ("devices", "batch_size", "global_batch_size", "batches", "speedup", "efficiency")
 
 
@@ -41,30 +42,33 @@ def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
     lines = [line for line in table.grid if _positive(line, a) and _positive(line, b)]
     if len(lines) < 3:
         return
-    shares = [line.cells[a].value / (line.cells[a].value + line.cells[b].value) for line in lines]
-    above = [share > 0.5 for share in shares]
-    put_right = [max(share, 1 - share) for share in shares]
+    ratios = [math.log(line.cells[a].value / line.cells[b].value) for line in lines]
+    above = [ratio > 0 for ratio in ratios]
+    put_right = [abs(ratio) for ratio in ratios]
     middle = statistics.median(put_right)
-    distance = 2 * middle - 1
     mixed = any(above) and not all(above)
-    if not mixed or distance < _DISTINCT or max(put_right) - min(put_right) > _SPREAD * distance:
+    if not mixed or middle < _DISTINCT or max(put_right) - min(put_right) > min(_SPREAD * middle, _WIDEST):
         yield from (None for _ in lines)
         return
     usual = 2 * sum(above) > len(above) if 2 * sum(above) != len(above) else above[0]
     for line, high in zip(lines, above):
-        yield None if high == usual else _finding(table, line, a, b, middle, len(lines), above.count(usual))
+        yield (
+            None
+            if high == usual
+            else _finding(table, line, a, b, 1 / (1 + math.exp(-middle)), len(lines), above.count(usual))
+        )
 
 
 def _positive(line: GridRow, k: int) -> bool:
     return line.cells[k] is not None and line.cells[k].value > 0
 
 
-def _finding(table: ScalingTable, line: GridRow, a: int, b: int, middle: float, count: int, usual: int) -> Finding:
+def _finding(table: ScalingTable, line: GridRow, a: int, b: int, share: float, count: int, usual: int) -> Finding:
     first, second = line.cells[a].text, line.cells[b].text
     columns = f"{table.columns[a]} / {table.columns[b]}"
     cause = (
         f"the two columns are exchanged here, or in the {usual} of {count} rows that are the other way round: the "
-        f"larger one is {100 * middle:.0f} % of both in every row"
+        f"larger one is {100 * share:.0f} % of both in every row"
     )
     clear = usual >= 3 * (count - usual)
     return Finding(

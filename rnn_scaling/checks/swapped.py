@@ -11,8 +11,8 @@ from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding
 from rnn_scaling.scaling_table import GridRow, ScalingTable
 
 NAME = "swapped"
-# Put right, the logarithms of the two columns' ratios must agree this well, against their size and by themselves (0.25: the
-# ratios within 28 %); honest columns that cross do not mirror.
+# Put right, the logarithms of the ratios of the two columns must agree this well, against their size and by themselves
+# (0.25: the ratios within 28 %); honest columns that cross do not mirror.
 _SPREAD, _WIDEST = 0.15, 0.25
 _DISTINCT = 0.2  # columns whose ratio is nearer to 1 look the same when exchanged
 _NOT_PAIRED = ("devices", "batch_size", "global_batch_size", "batches", "speedup", "efficiency")

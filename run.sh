@@ -12,6 +12,10 @@ usage() {
   sweep        a sweep of your own: any flag of the trainer takes a list     ./run.sh sweep --help
   train        one run                                                       ./run.sh train --help
   report DIR   the table and the plot of a folder of records, made again
+  ab           two settings in turns, and whether they differ                ./run.sh ab --help
+  compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
+  audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
+  import_log   other tools' logs as the same tables                          ./run.sh import_log --help
   test         the tests; arguments go to pytest
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR) at http://localhost:6006
@@ -61,7 +65,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | test | lint | tensorboard | setup) ;;
+    "" | sweep | train | report | ab | compare | audit | import_log | test | lint | tensorboard | setup) ;;
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
@@ -69,7 +73,7 @@ main() {
   local bin=${VENV:-.venv}/bin
   case "$command" in
     "") exec "$bin/python" -m rnn_scaling.sweep ;;
-    sweep | train | report) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    sweep | train | report | ab | compare | audit | import_log) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
     tensorboard) exec "$bin/tensorboard" --bind_all=false --host=localhost "${@:---logdir=logs}" ;;

@@ -185,8 +185,9 @@ def test_options_on_both_sides_are_compared_one_by_one():
 
 
 def test_the_grave_come_first_and_a_side_without_runs_is_refused():
-    other = run(environment={"python": "3.13", "cpu": "Processor B"})
-    assert [d.what for d in comparability.differences([run()], [other])] == ["CPU model", "Python"]
+    other = run(environment={"python": "3.13", "cpu": "Processor B"}, resolved={"encoder_kernel": "other"})
+    names = [d.what for d in comparability.differences([run()], [other])]
+    assert names == ["CPU model", "encoder kernel that ran", "Python"]
     with pytest.raises(ValueError, match="expected runs on both sides"):
         comparability.differences([run()], [])
 
@@ -209,3 +210,29 @@ def test_within_names_the_odd_ones_out():
     }
     mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
     assert [d.what for d in comparability.within(mixed)] == ["inter-op threads"]
+
+
+def test_the_level_of_logging_is_no_difference():
+    assert found(run(), run(environment={"variables": {"TF_CPP_MIN_LOG_LEVEL": "2"}})) == {}
+
+
+@pytest.mark.parametrize(
+    "files,turbo",
+    [
+        ({"cpu_no_turbo": "0", "cpu_boost": None}, "on"),
+        ({"cpu_no_turbo": "1", "cpu_boost": None}, "off"),
+        ({"cpu_no_turbo": None, "cpu_boost": "1"}, "on"),
+        ({"cpu_no_turbo": None, "cpu_boost": "0"}, "off"),
+        ({"cpu_no_turbo": None, "cpu_boost": None}, "not told by the system"),
+    ],
+)
+def test_turbo(files, turbo):
+    assert fact_readers.turbo(run(environment=files)) == turbo
+
+
+def test_two_modified_trees_of_a_commit_may_be_any_two():
+    older = run(environment={"commit": {"hash": "0123456789abcdef", "modified": True}})  # without a digest
+    assert found(older, older)["commit"].a == "unknown"
+    digests = [run(environment={"commit": {"hash": "0123456789", "modified": True, "diff": d}}) for d in ("aa", "bb")]
+    assert found(digests[0], digests[0]) == {}
+    assert found(*digests)["commit"].b == "012345678 modified (bb)"

@@ -1,0 +1,213 @@
+"""Two sets of runs -> what was changed between them, and the configurations that both hold.
+
+An option that has one value in all runs before and another in all runs after is the change; runs whose other options
+are the same are the same configuration.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling import record, rows, rules
+from rnn_scaling.record import RunRecord
+from rnn_scaling.reports import folder
+from rnn_scaling.reports.folder import RunFile
+
+ABSENT = "not used"
+NAMED = ("encoder_type", "variable_update", "num_devices")
+REPEAT = re.compile(r"\.r(\d+)\.json$")
+
+Key = tuple[tuple[str, str], ...]
+
+
+class InputError(ValueError):
+    """A path holds nothing that can be compared."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Side:
+    """The runs before, or after: `left_out` has a line for each file that is no good record."""
+
+    path: Path
+    runs: tuple[RunFile, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """An option that differs between all runs before and all runs after."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Runs:
+    """The runs of one configuration on one side, and those of the same on one device."""
+
+    files: tuple[RunFile, ...]
+    baseline: tuple[RunFile, ...] = ()
+
+    @property
+    def num_devices(self) -> int:
+        return rows.full_config(self.files[0].record)["num_devices"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Configuration:
+    """What is compared: the same options on both sides but for the change. A side without runs is None."""
+
+    label: str
+    before: Runs | None
+    after: Runs | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matched:
+    """`configurations` in the order of the files before, then those that are only after."""
+
+    changes: tuple[Change, ...]
+    configurations: tuple[Configuration, ...]
+
+
+def read(path: Path) -> Side:
+    """Reads a folder of records, or one record.
+
+    Raises:
+      InputError: if there is no record.
+    """
+    if path.is_dir():
+        try:
+            held = folder.read(path)
+        except OSError as e:
+            raise InputError(f"{path}: {e.strerror or e}") from None
+        if not held.runs:
+            inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
+            hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
+            raise InputError(f"{path}: no run records (*.json) in this folder{hint}")
+        return Side(path, held.runs, held.left_out)
+    try:
+        run = record.read(path)
+    except OSError as e:
+        raise InputError(f"{path}: {e.strerror or e}") from None
+    except record.RecordError as e:
+        raise InputError(str(e)) from None
+    wrong = next(folder.problems(run), None)
+    if wrong:
+        raise InputError(f"{path}: {wrong}")
+    return Side(path, (RunFile(path.name, run),), ())
+
+
+def match(before: Side, after: Side) -> Matched:
+    """Finds the change, and the configurations that are the same but for it."""
+    sides = [_by_key(side.runs) for side in (before, after)]
+    changed = _changed(*sides)
+    short = [{_without(key, changed): key for key in side} for side in sides]
+    keys = list(dict.fromkeys([*short[0], *short[1]]))
+    labels = _labels(keys)
+    configurations = [
+        Configuration(label, *(_runs(side, names.get(key)) for side, names in zip(sides, short)))
+        for key, label in zip(keys, labels)
+    ]
+    raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
+    # What only follows, since the other mode does not read an option, need not be said.
+    told = [name for name in changed if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}]
+    changes = [Change(name, *(_value(side, name) for side in sides)) for name in told]
+    return Matched(tuple(changes), tuple(configurations))
+
+
+def good(files: Iterable[RunFile]) -> list[RunFile]:
+    """The runs that measured something."""
+    return [file for file in files if is_good(file)]
+
+
+def is_good(file: RunFile) -> bool:
+    """True if the run measured something."""
+    return file.record.status == "ok" and bool(file.record.throughput)
+
+
+def repeat(name: str) -> int:
+    """Which repeat a file is by its name: NAME.json is the first, NAME.r2.json the second."""
+    found = REPEAT.search(name)
+    return int(found[1]) if found else 1
+
+
+def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
+    keys: dict[int, Key] = {}  # by identity: records of the same configuration share the object
+    groups: dict[Key, list[RunFile]] = {}
+    for file in files:
+        config = file.record.config
+        if id(config) not in keys:
+            keys[id(config)] = _key(file.record)
+        groups.setdefault(keys[id(config)], []).append(file)
+    return groups
+
+
+def _key(run: RunRecord) -> Key:
+    return tuple((name, value) for name, value in rows.work_key(rows.full_config(run)))
+
+
+def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
+    values = [_values(side) for side in (before, after)]
+    names = values[0].keys() | values[1].keys()
+    sets = {name: [side.get(name, {ABSENT}) for side in values] for name in names}
+    return {name for name, (a, b) in sets.items() if len(a) == 1 and len(b) == 1 and a != b}
+
+
+def _values(side: Mapping[Key, Any]) -> dict[str, set[str]]:
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for key in side:
+        for name, value in key:
+            counts[name][value] += 1
+    return {
+        name: {*held, ABSENT} if held.total() < len(side) else set(held)  # strong scaling has no batch_size
+        for name, held in counts.items()
+    }
+
+
+def _value(side: Mapping[Key, Any], name: str) -> str:
+    return dict(next(iter(side))).get(name, ABSENT)
+
+
+def _without(key: Key, names: set[str]) -> Key:
+    return tuple(item for item in key if item[0] not in names)
+
+
+def _runs(side: Mapping[Key, list[RunFile]], key: Key | None) -> Runs | None:
+    if key is None:
+        return None
+    one = tuple((name, "1" if name == "num_devices" else value) for name, value in key)
+    return Runs(tuple(side[key]), tuple(side.get(one, ())))
+
+
+def _labels(keys: Sequence[Key]) -> list[str]:
+    """A name for each: encoder, update mode, devices, and whatever else tells them apart."""
+    values: dict[str, set[str]] = collections.defaultdict(set)
+    for key in keys:
+        for name, value in key:
+            values[name].add(value)
+    # "None" stands where an option is not read, and has no value of its own.
+    varied = [n for n, held in values.items() if len(held - {"None"}) > 1 and n not in (*NAMED, "decoder_type")]
+    if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
+        varied += ["decoder_type"] * (len(values["decoder_type"]) > 1)
+    labels = []
+    for key in keys:
+        held = dict(key)
+        words = [held[name].strip("'") for name in NAMED[:2] if name in held]
+        if "num_devices" in held:
+            words.append("1 device" if held["num_devices"] == "1" else f"{held['num_devices']} devices")
+        words += [f"{n}={held[n].strip(chr(39))}" for n in varied if n in held and not _is_unread(n, held[n])]
+        labels.append(", ".join(words))
+    return labels
+
+
+def _is_unread(name: str, value: str) -> bool:
+    """True if an option that only some modes read has its default, which it also has where it is not read."""
+    return name in rules.READ_WHEN and value == repr(configs.OPTIONS[name].default)

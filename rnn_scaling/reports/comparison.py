@@ -1,0 +1,250 @@
+"""What compare found -> text, Markdown or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rnn_scaling import judging
+from rnn_scaling.comparability import UNKNOWN_EFFECT, Difference
+from rnn_scaling.facts import INCOMPARABLE
+from rnn_scaling.judging import Result
+from rnn_scaling.matching import Change
+from rnn_scaling.statistics import Interval
+
+SCHEMA = "rnn_scaling.compare/1"
+UNITS = {"words_per_second": "words/s", "speedup": "speedup", "efficiency": "efficiency"}
+DIGITS = {"words_per_second": 1, "speedup": 3, "efficiency": 3}
+MAX_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A difference and the configurations that have it."""
+
+    difference: Difference
+    labels: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that compare says. `runs`: records read on each side; `accepted`: differences that were forced."""
+
+    before: str
+    after: str
+    runs: tuple[int, int]
+    metric: str
+    paired: bool
+    max_regression: float
+    changes: tuple[Change, ...]
+    results: tuple[Result, ...]
+    found: tuple[Found, ...]
+    accepted: tuple[str, ...]
+    within: tuple[tuple[str, tuple[Difference, ...]], ...]
+    only_after: tuple[str, ...]
+    exit_status: int
+
+
+def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
+    """The first of them, and how many more there are."""
+    more = [f"{len(words) - most} more"] if len(words) > most else []
+    return "; ".join([*words[:most], *more])
+
+
+def render_text(report: Report) -> str:
+    """For the terminal."""
+    lines = [*_head(report), "", *_columns(_table(report)), ""]
+    for title, entries in _sections(report):
+        lines += [f"{title}:", *(f"  - {entry}" for entry in entries), ""] if entries else []
+    return "\n".join([*lines, f"result: {verdict(report)}"])
+
+
+def render_markdown(report: Report) -> str:
+    """For a pull request or a job's summary."""
+    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in _table(report)]
+    table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    lines = [f"**{verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", *table, ""]
+    for title, entries in _sections(report):
+        lines += [f"#### {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
+    return "\n".join(lines).rstrip()
+
+
+def render_json(report: Report) -> str:
+    """Everything, for a program."""
+    fields: dict[str, Any] = {"schema": SCHEMA, "result": verdict(report), **dataclasses.asdict(report)}
+    fields["within"] = {when: [dataclasses.asdict(d) for d in held] for when, held in report.within}
+    return json.dumps(_finite(fields), indent=1, allow_nan=False)
+
+
+RENDER: dict[str, Callable[[Report], str]] = {
+    "text": render_text,
+    "markdown": render_markdown,
+    "json": render_json,
+}
+
+
+def verdict(report: Report) -> str:
+    """The answer in one sentence."""
+    limit, total = f"{100 * report.max_regression:g} %", len(report.results)
+    slower = [r for r in report.results if r.gate == "regression"]
+    if slower:
+        worst = min(slower, key=lambda r: r.comparison.ratio.value)
+        change = _signed(worst.comparison.ratio.value)
+        where = f" in {len(slower)} of {total} configurations, worst" if total > 1 else ","
+        return f"regression beyond {limit}{where} {change}: {worst.label}"
+    open_ = [r for r in report.results if r.gate != "ok"]
+    if not open_ and report.exit_status == 0:
+        return f"no regression beyond {limit} in {_count(total, 'configuration')}"
+    if not open_:
+        return "cannot judge: " + some([f.difference.what for f in report.found if _grave(f.difference)])
+    reasons = list(dict.fromkeys(r.reason for r in open_))
+    return f"cannot judge{f' {len(open_)} of {total} configurations' if total > 1 else ''}: {some(reasons, 1)}"
+
+
+def _head(report: Report) -> list[str]:
+    unit = UNITS[report.metric]
+    lines = [
+        f"{unit}: before {report.before} ({_count(report.runs[0], 'run')}), "
+        f"after {report.after} ({_count(report.runs[1], 'run')})"
+    ]
+    changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
+    lines.append(f"changed: {', '.join(changed) or 'no option'}")
+    if report.only_after:
+        lines.append(f"only after, not compared: {some(report.only_after)}")
+    return lines
+
+
+def _plain(text: str) -> str:
+    return text.strip("'") or '""'
+
+
+def _table(report: Report) -> list[list[str]]:
+    unit = UNITS[report.metric]
+    head = ["configuration", "runs", f"{unit} before", f"{unit} after", "change (95 % CI)", "p", "verdict"]
+    return [head, *(_cells(result, DIGITS[report.metric]) for result in report.results)]
+
+
+def _cells(result: Result, digits: int) -> list[str]:
+    comparison, change, p_value = result.comparison, "n/a", "n/a"
+    if comparison is not None:
+        ratio = comparison.ratio
+        change = _signed(ratio.value)
+        if ratio.low is not None and ratio.high is not None:
+            over = "" if comparison.p_value is not None else ", over batches"
+            change += f" ({_signed(ratio.low)} to {_signed(ratio.high)}{over})"
+    if result.p_adjusted is not None:
+        p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
+    runs = "+".join(map(str, result.runs))
+    before, after = (_plus_minus(side, digits) for side in (result.before, result.after))
+    return [result.label, runs, before, after, change, p_value, _verdict_cell(result)]
+
+
+def _verdict_cell(result: Result) -> str:
+    if result.p_adjusted is None or result.comparison is None:
+        return f"cannot judge: {result.reason}"
+    words = result.verdict
+    if words == "no difference seen" and result.comparison.detectable is not None:
+        words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
+    return {
+        "regression": f"REGRESSION, {words}",
+        "cannot judge": f"{words}; cannot judge: {result.reason}",
+    }.get(result.gate, words if result.verdict != "slower" else f"{words}, within the limit")
+
+
+def _sections(report: Report) -> list[tuple[str, list[str]]]:
+    grave = [f for f in report.found if _grave(f.difference)]
+    unknown = [f for f in report.found if not _grave(f.difference) and f.difference.effect == UNKNOWN_EFFECT]
+    cautions = [f for f in report.found if not _grave(f.difference) and f not in unknown]
+    accepted = dict.fromkeys(report.accepted, " (accepted)")
+    total = sum(all(r.runs) for r in report.results)
+    names = list(dict.fromkeys(f.difference.what for f in unknown))
+    runs = [f"{r.label}: {note}" for r in report.results for note in r.notes]
+    return [
+        ("what this rests on", _method(report)),
+        ("runs", [*runs[:20], *([f"{len(runs) - 20} more of the kind"] if len(runs) > 20 else [])]),
+        ("incomparable", [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave]),
+        ("differences to be careful with", [_difference(f, total) for f in cautions]),
+        ("not recorded on every side, so nobody can tell", [", ".join(names)] if names else []),
+        *((f"runs {when} differ among themselves", _within(held)) for when, held in report.within),
+    ]
+
+
+def _method(report: Report) -> list[str]:
+    judged = [r for r in report.results if r.p_adjusted is not None]
+    kinds = dict.fromkeys(side.kind for r in report.results for side in (r.before, r.after) if side and side.half_width)
+    lines = [f"±: {kind}" for kind in kinds]
+    if judged:
+        test = "Student's t over pairs of runs" if report.paired else "Welch's t over runs"
+        lines.append(f"p: {test}, of the logarithm; each run is a process")
+    if len(judged) > 1:
+        lines.append(
+            f"{len(judged)} configurations are tested: p is after Holm's correction, so that the chance of any false "
+            "alarm among them is at most 5 %; each interval stands for itself"
+        )
+    if judged and not report.paired:
+        lines.append(
+            "the sides count as independent: a machine that changed between them looks like a change; "
+            "./run.sh ab runs both in turns"
+        )
+    if any(r.comparison is not None and r.comparison.p_value is None for r in report.results):
+        lines += _one_run(report)
+    return lines
+
+
+def _one_run(report: Report) -> list[str]:
+    """What batches of one process can and cannot tell, and how many runs would do."""
+    limit = report.max_regression
+    needed = [(spread, judging.runs_for_spread(spread, limit)) for spread in judging.ASSUMED_SPREADS]
+    words = [f"{k} if runs vary by {spread:.0%} (standard deviation)" for spread, k in needed if k]
+    lines = [
+        "one run a side: its batches tell how well that process is known, and so whether these two processes differed; "
+        "they cannot tell whether two others would, since memory layout, placement and load are drawn anew by each"
+    ]
+    if words:
+        lines.append(f"runs a side that show a slow-down of {100 * limit:g} % in 80 of 100 cases: {', '.join(words)}")
+    return lines
+
+
+def _difference(found: Found, total: int) -> str:
+    d = found.difference
+    where = "" if len(found.labels) in (0, total) else f" [{some(found.labels)}]"
+    return f"{d.what}: {_plain(d.a)} before, {_plain(d.b)} after; {d.effect}{where}"
+
+
+def _within(held: Sequence[Difference]) -> list[str]:
+    return [f"{d.what}: {_plain(d.a)} and {_plain(d.b)}; {d.effect}" for d in held]
+
+
+def _columns(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table]
+
+
+def _plus_minus(interval: Interval | None, digits: int) -> str:
+    if interval is None:
+        return "n/a"
+    value = f"{interval.value:.{digits}f}"
+    return value if interval.half_width is None else f"{value} ± {interval.half_width:.{digits}f}"
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _grave(difference: Difference) -> bool:
+    return difference.severity == INCOMPARABLE
+
+
+def _finite(value: Any) -> Any:
+    """Infinite degrees of freedom have no JSON."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from rnn_scaling.metrics import speedup
-from rnn_scaling.statistics import Interval
+from rnn_scaling.statistics import Interval, ratio
 
 UNIT = ""
 
 
 def compute(rate: Interval | None, baseline: Interval | None, num_devices: int) -> Interval | None:
-    """speedup / n; None without a baseline."""
-    value = speedup.compute(rate, baseline, num_devices)
-    return None if value is None else value.scaled(1 / num_devices)
+    """rate / baseline / n; None without both. On one device it is 1 by definition, without uncertainty."""
+    if rate is None or baseline is None:
+        return None
+    if num_devices == 1:
+        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
+    return ratio(rate, baseline).scaled(1 / num_devices)

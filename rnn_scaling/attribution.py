@@ -1,7 +1,7 @@
 """Where the ideal goes: n x words/s(1) - words/s(n), split into parts that add up to it, each with its interval.
 
-The parts are differences between rows that were measured, chosen so that they telescope. With X(mode, n, data) in words/s,
-m the row's mode, d its data source, and a tower's batch size the same everywhere:
+The parts are differences between rows that were measured, chosen so that they telescope. With X(mode, n, data) in
+words/s, m the row's mode, d its data source, and a tower's batch size the same everywhere:
 
     fixed cost  = n [X(m,1,d) with the whole batch - X(m,1,d) with a tower's share]        strong scaling only
     contention  = n X(independent,1,device) - X(independent,n,device)
@@ -67,15 +67,22 @@ def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
       row: the configuration.
       rows: all rows of the report, in which the runs that the parts need are looked for.
     """
-    if row.num_devices == 1 or row.rate is None or row.baseline is None or row.baseline.rate is None:
-        return None
-    return _Attributor(row, rows).attribute()
+    return attribute_all([row], rows)[0]
+
+
+def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
+    """`attribute` for each of the wanted rows; `rows` are indexed once."""
+    by_key = {each.key: each for each in rows if each.rate is not None}
+    return [_Attributor(row, by_key).attribute() if _has_loss(row) else None for row in wanted]
+
+
+def _has_loss(row: Row) -> bool:
+    return row.num_devices > 1 and None not in (row.rate, row.baseline, row.baseline and row.baseline.rate)
 
 
 class _Attributor:
-    def __init__(self, row: Row, rows: Sequence[Row]) -> None:
-        self._row, self._n = row, row.num_devices
-        self._by_key: dict[Key, Row] = {work_key(each.config): each for each in rows if each.rate is not None}
+    def __init__(self, row: Row, by_key: Mapping[Key, Row]) -> None:
+        self._row, self._n, self._by_key = row, row.num_devices, by_key
         self._used: dict[int, Row] = {}
 
     def attribute(self) -> Attribution:
@@ -147,8 +154,8 @@ def _sum(*terms: Coefficients) -> Coefficients:
 def imbalance(row: Row) -> float:
     """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
 
-    A step takes as long as its slowest tower, and a tower as long as it has positions (words and padding), so step k of t
-    seconds would have taken t x mean / max of the towers' positions.
+    A step takes as long as its slowest tower, and a tower as long as it has positions (words and padding), so step k
+    of t seconds would have taken t x mean / max of the towers' positions.
     """
     seconds = balanced = 0.0
     for record in row.good:

@@ -99,7 +99,8 @@ def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field], lists: 
     except (absl_flags.Error, OSError) as e:  # a flag without its value, a flagfile that cannot be read
         raise FlagErrors([" ".join(str(e).removeprefix("ERROR:: ").split())]) from None
     given, lines = {}, []
-    for name in [*options, *ALIASES]:
+    names = [*options, *(alias for alias, target in ALIASES.items() if target in options)]
+    for name in names:
         if not values[name].present:
             continue
         value, target = values[name].value, ALIASES.get(name, name)
@@ -109,7 +110,7 @@ def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field], lists: 
             lines.append(f"--{name}={value} and --{target}={given[target]} name the same option; give one of them")
         else:
             given[target] = value
-    lines += [_stray(word, [*options, *ALIASES]) for word in rest if word != "--"]
+    lines += [_stray(word, names) for word in rest if word != "--"]
     if lines:
         raise FlagErrors(lines)
     return given

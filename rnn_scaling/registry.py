@@ -39,6 +39,9 @@ METRICS = {
 }
 REPORTS = {
     "table": "rnn_scaling.reports.table",
+    "csv": "rnn_scaling.reports.csv_table",
+    "json": "rnn_scaling.reports.json_report",
+    "page": "rnn_scaling.reports.page",
     "plot": "rnn_scaling.reports.plot",
 }
 IMPORTERS = {

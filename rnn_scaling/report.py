@@ -1,70 +1,114 @@
-"""python -m rnn_scaling.report DIR: the records of a folder -> table on stdout, table.md, speedup.png."""
+"""python -m rnn_scaling.report DIR: the run records of a folder -> tables, CSV, JSON, pictures and one HTML page."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import record, registry
-from rnn_scaling.rows import Row, with_baselines
+from rnn_scaling import flags, record, registry
+from rnn_scaling.config import option
+from rnn_scaling.reports import answer, figures, folder, table
+from rnn_scaling.reports.summary import Summary, summarise
 
 USAGE = """\
-python -m rnn_scaling.report DIR    (or ./run.sh report DIR)
+python -m rnn_scaling.report DIR [--output=DIR2] [--force]    (or ./run.sh report DIR)
 
-Reads the run records (*.json) of a folder, prints the tables and writes DIR/table.md and DIR/speedup.png.
+How far do the runs of a folder scale, and where does the rest go? Reads its run records (*.json), prints the tables and
+writes to DIR, or to DIR2:
+
+    report.html       the answer, tables, curves, where the loss goes, steady state, environment; opens from disk
+    table.md          the tables
+    table.csv         every row with its 95 % intervals
+    report.json       everything above as numbers (docs/report.md has the schema)
+    speedup.png, words_per_second.svg, speedup.svg, efficiency.svg
+
+Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
+A file of one of these names that the report did not write is not overwritten without --force.
 
 Exit status: 0 done, 1 nothing to report or nothing could be written, 2 wrong use."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ReportOptions:
+    """Report."""
+
+    output: str = option("", "write here instead of the records' folder")
+    force: bool = option(False, "overwrite files of the same names that the report did not write")
+
+
+Render = Callable[[Summary], bytes]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Renders one folder; returns the exit status."""
+    """Reports one folder; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if any(word in ("--help", "-h") for word in words):
-        print(USAGE)
+    if flags.wants_help(words):
+        print(flags.help_text(USAGE, {"report": ReportOptions}))
         return 0
-    if len(words) != 1 or words[0].startswith("-"):
-        print("error: expected one folder of run records; --help explains", file=sys.stderr)
-        return 2
-    folder = Path(words[0])
-    if not folder.is_dir():
-        print(f"error: {folder}: no such folder", file=sys.stderr)
-        return 2
-    rows = read_rows(folder)
-    if not rows:
-        print(f"error: {folder}: no run records (*.json) in this folder", file=sys.stderr)
-        return 1
+    folders = [word for word in words if not word.startswith("-")]
     try:
-        written = write(rows, folder)
+        given = flags.parse(
+            [word for word in words if word.startswith("-")], {f.name: f for f in dataclasses.fields(ReportOptions)}
+        )
+    except flags.FlagErrors as e:
+        return _fail(2, *e.lines)
+    if len(folders) != 1:
+        return _fail(2, "expected one folder of run records; --help explains")
+    source = Path(folders[0])
+    if not source.is_dir():
+        return _fail(2, f"{source}: no such folder")
+    options = ReportOptions(**given)
+    try:
+        return _report(source, Path(options.output) if options.output else source, options.force)
     except OSError as e:
-        print(f"error: {folder}: {e.strerror or e}", file=sys.stderr)
-        return 1
-    print(f"\n{', '.join(str(path) for path in written)} written")
+        return _fail(1, f"{e.filename or source}: {e.strerror or e}")
+
+
+def _report(source: Path, target: Path, force: bool) -> int:
+    held = folder.read(source)
+    for line in held.left_out:
+        print(f"warning: {line}; left out", file=sys.stderr)
+    if not held.runs:
+        others = folder.subfolders_with_records(source)
+        hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
+        return _fail(1, f"{source}: no run records (*.json) in this folder{hint}")
+    summary = summarise(held, str(source))
+    files = _files(summary)
+    foreign = [path for path in (target / name for name in files) if path.exists() and not folder.is_own(path)]
+    if foreign and not force:
+        remedy = "--force overwrites it, --output=DIR writes elsewhere"
+        return _fail(1, *(f"{path}: not written by the report; {remedy}" for path in foreign))
+    for name, render in files.items():
+        content = render(summary)
+        if name == "table.md":
+            print(content.decode().removesuffix(table.MARK), end="", flush=True)
+        record.write_bytes(content, target / name)
+    said = " ".join([answer.lead(summary), answer.overview(summary)]).strip()
+    print(f"\n{said}\n\n{', '.join(str(target / name) for name in files)} written")
     return 0
 
 
-def read_rows(folder: Path) -> list[Row]:
-    """Every readable record of the folder with its baseline, in the order of the tables; says what was not readable."""
-    records = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            records.append(record.read(path))
-        except (OSError, record.RecordError) as e:
-            print(f"warning: {e}; left out", file=sys.stderr)
-    records.sort(key=lambda r: (r.config["encoder_type"], r.config["variable_update"], r.config["num_devices"]))
-    return with_baselines(records)
+def _files(summary: Summary) -> dict[str, Render]:
+    """Name -> how it is made; pictures only where something was measured."""
+    names = {"table.md": "table", "table.csv": "csv", "report.json": "json", "report.html": "page"}
+    if summary.measured:
+        names |= {"speedup.png": "plot"}
+        names |= {f"{metric}.svg": metric for metric in figures.METRICS}
+    return {file: _render(kind) for file, kind in names.items()}
 
 
-def write(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Prints the tables and writes them and the plot; returns the files."""
-    table = registry.load(registry.REPORTS, "table").render(rows)
-    print(table.decode(), end="")
-    files = {folder / "table.md": table}
-    if any(row.metric("words_per_second") for row in rows):
-        files[folder / "speedup.png"] = registry.load(registry.REPORTS, "plot").render(rows)
-    for path, content in files.items():
-        record.write_bytes(content, path)
-    return list(files)
+def _render(kind: str) -> Render:
+    if kind in registry.REPORTS:
+        return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
+    return lambda summary: figures.standalone(figures.lines(summary.measured, kind, legend=True))
+
+
+def _fail(status: int, *lines: str) -> int:
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

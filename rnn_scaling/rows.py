@@ -23,10 +23,16 @@ Key = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One configuration: its runs in the order of their files, and the row on one device (None if there is none)."""
+    """One configuration: its runs in the order of their files. `key`: what these have in common (`work_key`)."""
 
     records: tuple[RunRecord, ...]
-    baseline: Row | None = None
+    key: Key
+    one_device: Row | None = None
+
+    @property
+    def baseline(self) -> Row | None:
+        """The same configuration on one device, which is its own baseline; None if that measured nothing."""
+        return self if self.num_devices == 1 and self.good else self.one_device
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
@@ -52,10 +58,14 @@ class Row:
 
     def metric(self, name: str) -> Interval | None:
         """A metric of METRICS by name; None where it cannot be known."""
-        baseline = self.baseline
-        return registry.load(registry.METRICS, name).compute(
-            self.rate, baseline.rate if baseline else None, self.num_devices
-        )
+        if name not in self._metrics:
+            base = self.baseline.rate if self.baseline else None
+            self._metrics[name] = registry.load(registry.METRICS, name).compute(self.rate, base, self.num_devices)
+        return self._metrics[name]
+
+    @functools.cached_property
+    def _metrics(self) -> dict[str, Interval | None]:
+        return {}
 
 
 def full_config(record: RunRecord) -> dict[str, Any]:
@@ -87,9 +97,9 @@ def work_key(config: dict[str, Any], **changes: Any) -> Key:
     )
 
 
-def series_key(config: dict[str, Any]) -> Key:
-    """What the rows of one series have in common: all but the number of devices."""
-    return tuple(item for item in work_key(config) if item[0] != "num_devices")
+def series_key(key: Key) -> Key:
+    """What the rows of one series have in common: all of a row's key but the number of devices."""
+    return tuple(item for item in key if item[0] != "num_devices")
 
 
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
@@ -97,42 +107,41 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     groups: dict[Key, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(work_key(full_config(record)), []).append(record)
-    rows = [Row(tuple(group)) for group in groups.values()]
-    baselines: dict[Key, Row] = {}
-    for row in rows:
-        if row.num_devices == 1 and row.good:
-            baselines.setdefault(series_key(row.config), row)
-    return [dataclasses.replace(row, baseline=baselines.get(series_key(row.config))) for row in rows]
+    alone = [Row(tuple(group), key) for key, group in groups.items()]
+    baselines = {series_key(row.key): row for row in alone if row.baseline}
+    return [row if row.baseline else Row(row.records, row.key, baselines.get(series_key(row.key))) for row in alone]
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each series, by number of devices; series in the order of their first rows."""
     series: dict[Key, list[Row]] = {}
     for row in rows:
-        series.setdefault(series_key(row.config), []).append(row)
+        series.setdefault(series_key(row.key), []).append(row)
     return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
 
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
     always = ("encoder_type", "variable_update")
-    varied = [
-        name
-        for name in configs.OPTIONS
-        if name not in NOT_COMPARED
-        and name not in (*always, "decoder_type", "num_devices", "batch_size")
-        and len({repr(members[0].config.get(name)) for members in series}) > 1
-    ]
+    left_out = NOT_COMPARED | {*always, "decoder_type", "num_devices", "batch_size", "global_batch_size"}
+    named = [name for name in configs.OPTIONS if name not in left_out]
+    read = [_read_options(members[0].config, named) for members in series]
+    # An option that only some series read tells those apart alone: text files do not tell text from synthetic words.
+    varied = [name for name in named if len({repr(options[name]) for options in read if name in options}) > 1]
     if len({members[0].config["batch_size"] for members in series if not members[0].config["global_batch_size"]}) > 1:
         varied.append("batch_size")
     names = []
-    for members in series:
+    for members, options in zip(series, read):
         config = members[0].config
-        known = {name: value for name, value in config.items() if name in configs.OPTIONS}
-        unread = rules.unread(configs.from_flat(known), known)
         words = [str(config[name]) for name in always]
-        words += [f"{name}={config[name]}" for name in varied if name not in unread and name != "global_batch_size"]
+        words += [f"{name}={config[name]}" for name in varied if name in options or name == "batch_size"]
         if config["global_batch_size"]:
             words.append(f"strong scaling, {config['global_batch_size']} sentence pairs a step")
         names.append(", ".join(words))
     return names
+
+
+def _read_options(config: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    known = {name: value for name, value in config.items() if name in configs.OPTIONS}
+    unread = set(rules.unread(configs.from_flat(known), known))
+    return {name: config[name] for name in names if name not in unread}

@@ -152,3 +152,10 @@ def test_each_part_has_its_interval():
 def test_padding_is_the_share_of_positions_without_a_word():
     (row,) = rows.with_baselines([record(100, 2, positions=[10, 10])])
     assert attribution.padding(row) == pytest.approx(0.1)
+
+
+def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_interval():
+    runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    result = attribute(runs)
+    assert (result.residual.low, result.residual.value, result.residual.high) == (0, 0, 0)
+    assert result.loss.high == pytest.approx(result.parts[0].value.high)

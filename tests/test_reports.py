@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record, registry, report, rows
+from rnn_scaling import record, report, rows
+from rnn_scaling.reports import answer, csv_table, folder, json_report, page, plot, summary, table
 from tests.test_record import make_record
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -18,7 +23,12 @@ def run(num_devices, rate, status="ok", seconds=2.0, **config):
     base = make_record()
     words = round(rate * seconds)
     throughput = {"words": words, "seconds": seconds, "words_per_second": words / seconds} if status == "ok" else {}
-    batches = {"warmup": 1, "measured": 2, "seconds": [9.0, seconds / 2, seconds / 2], "words": [1, words / 2, words / 2]}
+    batches = {
+        "warmup": 1,
+        "measured": 2,
+        "seconds": [9.0, seconds / 2, seconds / 2],
+        "words": [1, words / 2, words / 2],
+    }
     error = None if status == "ok" else {"type": "X", "message": "out of memory"}
     return record.RunRecord(
         status=status,
@@ -87,28 +97,217 @@ def test_a_record_that_is_older_than_an_option_has_its_default():
     assert len(rows.with_baselines([old, run(1, 1100.0)])) == 1
 
 
-def test_table_is_exact():
-    text = registry.load(registry.REPORTS, "table").render(rows.with_baselines(series())).decode()
-    assert text == (GOLDEN / "table.md").read_text()
+def of(records):
+    return summary.of_records(records)
 
 
-def test_plot_is_a_png_and_needs_a_rate():
-    plot = registry.load(registry.REPORTS, "plot")
-    assert plot.render(rows.with_baselines(series()))[:8] == b"\x89PNG\r\n\x1a\n"
+GOLDENS = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_text_is_exact(name):
+    assert GOLDENS[name](of(series())).decode() == (GOLDEN / name).read_bytes().decode()
+
+
+def test_the_plot_is_a_png_and_needs_a_rate():
+    assert plot.render(of(series()))[:8] == b"\x89PNG\r\n\x1a\n"
     with pytest.raises(ValueError, match="successful"):
-        plot.render(rows.with_baselines([run(1, 0.0, "failed")]))
+        plot.render(of([run(1, 0.0, "failed")]))
+
+
+def test_the_json_has_every_number_of_the_table_with_its_kind():
+    made = json.loads(json_report.render(of(attributed())))
+    assert made["schema"] == "rnn_scaling.report/1"
+    (row,) = [r for s in made["series"] if "replicated" in s["title"] for r in s["rows"] if r["num_devices"] == 2]
+    assert row["efficiency"]["value"] == pytest.approx(0.7, rel=0.02) and "3 processes" in row["efficiency"]["kind"]
+    parts = {part["name"]: part["words_per_second"] for part in row["attribution"]["parts"]}
+    total = sum(part["value"] for part in parts.values()) + row["attribution"]["residual"]["value"]
+    assert total == pytest.approx(row["attribution"]["loss"]["value"])
+    assert [steady["kind"] for steady in row["steady_state"]] == ["cyclic"] * 3
+    assert row["speedups"]["steady"] == row["speedup"]
+    assert row["speedups"]["same_work"] < row["speedups"]["steady"]["value"]
+
+
+def timed(num_devices, rate, repeat=0, batches=40, **config):
+    """A run of steady batches with phases; repeats differ by half a per cent."""
+    words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
+    seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
+    result = run(num_devices, rate, **config)
+    measured = sum(seconds[10:])
+    phases = {"start": 3.0, "build": 1.0, "first_batch": 60.0, "warmup": sum(seconds[1:10]), "measured": measured}
+    return dataclasses.replace(
+        result,
+        batches={"warmup": 10, "measured": batches - 10, "seconds": seconds, "words": [words] * batches},
+        throughput={"words": words * (batches - 10), "seconds": measured, "words_per_second": actual},
+        phases={**phases, "teardown": 0.5, "total": sum(phases.values()) + 0.5},
+    )
+
+
+def attributed():
+    """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
+    rates = {("independent", 1): 100, ("independent", 2): 180, ("replicated", 1): 100, ("replicated", 2): 140}
+    return [timed(n, rate, k, variable_update=mode) for (mode, n), rate in rates.items() for k in range(3)]
+
+
+def sentences(records):
+    made = of(records)
+    return {each.title.split(", ")[1]: answer.sentence(each) for each in made.series}
+
+
+def numbers(text):
+    return re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", text)
+
+
+def test_the_sentence_has_the_numbers_of_the_table_and_they_add_up():
+    said = sentences(attributed())["replicated"]
+    cells = [row for row in table.render(of(attributed())).decode().splitlines() if row.startswith("| ")][-1]
+    efficiency, speedup, *parts = numbers(said)
+    assert said.startswith("cudnn_lstm, replicated scales at") and "on 2 devices" in said
+    assert efficiency in cells and speedup in cells and "±" in efficiency
+    assert re.search(r"20\.0 ± [\d.]+ points are exchange, 10\.0 ± [\d.]+ points are contention", said)
+    lost = sum(float(part.split()[0]) for part in parts)
+    assert float(efficiency.split()[0]) + lost == pytest.approx(100, abs=0.2)
+
+
+def test_the_first_sentence_is_about_the_fastest_series_that_trains_one_model():
+    made = of(attributed())
+    assert answer.lead(made).startswith("The only series that trains one model: cudnn_lstm, replicated scales at 70.0")
+    span = answer.overview(made)
+    assert span.startswith("2 series reach between 70.0 ") and "90.0 " in span and span.count("on 2 devices") == 2
+
+
+def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
+    rates = {("independent", 1): 100, ("independent", 2): 140.2, ("replicated", 1): 100, ("replicated", 2): 140}
+    runs = [timed(n, rate, k, variable_update=mode) for (mode, n), rate in rates.items() for k in range(3)]
+    said = sentences(runs)["replicated"]
+    assert "exchange is not distinguishable from 0" in said and "points are contention" in said
+
+
+def test_a_difference_within_the_noise_is_not_called_scaling_loss():
+    runs = [timed(n, rate, k) for n, rate in ((1, 100), (2, 199.9)) for k in range(3)]
+    assert sentences(runs)["independent"].endswith(": not distinguishable from the ideal.")
+
+
+def test_runs_that_vary_too_much_are_not_given_an_efficiency_to_quote():
+    runs = [timed(1, 100), timed(1, 190), timed(2, 150), timed(2, 320)]
+    assert "vary too much to tell" in sentences(runs)["independent"]
+
+
+def test_what_is_missing_is_said_with_the_command_that_supplies_it():
+    (alone,) = of([timed(2, 140, variable_update="replicated")]).series
+    assert "how it scales needs its run on 1 device" in answer.sentence(alone)
+    assert ["--num_devices=1 " in line for line in answer.missing(alone)] == [True]
+    (one,) = of([timed(1, 100)]).series
+    assert "on 1 device, and no run on more" in answer.sentence(one)
+    assert "--num_devices=2" in answer.missing(one)[0]
+    runs = [run for run in attributed() if run.config["variable_update"] == "replicated"]
+    (replicated,) = of(runs).series
+    assert "points are not split: contention and exchange need runs that are missing" in answer.sentence(replicated)
+    assert all("--variable_update=independent" in line for line in answer.missing(replicated))
+
+
+def test_failed_runs_are_said_and_never_counted():
+    runs = [*attributed(), run(4, 1.0, "failed", variable_update="replicated")]
+    assert sentences(runs)["replicated"].endswith("; on 4 devices no run succeeded.")
+    assert [f.reason for f in of(runs).failures] == ["X: out of memory"]
+    assert answer.lead(of([run(1, 0.0, "failed")])).startswith("No run succeeded")
+
+
+def test_one_run_gives_an_interval_over_its_batches_and_says_so():
+    made = of([timed(1, 100), timed(2, 140)])
+    assert any("within one process" in kind for kind in answer.kinds(made.series))
+
+
+def test_the_three_speedups_differ_by_what_is_spent_once():
+    made = of(attributed())
+    found = made.series[0].largest.speedups
+    assert found.steady.value == pytest.approx(1.8, rel=1e-3)
+    train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
+    assert found.train.value == pytest.approx(train, rel=1e-3)
+    whole = [60 + 4.5 + 39 * 1000 * n / rate for n, rate in ((1, 100), (2, 180))]
+    assert found.total.value == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
+    once = 60 + 4.5
+    assert found.same_work == pytest.approx((once + 40_000 / 100) / (once + 40_000 / 180), rel=1e-3)
+    assert 1 < found.same_work < found.steady.value
+
+
+def write_folder(path, records):
+    path.mkdir(exist_ok=True)
+    for number, result in enumerate(records):
+        record.write(result, path / f"{number}.json")
+    return path
+
+
+FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
+    f"{name}.svg" for name in ("words_per_second", "speedup", "efficiency")
+}
 
 
 def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys):
-    for number, result in enumerate(series()):
-        record.write(result, tmp_path / f"{number}.json")
+    write_folder(tmp_path, series())
     (tmp_path / "notes.json").write_text("{")
     assert report.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert "1900.000" in out and "1.90" in out and "2 |" in out
     assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
-    assert (tmp_path / "table.md").read_text() in out
-    assert (tmp_path / "speedup.png").stat().st_size > 1000
+    assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in out
+    assert {path.name for path in tmp_path.iterdir()} - FILES == {*(f"{i}.json" for i in range(6)), "notes.json"}
+    assert report.main([str(tmp_path)]) == 0, "its own files do not stand in its way"
+    assert "report.json" not in capsys.readouterr().err
+
+
+def test_foreign_files_stay_unless_forced(tmp_path, capsys):
+    source, target = write_folder(tmp_path / "runs", series()), tmp_path / "out"
+    target.mkdir()
+    (target / "table.md").write_text("mine")
+    words = [str(source), f"--output={target}"]
+    assert report.main(words) == 1
+    assert "table.md: not written by the report; --force" in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["table.md"] and (target / "table.md").read_text() == "mine"
+    assert report.main([*words, "--force"]) == 0
+    assert {path.name for path in target.iterdir()} == FILES
+    assert not (source / "table.md").exists()
+
+
+def changed(**changes):
+    """A good record's fields, with some changed: {"batches.words": [...]}."""
+    fields = json.loads(timed(2, 140).to_json())
+    for name, value in changes.items():
+        place = fields
+        *path, last = name.split(".")
+        for key in path:
+            place = place[key]
+        place[last] = value
+    return fields
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"config.num_devices": 0}, "config.num_devices is 0; expected a whole number of at least 1"),
+        ({"config.num_devices": True}, "config.num_devices is True"),
+        ({"config.variable_update": None}, "config.variable_update is missing; expected a name"),
+        ({"config": []}, "config is []"),
+        ({"batches.seconds": [1.0, float("nan")]}, "batches.seconds[1] is nan; expected a number above 0"),
+        ({"batches.words": [-1] * 40}, "batches.words[0] is -1"),
+        ({"batches.words": [1] * 3}, "batches.words has 3 entries and batches.seconds 40"),
+        ({"batches": {}}, "batches.seconds is missing"),
+        ({"batches.warmup": 40}, "batches.warmup is 40; expected a whole number below the 40 batches"),
+        ({"throughput.words_per_second": 0}, "throughput.words_per_second is 0"),
+        ({"throughput": []}, "throughput.words is missing"),
+        ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
+        ({"resolved": "no"}, "resolved is 'no'; expected an object"),
+        ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
+    ],
+)
+def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "bad.json").write_text(json.dumps(changed(**changes)))
+    assert report.main([str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"warning: {err.removeprefix('warning: ')}" and err.count("\n") == 1
+    assert f"{tmp_path}/bad.json: " in err and said in err
+    assert "99.500" in out
 
 
 @pytest.mark.parametrize("words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)])
@@ -117,11 +316,65 @@ def test_report_says_what_is_missing(words, status, tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
+    for side in ("a", "b"):
+        write_folder(tmp_path / side, [timed(1, 100)])
+    assert report.main([str(tmp_path)]) == 1
+    assert f"there are some in {tmp_path}/a, {tmp_path}/b" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    source = write_folder(tmp_path / "runs", [timed(1, 100)])
+    (tmp_path / "file").write_text("")
+    assert report.main([str(source), f"--output={tmp_path}/file/out"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
+    hostile = timed(2, 140, 0, variable_update="replicated", all_reduce_spec="<script>alert(1)</script>")
+    made = of([*attributed(), hostile, run(4, 1.0, "failed", variable_update="replicated")])
+    text = page.render(made).decode()
+    assert "<script>alert" not in text and "&lt;script&gt;alert" in text
+    assert not re.search(r"(?:src|href)=[\"'](?!#|data:,)", text)
+    assert not re.search(r"url\((?!#)", text)
+    plain = html.unescape(text).replace("\u00a0", " ")
+    for each in made.series:
+        assert answer.sentence(each) in plain
+        for row in table.grid([r.row for r in each.rows])[1]:
+            assert all(cell in plain for cell in row)
+    assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[: folder.EDGE]
+
+
+def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
+    text = page.render(of(attributed())).decode()
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'href="#([^"]+)"', text) + re.findall(r"url\(#([^)]+)\)", text)
+    used += [name for names in re.findall(r'aria-labelledby="([^"]+)"', text) for name in names.split()]
+    assert used and set(used) <= set(ids)
+
+
+def test_more_series_than_are_drawn_are_still_in_the_tables():
+    runs = [timed(n, 100 * n, batch_size=size) for size in range(1, 31) for n in (1, 2)]
+    text = page.render(of(runs)).decode()
+    assert text.count('role="img"') == 3 + 24 + 24 and text.count('<h3 id="series-') == 30
+    assert "the tables have 18 more" in text
+
+
 def test_reading_a_report_never_loads_tensorflow(tmp_path):
     record.write(run(1, 10.0), tmp_path / "1.json")
     code = (
         "import sys; from rnn_scaling import report, sweep, train; "
         f"status = report.main([{str(tmp_path)!r}]); "
         "sys.exit(status or int('tensorflow' in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_help_loads_no_plotting():
+    code = (
+        "import sys; from rnn_scaling import report; report.main(['--help']); "
+        "sys.exit(bool({'matplotlib', 'jinja2', 'tensorflow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0

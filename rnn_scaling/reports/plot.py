@@ -1,75 +1,33 @@
-"""Words/s and speedup over the number of devices, one line for each encoder and update mode, as a PNG."""
+"""Words/s, speedup and efficiency over the number of devices in one picture, as a PNG."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
-from rnn_scaling.rows import Row
-
-# Okabe-Ito: told apart by colour-blind readers and in print; encoders differ by marker and line too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D")
-STYLES = ("-", "--", ":", "-.")
+from rnn_scaling.reports import figures
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import Summary
 
 
-def render(rows: Sequence[Row]) -> bytes:
-    """A PNG with two panels: words/s, and speedup against the ideal.
+def render(summary: Summary) -> bytes:
+    """A PNG with three panels and their legend below.
 
     Raises:
-      ValueError: if no row has a rate.
+      ValueError: if no series has a rate.
     """
-    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    measured = [row for row in rows if row.metric("words_per_second") is not None]
-    if not measured:
+    shown = summary.measured[: figures.MOST_LINES]
+    if not shown:
         raise ValueError("expected at least one successful run")
-    figure, (rates, speedups) = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-    encoders = _unique(row.config["encoder_type"] for row in measured)
-    modes = _unique(row.config["variable_update"] for row in measured)
-    most = max(row.config["num_devices"] for row in measured)
-    speedups.plot([1, most], [1, most], color="0.6", linewidth=1, linestyle=(0, (2, 2)), label="ideal")
-    for (encoder, mode), members in _series(measured).items():
-        look = {
-            "color": COLOURS[modes.index(mode) % len(COLOURS)],
-            "marker": MARKERS[encoders.index(encoder) % len(MARKERS)],
-            "linestyle": STYLES[encoders.index(encoder) % len(STYLES)],
-            "label": f"{encoder}, {mode}",
-        }
-        rates.plot(*_points(members, "words_per_second"), **look)
-        speedups.plot(*_points(members, "speedup"), **look)
-    device = "GPUs" if all(row.config["device"] == "gpu" for row in measured) else "devices"
-    for axes, title in ((rates, "processing speed (words/s)"), (speedups, "speedup")):
-        axes.set_title(title, loc="left")
-        axes.set_xlabel(f"number of {device}")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    rates.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    figure.legend(*speedups.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=130, metadata={"Software": None})
-    pyplot.close(figure)
+    with figures.style(ink="#1a1d21", muted="#5b636d", grid="#d9dde2"):
+        figure = Figure(figsize=(11, 3.4 + 0.1 * len(shown)), layout="constrained")
+        for axes, metric in zip(figure.subplots(1, len(figures.METRICS)), figures.METRICS):
+            figures.draw_lines(axes, shown, metric, ideal="#5b636d")
+        handles, labels = figure.axes[1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)
+        buffer = io.BytesIO()
+        FigureCanvasAgg(figure)
+        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": SCHEMA})
     return buffer.getvalue()
-
-
-def _unique(values) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-def _series(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    series: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        config = row.config
-        series.setdefault((config["encoder_type"], config["variable_update"]), []).append(row)
-    return series
-
-
-def _points(rows: Sequence[Row], metric: str) -> tuple[list[int], list[float]]:
-    points = sorted((row.num_devices, row.metric(metric).value) for row in rows if row.metric(metric))
-    return [n for n, _ in points], [value for _, value in points]

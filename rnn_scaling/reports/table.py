@@ -10,10 +10,12 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.rows import Row, with_baselines
 from rnn_scaling.statistics import Interval
 
+MARK = f"\n<!-- {SCHEMA} -->\n"
+
 
 def render(summary: Summary) -> bytes:
     """Markdown with a last line that says whose file it is."""
-    return f"{text(summary)}\n<!-- {SCHEMA} -->\n".encode()
+    return f"{text(summary)}{MARK}".encode()
 
 
 def text(summary: Summary) -> str:

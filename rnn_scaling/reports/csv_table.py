@@ -1,0 +1,64 @@
+"""Every row as CSV (RFC 4180): numbers to 12 digits, intervals as low and high, empty where not known."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.statistics import Interval
+
+METRICS = {"words_per_second": "words_per_second", "speedup": "speedup", "efficiency": "efficiency"}
+COLUMNS = (
+    "schema",
+    "series",
+    "scaling",
+    "num_devices",
+    "batch_size",
+    "global_batch_size",
+    "runs_ok",
+    "runs_failed",
+    "seconds",
+    *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")),
+    "interval",
+)
+
+
+def render(summary: Summary) -> bytes:
+    """One line a row, under a header."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    writer.writerows(_line(series, row) for series in summary.series for row in series.rows)
+    return text.getvalue().encode()
+
+
+def _line(series: SeriesSummary, summary: RowSummary) -> list[object]:
+    row = summary.row
+    good = len(row.good)
+    line: list[object] = [
+        SCHEMA,
+        series.title,
+        "strong" if series.strong else "weak",
+        row.num_devices,
+        "" if series.strong else row.config["batch_size"],
+        row.config["global_batch_size"] or "",
+        good,
+        len(row.records) - good,
+        rounded(sum(record.throughput["seconds"] for record in row.good) / good) if good else "",
+    ]
+    for name in METRICS:
+        line += _interval(row.metric(name))
+    return [*line, row.rate.kind if row.rate else ""]
+
+
+def _interval(value: Interval | None) -> list[object]:
+    if value is None:
+        return ["", "", ""]
+    return ["" if number is None else rounded(number) for number in (value.value, value.low, value.high)]
+
+
+def rounded(number: float) -> float:
+    """The number to 12 digits: what follows depends on the platform's exp and log."""
+    return float(f"{number:.12g}")

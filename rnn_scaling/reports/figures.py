@@ -1,0 +1,277 @@
+"""The report's figures as SVG: lines over devices, the waterfall of one loss, the batch times of one run.
+
+Colours are named, not fixed: THEME's sentinels become CSS variables in the page (light and dark), and fixed colours in
+files that stand alone. Text stays text, so that it is read, searched and set in the reader's own font.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rnn_scaling.attribution import Attribution
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import RunSteady, SeriesSummary
+from rnn_scaling.statistics import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, GRID, LOSS, GAIN, REST = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f", "#101112"
+# Okabe-Ito: told apart by colour-blind readers and in print; encoders differ by marker and line too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D")
+STYLES = ("-", "--", ":", "-.")
+THEME = {  # sentinel -> (CSS variable of the page, colour of a file that stands alone)
+    INK: ("ink", "#1a1d21"),
+    MUTED: ("muted", "#5b636d"),
+    GRID: ("rule", "#d9dde2"),
+    LOSS: ("loss", "#D55E00"),
+    GAIN: ("gain", "#009E73"),
+    REST: ("rest", "#8a929c"),
+    **{colour.lower(): (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
+}
+METRICS = {  # metric -> (title, factor, format of a tick)
+    "words_per_second": ("words/s", 1, "{:,.0f}"),
+    "speedup": ("speedup", 1, "{:g}"),
+    "efficiency": ("efficiency, % of ideal", 100, "{:g}"),
+}
+MOST_LINES = 12
+BAR = 0.62  # height of a bar, in rows
+REST_NAME = "not split"
+
+
+def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
+    """Colour, marker and line of each series: colour by update mode, the rest by encoder where these differ."""
+    pairs = [(s.rows[0].row.config["encoder_type"], s.rows[0].row.config["variable_update"]) for s in series]
+    if len(set(pairs)) < len(pairs):
+        pairs = [(str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))]
+    encoders, modes = (list(dict.fromkeys(pair[i] for pair in pairs)) for i in (0, 1))
+    return [
+        {
+            "color": COLOURS[modes.index(mode) % len(COLOURS)],
+            "marker": MARKERS[encoders.index(encoder) % len(MARKERS)],
+            "linestyle": STYLES[encoders.index(encoder) % len(STYLES)],
+        }
+        for encoder, mode in pairs
+    ]
+
+
+def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False) -> str:
+    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed."""
+    shown = series[:MOST_LINES]
+    below = 0.45 + (0.17 * (len(shown) + 1) + 0.1 if legend else 0)
+    with style():
+        figure, axes = _figure(4.2, 2.55 + below)
+        draw_lines(axes, shown, metric)
+        _margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
+        if legend:
+            figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
+        return _svg(figure, metric)
+
+
+def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: str, ideal: str = MUTED) -> None:
+    """Draws one metric of at most MOST_LINES series; `ideal`: the colour of the ideal."""
+    title, factor, form = METRICS[metric]
+    counts = sorted({row.row.num_devices for each in series for row in each.rows if row.row.metric(metric)})
+    top = 0.0
+    if metric != "words_per_second" and counts:
+        bound = counts if metric == "speedup" else [100] * len(counts)
+        top = 1.1 * max(bound)
+        axes.plot(counts, bound, color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
+    for k, (each, look) in enumerate(zip(series, looks(series))):
+        top = max(top, _draw_line(axes, each, metric, factor, look, 0.02 * (k - (len(series) - 1) / 2)))
+    axes.set(title=title, xlabel="devices", ylim=(0, top or 1))
+    _ticks(axes, counts, form)
+
+
+def waterfall(loss: Attribution, name: str) -> str:
+    """From n times one device down to what was measured: each part with its 95 % interval, and the residual."""
+    parts = [(part.name, part.value) for part in loss.parts if part.value is not None]
+    if loss.residual.value or not parts:
+        parts.append((REST_NAME, loss.residual))
+    ideal, measured = loss.ideal.value, loss.ideal.value - loss.loss.value
+    with style():
+        figure, axes = _figure(4.2, 0.75 + 0.3 * (len(parts) + 2))
+        axes.barh(0, ideal, height=BAR, color=GRID)
+        _say(axes, 0, f"{ideal:,.0f}")
+        reached = ideal
+        for y, (label, value) in enumerate(parts, start=1):
+            _draw_part(axes, y, label, value, reached, ideal)
+            reached -= value.value
+            _say(axes, y, f"{-value.value:+,.0f}  ({-loss.points(value):+.1f})")
+        last = len(parts) + 1
+        axes.plot([reached, reached], [last - 1 - BAR / 2, last + BAR / 2], color=MUTED, linewidth=0.6)
+        axes.barh(last, measured, height=BAR, color=COLOURS[0])
+        _say(axes, last, f"{measured:,.0f}  ({100 - loss.points(loss.loss):.1f} %)")
+        axes.set_yticks(range(last + 1), ["ideal", *(label for label, _ in parts), "measured"])
+        axes.set(xlim=(0, 1.55 * max(ideal, measured)), ylim=(last + 0.5, -0.5))
+        axes.set_xlabel("words/s (points of efficiency)")
+        axes.tick_params(axis="y", length=0)
+        _x_in_thousands(axes, ideal)
+        _margins(figure, left=0.92, right=0.08, top=0.08, bottom=0.42)
+        return _svg(figure, name)
+
+
+def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, ideal: float) -> None:
+    """One bar from what was reached before to what is left after it, with its interval about that end."""
+    colour = REST if label == REST_NAME else LOSS if value.value >= 0 else GAIN
+    axes.plot([reached, reached], [y - 1 + BAR / 2, y + BAR / 2], color=MUTED, linewidth=0.6)
+    axes.barh(y, value.value, left=reached - value.value, height=BAR, color=colour)
+    if value.half_width:
+        ends = [max(0.0, min(1.1 * ideal, reached - edge)) for edge in (value.high, value.low)]
+        axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=5)
+
+
+def _say(axes: Axes, y: int, text: str) -> None:
+    place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+    axes.annotate(text.replace("-", "\u2212"), (1, y), **place)
+
+
+def batch_times(run: RunSteady, name: str) -> str:
+    """Milliseconds of every batch of one run: default cut dashed, detected steady part shaded, levels as lines."""
+    seconds, warmup = run.record.batches["seconds"], run.record.batches["warmup"]
+    times = [1000 * s for s in seconds]
+    usual = sorted(times[warmup:])
+    top = 1.5 * usual[int(0.95 * (len(usual) - 1))]
+    state = run.state
+    with style():
+        figure, axes = _figure(2.7, 1.55)
+        if state.start is not None:
+            axes.axvspan(state.start, len(times), color=GAIN, alpha=0.16, linewidth=0)
+        axes.axvline(warmup, color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
+        inside = [(i, t) for i, t in enumerate(times) if t <= top]
+        above = [i for i, t in enumerate(times) if t > top]
+        axes.plot(*zip(*inside), linestyle="none", marker="o", markersize=1.8, color=COLOURS[0])
+        if above:
+            axes.plot(above, [top] * len(above), linestyle="none", marker="^", markersize=4, color=LOSS, clip_on=False)
+            highest = max(range(len(times)), key=times.__getitem__)
+            axes.annotate(
+                f"{times[highest]:,.0f} ms", (above[0], top), xytext=(5, -1), textcoords="offset points", va="center"
+            )
+        axes.set(xlim=(-0.02 * len(times), len(times)), ylim=(0, top), xlabel="batch", ylabel="ms")
+        from matplotlib.ticker import MaxNLocator
+
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        _margins(figure, left=0.5, right=0.08, top=0.14, bottom=0.4)
+        return _svg(figure, name)
+
+
+def standalone(svg: str) -> bytes:
+    """A figure as a file of its own, on white."""
+    for sentinel, (_, colour) in THEME.items():
+        svg = svg.replace(sentinel, colour)
+    head = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" style="background:#fff"'
+    svg = svg.replace("<svg", head, 1)
+    return f"<!-- {SCHEMA} -->\n{svg}\n".encode()
+
+
+def themed(svg: str) -> str:
+    """A figure to stand inside the page, in the page's colours."""
+    for sentinel, (variable, _) in THEME.items():
+        svg = svg.replace(sentinel, f"var(--{variable})")
+    return svg
+
+
+@contextmanager
+def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None]:
+    """matplotlib's settings for these figures."""
+    import matplotlib
+
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": SCHEMA,
+        "font.size": 9,
+        "text.color": ink,
+        "axes.labelcolor": muted,
+        "axes.edgecolor": grid,
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": grid,
+        "grid.linewidth": 0.6,
+        "xtick.color": muted,
+        "ytick.color": muted,
+        "xtick.labelcolor": ink,
+        "ytick.labelcolor": ink,
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    figure.patch.set_visible(False)
+    axes = figure.add_subplot()
+    axes.patch.set_visible(False)
+    return figure, axes
+
+
+def _margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
+    """Margins in inches: a layout that is worked out from text widths would draw everything twice."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
+
+
+def _draw_line(
+    axes: Axes, series: SeriesSummary, metric: str, factor: float, look: dict[str, str], shift: float
+) -> float:
+    """Draws one series, moved aside so that intervals of neighbours do not cover each other; returns its top."""
+    points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
+    x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
+    axes.plot(x, y, markersize=4.5, linewidth=1.4, label=series.title, **look)
+    known = [(at, value) for at, (_, value) in zip(x, points) if value.half_width]
+    if known:
+        middle = [factor * value.value for _, value in known]
+        sides = [[factor * (v.value - v.low) for _, v in known], [factor * (v.high - v.value) for _, v in known]]
+        at = [place for place, _ in known]
+        axes.errorbar(at, middle, sides, fmt="none", ecolor=look["color"], elinewidth=1, capsize=2)
+    # An interval that is wider than its number is cut at the frame; the table has its ends.
+    return max((1.08 * factor * min(2 * v.value, v.high or v.value) for _, v in points), default=0.0)
+
+
+def _ticks(axes: Axes, counts: Sequence[int], form: str) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xticks([n for n in counts if len(counts) <= 8 or n in (counts[0], counts[-1]) or not n & (n - 1)])
+    axes.set_xlim(min(counts, default=0) - 0.25, max(counts, default=1) + 0.25)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form.format(value)))
+    axes.grid(axis="x", visible=False)
+
+
+def _x_in_thousands(axes: Axes, most: float) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+    ticks = [tick for tick in MaxNLocator(4).tick_values(0, most) if tick <= most]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.grid(axis="y", visible=False)
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The figure's <svg> element: no fixed size, no metadata, ids of its own, the reader's font."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    text = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)  # would style the whole page
+    used = set(re.findall(r"(?:url\(#|href=\"#)([^\")]+)", svg))
+    svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", svg)
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg)
+    view = re.search(r'viewBox="[^"]+"', svg)
+    svg = re.sub(r"<svg[^>]*>", f"<svg {view[0] if view else ''}>", svg, count=1)
+    return re.sub(r">\s+<", "><", re.sub(r"(\d+\.\d{2})\d+", r"\1", svg))

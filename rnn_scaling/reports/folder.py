@@ -1,0 +1,136 @@
+"""A folder of run records: what is good in it, what is left out and why, and which files in it are the report's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import record
+from rnn_scaling.record import RunRecord
+
+SCHEMA = "rnn_scaling.report/1"
+EDGE = 4096  # bytes at either end of a file within which a report's own file says so
+WHOLE_NUMBERS = {"num_devices": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}  # with their minimum
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFile:
+    """One run record and the name of its file."""
+
+    name: str
+    record: RunRecord
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """What a folder holds. left_out: a line for each file that is no good record, which names it."""
+
+    runs: tuple[RunFile, ...]
+    left_out: tuple[str, ...]
+
+
+def read(folder: Path) -> Folder:
+    """Every run record (*.json) of the folder itself, by file name.
+
+    Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
+    repeats of one configuration. The report's own JSON is passed over.
+    """
+    runs, left_out = [], []
+    shared: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            run = record.read(path)
+            if wrong := next(problems(run), None):
+                raise record.RecordError(f"{path}: {wrong}")
+        except (OSError, record.RecordError) as e:
+            if not is_own(path):
+                left_out.append(str(e))
+            continue
+        runs.append(RunFile(path.name, _shared(run, shared)))
+    return Folder(tuple(runs), tuple(left_out))
+
+
+def subfolders_with_records(folder: Path) -> list[Path]:
+    """Folders one level down that hold JSON files."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and next(path.glob("*.json"), None))
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file was written by the report: its first or last bytes name the schema."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(EDGE)
+            file.seek(max(0, path.stat().st_size - EDGE))
+            return SCHEMA.encode() in start + file.read(EDGE)
+    except OSError:
+        return False
+
+
+def problems(run: RunRecord) -> Iterator[str]:
+    """What makes a record's numbers unusable, in words; nothing for a good one."""
+    if not isinstance(run.config, dict):
+        yield f"config is {_spelled(run.config)}; expected the run's options"
+        return
+    for name in ("resolved", "environment", "phases"):
+        if not isinstance(getattr(run, name), dict):
+            yield f"{name} is {_spelled(getattr(run, name))}; expected an object"
+            return
+    for name in ("encoder_type", "variable_update"):
+        if not isinstance(run.config.get(name), str):
+            yield f"config.{name} is {_spelled(run.config.get(name))}; expected a name"
+    for name, minimum in WHOLE_NUMBERS.items():
+        value = run.config.get(name, minimum)
+        if type(value) is not int or value < minimum:
+            yield f"config.{name} is {_spelled(value)}; expected a whole number of at least {minimum}"
+    if run.status == "ok" or run.throughput:
+        yield from _batch_problems(run)
+    for name, value in run.phases.items():
+        if not _is_number(value) or value < 0:
+            yield f"phases.{name} is {_spelled(value)}; expected seconds"
+
+
+def _batch_problems(run: RunRecord) -> Iterator[str]:
+    batches = run.batches if isinstance(run.batches, dict) else {}
+    lists = {name: batches.get(name) for name in ("seconds", "words")}
+    for name, values in lists.items():
+        if not isinstance(values, list) or not values:
+            yield f"batches.{name} is {_spelled(values)}; expected a number for each batch"
+            return
+        wrong = next((i for i, value in enumerate(values) if not (_is_number(value) and value > 0)), None)
+        if wrong is not None:
+            yield f"batches.{name}[{wrong}] is {_spelled(values[wrong])}; expected a number above 0"
+    count, warmup = len(lists["seconds"]), batches.get("warmup")
+    if len(lists["words"]) != count:
+        yield f"batches.words has {len(lists['words'])} entries and batches.seconds {count}; expected as many"
+    if type(warmup) is not int or not 0 <= warmup < count:
+        yield f"batches.warmup is {_spelled(warmup)}; expected a whole number below the {count} batches"
+    for name in ("words", "seconds", "words_per_second"):
+        value = run.throughput.get(name) if isinstance(run.throughput, dict) else None
+        if not (_is_number(value) and value > 0):
+            yield f"throughput.{name} is {_spelled(value)}; expected a number above 0"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _spelled(value: Any) -> str:
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _shared(run: RunRecord, shared: dict[str, dict[str, Any]]) -> RunRecord:
+    """The record with parts that many runs have in common kept once: thousands of records then fit into memory."""
+    parts = {name: getattr(run, name) for name in ("config", "resolved", "parameters", "environment")}
+    environment = parts["environment"]
+    load = environment.pop("load", None) if isinstance(environment, dict) else None
+    kept = {name: shared.setdefault(json.dumps(part), part) for name, part in parts.items()}
+    if load is not None:
+        kept["environment"] = {**kept["environment"], "load": load}
+    batches = {sys.intern(name): value for name, value in run.batches.items()}
+    return dataclasses.replace(run, batches=batches, **kept)

@@ -1,0 +1,113 @@
+"""The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md): numbers with their intervals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rnn_scaling.reports import answer
+from rnn_scaling.reports.csv_table import rounded
+from rnn_scaling.reports.environment import cautions
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
+from rnn_scaling.statistics import Interval
+
+MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
+
+
+def render(summary: Summary) -> bytes:
+    """The summary as JSON text."""
+    records = [record for row in summary.rows for record in row.records]
+    fields = {
+        "schema": SCHEMA,
+        "answer": answer.lead(summary),
+        "overview": answer.overview(summary),
+        "cautions": cautions(records),
+        "runs": summary.runs,
+        "left_out": list(summary.left_out),
+        "series": [_series(each, summary) for each in summary.series],
+        "failures": [vars(failure) for failure in summary.failures],
+        "environment": [
+            {"name": fact.name, "values": [{"value": value, "runs": runs} for value, runs in fact.values]}
+            for fact in summary.facts
+        ],
+        "differences": [vars(difference) for difference in summary.differences],
+    }
+    indent = 1 if len(summary.rows) <= MOST_INDENTED else None
+    return (json.dumps(fields, indent=indent, allow_nan=False) + "\n").encode()
+
+
+def _series(series: SeriesSummary, summary: Summary) -> dict[str, Any]:
+    return {
+        "title": series.title,
+        "scaling": "strong" if series.strong else "weak",
+        "sentence": answer.sentence(series),
+        "missing": [summary.supplying(command) for command in answer.missing(series)],
+        "rows": [_row(row) for row in series.rows],
+    }
+
+
+def _row(summary: RowSummary) -> dict[str, Any]:
+    row, config = summary.row, summary.row.config
+    strong = bool(config["global_batch_size"])
+    return {
+        "num_devices": row.num_devices,
+        "batch_size": None if strong else config["batch_size"],
+        "global_batch_size": config["global_batch_size"] or None,
+        "files": list(summary.files),
+        "runs_ok": len(row.good),
+        "runs_failed": len(row.records) - len(row.good),
+        "command": repeated(row),
+        **{name: interval(row.metric(name)) for name in ("words_per_second", "speedup", "efficiency")},
+        "attribution": _attribution(summary),
+        "steady_state": [_steady(run) for run in summary.steady],
+        "speedups": _speedups(summary),
+        "padding": summary.padding,
+        "imbalance": summary.imbalance if row.good else None,
+    }
+
+
+def interval(value: Interval | None) -> dict[str, Any] | None:
+    """A number with its 95 % interval; `low` and `high` are null where there is none, and `kind` says why."""
+    if value is None:
+        return None
+    numbers = {"value": value.value, "low": value.low, "high": value.high}
+    return {**{name: None if n is None else rounded(n) for name, n in numbers.items()}, "kind": value.kind}
+
+
+def _attribution(summary: RowSummary) -> dict[str, Any] | None:
+    loss = summary.loss
+    if loss is None:
+        return None
+    parts = [
+        {"name": part.name, "words_per_second": interval(part.value), "commands": list(part.commands)}
+        for part in loss.parts
+    ]
+    return {
+        "ideal": interval(loss.ideal),
+        "loss": interval(loss.loss),
+        "parts": parts,
+        "residual": interval(loss.residual),
+    }
+
+
+def _steady(run: RunSteady) -> dict[str, Any]:
+    state = run.state
+    return {
+        "file": run.file,
+        "warmup": run.record.batches["warmup"],
+        "kind": state.kind,
+        "start": state.start,
+        "rate_default": state.rate_default,
+        "rate_steady": state.rate_steady,
+        "move": state.move,
+        "text": state.text,
+    }
+
+
+def _speedups(summary: RowSummary) -> dict[str, Any] | None:
+    found = summary.speedups
+    if found is None:
+        return None
+    three = {name: interval(getattr(found, name)) for name in ("steady", "train", "total")}
+    return {**three, "same_work": rounded(found.same_work), "phases_s": dict(found.phases)}

@@ -1,0 +1,300 @@
+"""One HTML page that opens from disk: nothing in it is fetched, and its words and numbers are those of the Summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
+from rnn_scaling.reports import answer, figures, table
+from rnn_scaling.reports.environment import cautions
+from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
+
+TEMPLATES = Path(__file__).parent / "template"
+MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times; tables have the rest
+MOST_COMMANDS = 200  # rows with a command of their own
+MOST_STEADY = 500  # runs in the table of steady states
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A picture with what a reader gets who does not see it."""
+
+    svg: str
+    id: str
+    title: str
+    description: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A table: the first cell of a line is its header."""
+
+    caption: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    text_columns: tuple[int, ...] = ()  # set to the left
+
+
+def render(summary: Summary) -> bytes:
+    """The page as UTF-8."""
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["unbroken"] = _unbroken
+    page = environment.get_template("page.html").render(**_context(summary))
+    return page.encode()
+
+
+def _context(summary: Summary) -> dict[str, Any]:
+    measured = summary.measured
+    losses = [each for each in measured if each.largest and each.largest.loss]
+    records = [record for row in summary.rows for record in row.records]
+    return {
+        "schema": SCHEMA,
+        "name": Path(summary.name).resolve().name or summary.name,
+        "report_command": f"./run.sh report {shlex.quote(summary.name)}",
+        "runs": summary.runs,
+        "lead": _unbroken(answer.lead(summary)),
+        "overview": _unbroken(answer.overview(summary)),
+        "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
+        "missing": _missing(summary),
+        "cautions": cautions(records),
+        "kinds": answer.kinds(summary.series),
+        "series": [_series(each, k) for k, each in enumerate(summary.series)],
+        "commands": _row_commands(summary),
+        "lines": _lines(measured),
+        "legend": list(zip([each.title for each in measured[: figures.MOST_LINES]], _swatches(measured))),
+        "undrawn_lines": max(0, len(measured) - figures.MOST_LINES),
+        "losses": [_loss(each, k) for k, each in enumerate(losses)],
+        "meaning": {name: MEANING[name] for name in (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)},
+        "times": _batch_times(measured),
+        "steady": _steady_grid(summary),
+        "unjudged": summary.unjudged,
+        "speedups": [grid for each in measured if (grid := _speedups(each))],
+        "fixed_cost": [text for each in measured if (text := _fixed_cost(each))],
+        "padding": _padding(measured),
+        "scalings": {each.strong for each in summary.series},
+        "failures": _failures(summary),
+        "left_out": summary.left_out,
+        "facts": summary.facts,
+        "differences": _differences(summary),
+    }
+
+
+def _unbroken(text: str) -> str:
+    """The text with a number, its interval and its unit kept on one line."""
+    return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+
+
+def _missing(summary: Summary) -> list[tuple[str, str]]:
+    found: dict[str, list[str]] = {}
+    for each in summary.series[:MOST_FIGURES]:
+        for command in answer.missing(each):
+            found.setdefault(summary.supplying(command), []).append(each.title)
+    return [("; ".join(names), command) for command, names in found.items()]
+
+
+def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
+    rows = [row.row for row in series.rows]
+    head, lines = table.grid(rows)
+    config = rows[-1].config
+    if series.strong:
+        held = (
+            f"Strong scaling: all devices together have {config['global_batch_size']} sentence pairs a step, so a "
+            "device has less to do the more there are."
+        )
+    else:
+        held = (
+            f"Weak scaling: every device has {config['batch_size']} sentence pairs a step, so n devices do n times "
+            "the work."
+        )
+    return {
+        "id": f"series-{k}",
+        "title": series.title,
+        "held": held,
+        "grid": Grid(series.title, head, lines),
+        "kinds": table.kinds(rows),
+        "command": series.command(),
+    }
+
+
+def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
+    rows = [(series.title, row.devices, row.row) for series in summary.series for row in series.rows]
+    return [(title, count, repeated(row)) for title, count, row in rows[:MOST_COMMANDS]]
+
+
+def _lines(series: Sequence[SeriesSummary]) -> list[Figure]:
+    if not series:
+        return []
+    found = []
+    for metric, (title, _, _) in figures.METRICS.items():
+        if any(row.row.metric(metric) for each in series for row in each.rows):
+            about = (
+                f"{title} over the number of devices, a line for each series; the numbers stand in the tables above."
+            )
+            found.append(_figure(figures.lines(series, metric), f"fig-{metric}", title, about))
+    return found
+
+
+def _swatches(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
+    dashes = {"-": "", "--": "5 2.5", ":": "1.5 2", "-.": "6 2 1.5 2"}
+    shapes = {
+        "o": "M14 3a3 3 0 1 0 .01 0z",
+        "s": "M11 3h6v6h-6z",
+        "^": "M14 2.4l3.6 6.4h-7.2z",
+        "D": "M14 2l4 4-4 4-4-4z",
+    }
+    looks = figures.looks(series[: figures.MOST_LINES])
+    return [
+        {
+            "colour": figures.themed(look["color"].lower()),
+            "dash": dashes[look["linestyle"]],
+            "shape": shapes[look["marker"]],
+        }
+        for look in looks
+    ]
+
+
+def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
+    row = series.largest
+    if row is None or row.loss is None:
+        raise ValueError("expected a row with a loss")
+    loss = row.loss
+    lines = [
+        [part.name, table.plus_minus(answer.in_points(loss, part.value), 1), table.plus_minus(part.value, 1)]
+        for part in loss.parts
+        if part.value
+    ]
+    lines += [[part.name, "needs a missing run", "n/a"] for part in loss.parts if part.value is None]
+    if loss.residual.value or any(part.value is None for part in loss.parts):
+        points = answer.in_points(loss, loss.residual)
+        lines.append(["not split", table.plus_minus(points, 1), table.plus_minus(loss.residual, 1)])
+    total = answer.in_points(loss, loss.loss)
+    lines.append(["whole loss", table.plus_minus(total, 1), table.plus_minus(loss.loss, 1)])
+    caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
+    figure = None
+    if k < MOST_FIGURES:
+        about = f"{answer.sentence(series)} The numbers stand in the table beside it."
+        figure = _figure(figures.waterfall(loss, f"waterfall-{k}"), f"waterfall-{k}", caption, about)
+    return {
+        "title": f"{series.title}, {row.devices}",
+        "figure": figure,
+        "grid": Grid(caption, ["Part", "Points of efficiency", "Words/s"], lines),
+        "kinds": list(dict.fromkeys(part.value.kind for part in loss.parts if part.value and part.value.half_width)),
+        "command": series.command(),
+    }
+
+
+def _batch_times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
+    """A picture for each series' run on one device and on the most."""
+    ends = [row for each in series for row in dict.fromkeys((each.rows[0], each.largest)) if row and row.steady]
+    titles = {id(row): each.title for each in series for row in each.rows}
+    found = []
+    for k, row in enumerate(ends[:MOST_FIGURES]):
+        run = row.steady[0]
+        title = f"{titles[id(row)]}, {row.devices}"
+        about = f"{run.file}: {len(run.record.batches['seconds'])} batches, {run.state.text}"
+        found.append((_figure(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
+    return found
+
+
+def _when(run: RunSteady) -> str:
+    """The kind, the cut and what it moves, in a few words."""
+    state, warmup = run.state, run.record.batches["warmup"]
+    if state.start is None or state.move is None:
+        return state.text
+    start = "the first batch" if state.start == 0 else f"batch {state.start}"
+    move = f"{100 * state.move:+.1f} %".replace("-", "\u2212")
+    return f"{state.kind}, steady from {start}; the headline, which skips {warmup}, would move by {move}"
+
+
+def _steady_grid(summary: Summary) -> Grid | None:
+    runs = [(row.devices, run) for each in summary.series for row in each.rows for run in row.steady][:MOST_STEADY]
+    head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
+    lines = [_steady_line(count.split()[0], run) for count, run in runs]
+    return Grid("What the batch times of each run say", head, lines, (2,)) if lines else None
+
+
+def _steady_line(count: str, run: RunSteady) -> list[str]:
+    state = run.state
+    start = "n/a" if state.start is None else str(state.start)
+    move = "n/a" if state.move is None else f"{100 * state.move:+.1f} %"
+    return [run.file, count, state.kind, str(run.record.batches["warmup"]), start, move]
+
+
+PHASES = {"start": "Start", "build": "Build", "first_batch": "First batch", "warmup": "Warm-up", "measured": "Measured"}
+
+
+def _speedups(series: SeriesSummary) -> Grid | None:
+    rows = [row for row in series.rows if row.speedups]
+    if len(rows) < 2:
+        return None
+    head = ["Devices", "Steady", "Train", "Total", "Same work", *(f"{name} (s)" for name in (*PHASES.values(), "End"))]
+    return Grid(series.title, head, [_speedup_line(row) for row in rows])
+
+
+def _speedup_line(row: RowSummary) -> list[str]:
+    found = row.speedups
+    if found is None:
+        raise ValueError("expected a row with phases")
+    three = [table.plus_minus(value, 2) for value in (found.steady, found.train, found.total)]
+    seconds = [f"{found.phases.get(name, 0.0):.2f}" for name in (*PHASES, "teardown")]
+    return [str(row.row.num_devices), *three, f"{found.same_work:.2f}", *seconds]
+
+
+def _fixed_cost(series: SeriesSummary) -> str | None:
+    row = series.largest
+    if row is None or row.speedups is None or row.row.num_devices == 1:
+        return None
+    found = row.speedups
+    whole = sum(found.phases.values())
+    return (
+        f"{series.title}: on {row.devices} {found.once:.1f} s of {whole:.1f} s are spent once, whatever the number of "
+        "batches (start, build, first batch, end). The words of the run on 1 device would be done "
+        f"{found.same_work:.2f} times as soon on {row.devices}, not {found.steady.value:.2f} times."
+    )
+
+
+def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
+    rows = [(each.title, row) for each in series for row in each.rows if row.padding or row.imbalance]
+    head = ["Series", "Devices", "Padding (% of positions)", "Waiting for the longest (% of time)"]
+    lines = [
+        [
+            title,
+            str(row.row.num_devices),
+            "n/a" if row.padding is None else f"{100 * row.padding:.1f}",
+            f"{100 * row.imbalance / (1 + row.imbalance):.1f}",
+        ]
+        for title, row in rows
+    ]
+    return Grid("Padding, and waiting for the tower with the longest sentences", head, lines) if lines else None
+
+
+def _differences(summary: Summary) -> Grid | None:
+    head = ["What", "Most runs", "Others", "What it does", "Gravity"]
+    lines = [[d.what, d.a, d.b, d.effect, d.severity] for d in summary.differences]
+    return Grid("Differences between the runs", head, lines, (1, 2, 3, 4)) if lines else None
+
+
+def _failures(summary: Summary) -> Grid | None:
+    lines = [[f.file, f.title, str(f.num_devices), f.reason] for f in summary.failures]
+    return Grid("Runs that measured nothing", ["File", "Series", "Devices", "Reason"], lines, (1, 3)) if lines else None
+
+
+def _figure(svg: str, name: str, title: str, description: str) -> Figure:
+    """The picture in the page's colours, named for readers who do not see it."""
+    from markupsafe import Markup, escape
+
+    names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
+    inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
+    svg = re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {names} {m[1]}>{inside}", figures.themed(svg), count=1)
+    return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped

@@ -1,0 +1,273 @@
+"""Everything that a report says, worked out once: table.md, CSV, JSON and the page are views of one Summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import attribution, comparability, steady_state
+from rnn_scaling.attribution import Attribution
+from rnn_scaling.comparability import Difference
+from rnn_scaling.record import RunRecord
+from rnn_scaling.reports import environment
+from rnn_scaling.reports.folder import Folder, RunFile
+from rnn_scaling.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.statistics import Interval, over_processes, ratio
+from rnn_scaling.steady_state import SteadyState
+
+MOST = (
+    1000  # rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first
+)
+AGAIN = "results/again"  # where a command that repeats runs writes them
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSteady:
+    """One run and what its batch times say; `move`: by how much the headline rate would move (None: cannot be said)."""
+
+    file: str
+    record: RunRecord
+    state: SteadyState
+
+
+@dataclasses.dataclass(frozen=True)
+class Speedups:
+    """One row's speedups by three clocks, each a rate against the same rate on one device.
+
+    steady: the measured batches; train: all batches, warm-up and the first one's compilation included; total: the
+    process from its first line to its last. `phases`: mean seconds of each phase.
+
+    same_work: how much sooner the words of the run on one device would be done, from start to end: what is spent once
+    on n devices + these words at their steady rate, against the same on one device. In weak scaling n devices do n
+    times the words in a run, which hides a fixed cost from the other three.
+    """
+
+    steady: Interval
+    train: Interval
+    total: Interval
+    same_work: float
+    phases: Mapping[str, float]
+
+    @property
+    def once(self) -> float:
+        """Seconds that are spent once, whatever the number of batches."""
+        return spent_once(self.phases)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowSummary:
+    """One configuration on one number of devices."""
+
+    row: Row
+    files: tuple[str, ...]
+    loss: Attribution | None
+    steady: tuple[RunSteady, ...]
+    speedups: Speedups | None
+    padding: float | None
+    imbalance: float
+
+    @property
+    def devices(self) -> str:
+        return devices(self.row.num_devices)
+
+    @functools.cached_property
+    def efficiency(self) -> Interval | None:
+        """In per cent."""
+        value = self.row.metric("efficiency")
+        return None if value is None else value.scaled(100)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SeriesSummary:
+    """Rows that differ in the number of devices alone."""
+
+    title: str
+    rows: tuple[RowSummary, ...]
+
+    @property
+    def strong(self) -> bool:
+        """Total work constant; otherwise work a device."""
+        return bool(self.rows[0].row.config["global_batch_size"])
+
+    @functools.cached_property
+    def largest(self) -> RowSummary | None:
+        """The row on the most devices that was measured; None when every run failed."""
+        return next((row for row in reversed(self.rows) if row.row.rate is not None), None)
+
+    def command(self) -> str:
+        """The sweep that measures the series anew."""
+        counts = ",".join(str(row.row.num_devices) for row in self.rows)
+        return repeated(self.rows[-1].row, num_devices=counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """One run that measured nothing."""
+
+    file: str
+    title: str
+    num_devices: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summary:
+    """A folder's report. `name`: the folder as the user wrote it."""
+
+    name: str
+    series: tuple[SeriesSummary, ...]
+    failures: tuple[Failure, ...]
+    left_out: tuple[str, ...]
+    facts: tuple[environment.Fact, ...]
+    differences: tuple[Difference, ...]
+    unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
+    runs: int
+
+    @property
+    def measured(self) -> tuple[SeriesSummary, ...]:
+        """The series with at least one rate."""
+        return tuple(each for each in self.series if each.largest)
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows, series by series."""
+        return [each.row for series in self.series for each in series.rows]
+
+    def supplying(self, command: str) -> str:
+        """A command that adds missing runs to this folder."""
+        return f"{command} --out={shlex.quote(self.name)}"
+
+
+def devices(count: int) -> str:
+    """ "1 device", "8 devices"."""
+    return f"{count} device{'' if count == 1 else 's'}"
+
+
+def repeated(row: Row, **changes: Any) -> str:
+    """The sweep that measures a row anew, as often as it was, in a folder of its own."""
+    repeats = len(row.records)
+    words = [attribution.command(row.config, **changes), *([f"--repeats={repeats}"] if repeats > 1 else [])]
+    return " ".join([*words, f"--out={AGAIN}"])
+
+
+def summarise(folder: Folder, name: str) -> Summary:
+    """Works out all that the report says about a folder's runs; a folder without any gives an empty summary."""
+    order = ("encoder_type", "variable_update", "num_devices")
+    runs = sorted(folder.runs, key=lambda run: tuple(run.record.config[option] for option in order))
+    records = [run.record for run in runs]
+    names = {id(run.record): run.name for run in runs}
+    rows = with_baselines(records)
+    series = by_series(rows)
+    first = sorted(rows, key=lambda row: -row.num_devices)[:MOST]
+    losses = dict(zip(map(id, first), attribution.attribute_all(first, rows)))
+    steady = _steady(rows, names)
+    summaries = tuple(
+        SeriesSummary(title, tuple(_row(row, names, losses.get(id(row)), steady) for row in members))
+        for title, members in zip(titles(series), series)
+    )
+    return Summary(
+        name=name,
+        series=summaries,
+        failures=_failures(summaries, names),
+        left_out=folder.left_out,
+        facts=environment.facts(records),
+        differences=tuple(comparability.within([record for row in rows for record in row.good])),
+        unjudged=sum(len(row.good) for row in rows) - sum(len(found) for found in steady.values()),
+        runs=len(runs),
+    )
+
+
+def of_records(records: Sequence[RunRecord], name: str = "results") -> Summary:
+    """A summary of records that are in no folder."""
+    return summarise(Folder(tuple(RunFile(f"{i}.json", record) for i, record in enumerate(records)), ()), name)
+
+
+def _row(
+    row: Row, names: Mapping[int, str], loss: Attribution | None, steady: Mapping[int, list[RunSteady]]
+) -> RowSummary:
+    return RowSummary(
+        row=row,
+        files=tuple(names[id(record)] for record in row.records),
+        loss=loss,
+        steady=tuple(steady.get(id(row), ())),
+        speedups=_speedups(row),
+        padding=attribution.padding(row),
+        imbalance=attribution.imbalance(row),
+    )
+
+
+def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[RunSteady]]:
+    """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
+    found: dict[int, list[RunSteady]] = {}
+    waves = range(max((len(row.good) for row in rows), default=0))
+    ordered = sorted(rows, key=lambda row: -row.num_devices)
+    for row, record in [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good)][:MOST]:
+        batches = record.batches
+        state = steady_state.analyse(batches["seconds"], batches["words"], batches["warmup"])
+        found.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
+    return found
+
+
+def _speedups(row: Row) -> Speedups | None:
+    base = row.baseline
+    if row.rate is None or base is None or base.rate is None:
+        return None
+    if not all(_timed(record) for record in (*row.good, *base.good)):
+        return None
+    steady = row.metric("speedup")
+    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases["total"]))
+    phases = _mean_phases(row)
+    words = sum(sum(record.batches["words"]) for record in base.good) / len(base.good)
+    same_work = (spent_once(_mean_phases(base)) + words / base.rate.value) / (
+        spent_once(phases) + words / row.rate.value
+    )
+    return Speedups(steady, train, total, same_work, phases) if steady else None
+
+
+def spent_once(phases: Mapping[str, float]) -> float:
+    """Seconds of a run that do not grow with its batches: start, build, first batch, end."""
+    return sum(seconds for name, seconds in phases.items() if name not in ("warmup", "measured"))
+
+
+def _mean_phases(row: Row) -> dict[str, float]:
+    names = [name for name in row.good[0].phases if name != "total"]
+    return {name: sum(r.phases.get(name, 0.0) for r in row.good) / len(row.good) for name in names}
+
+
+def _timed(record: RunRecord) -> bool:
+    phases = record.phases
+    return {"first_batch", "warmup", "measured"} <= phases.keys() and min(phases.get("total", 0), _train_s(record)) > 0
+
+
+def _train_s(record: RunRecord) -> float:
+    return sum(record.phases[name] for name in ("first_batch", "warmup", "measured"))
+
+
+def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
+    def rate(each: Row) -> Interval:
+        return over_processes([sum(record.batches["words"]) / seconds(record) for record in each.good])
+
+    if row.num_devices == 1:
+        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
+    return ratio(rate(row), rate(base))
+
+
+def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
+    found = []
+    for each in series:
+        for summary in each.rows:
+            good = {id(record) for record in summary.row.good}
+            for record in summary.row.records:
+                if id(record) not in good:
+                    found.append(Failure(names[id(record)], each.title, summary.row.num_devices, _reason(record)))
+    return tuple(found)
+
+
+def _reason(record: RunRecord) -> str:
+    if not record.error:
+        return f"status {record.status}, nothing was measured"
+    kind, message = record.error.get("type", "unknown"), " ".join(str(record.error.get("message", "")).split())
+    return f"{kind}: {message}" if message else str(kind)

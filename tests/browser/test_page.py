@@ -1,0 +1,205 @@
+"""The page in a real browser: from disk, without a network, by mouse and keyboard, narrow and dark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from rnn_scaling import record, report
+from tests.test_reports import attributed, run, timed
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+if not CHROMIUM:
+    pytest.skip("no chromium: install it (apt-get install chromium) or name it in CHROMIUM", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -r requirements-dev.txt")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A report of weak, strong and text runs, with failures and a file that is no record."""
+    folder = tmp_path_factory.mktemp("runs")
+    long = {"all_reduce_spec": "pscpu:32k:xring#" + "2" * 60, "variable_update": "replicated"}
+    runs = [*attributed(), run(4, 1.0, "failed", variable_update="replicated"), timed(2, 140, **long)]
+    runs += [timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)]
+    for number, result in enumerate(runs):
+        record.write(result, folder / f"{number}.json")
+    (folder / "cut.json").write_text("{")
+    assert report.main([str(folder)]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture
+def open_page(browser, path):
+    """Opens the page in a context of its own; at the end no request and no complaint may have been seen."""
+    contexts, seen = [], []
+
+    def opened(width=1280, **context):
+        made = browser.new_context(viewport={"width": width, "height": 800}, offline=True, **context)
+        contexts.append(made)
+        page = made.new_page()
+        page.on("console", lambda message: seen.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
+        page.on("request", lambda request: request.url.startswith("file:") or seen.append(f"request: {request.url}"))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert seen == []
+
+
+def test_it_opens_from_disk_and_answers_first(open_page):
+    page = open_page()
+    assert "scales at 70.0 ± 0.8 % on 2 devices" in page.locator("#answer").inner_text().replace("\u00a0", " ")
+    box = page.locator("#answer").bounding_box()
+    assert box["y"] + box["height"] < 800, "the answer stands on the first screen"
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+def test_nothing_is_wider_than_the_screen(open_page, width):
+    page = open_page(width)
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    outside = """() => [...document.querySelectorAll('p, li, h1, h2, h3, dd, code, button, summary, svg')]
+        .filter(e => e.checkVisibility() && !e.closest('.visually-hidden, .scroll'))
+        .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
+    assert page.evaluate(outside) == []
+
+
+def test_dark_and_light_have_enough_contrast_pictures_included(open_page):
+    contrast = """() => {
+        const probe = document.body.appendChild(document.createElement('canvas')).getContext('2d',
+            {willReadFrequently: true});
+        const light = colour => {
+            probe.fillStyle = colour; probe.fillRect(0, 0, 1, 1);
+            const part = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+            const [r, g, b] = [...probe.getImageData(0, 0, 1, 1).data].map(part);
+            return .2126 * r + .7152 * g + .0722 * b;
+        };
+        const paper = light(getComputedStyle(document.body).backgroundColor);
+        const against = colour => { const l = light(colour);
+            return (Math.max(l, paper) + .05) / (Math.min(l, paper) + .05); };
+        const text = ['p', 'h1', '.note', 'th', 'dt', 'summary', 'nav a', 'svg text']
+            .map(s => document.querySelector(s))
+            .map(e => getComputedStyle(e)[e.closest('svg') ? 'fill' : 'color']);
+        const lines = ['s0', 's1', 's2', 's3', 's4', 's5', 'loss', 'gain', 'rest']
+            .map(name => getComputedStyle(document.documentElement).getPropertyValue('--' + name));
+        return [paper, Math.min(...text.map(against)), Math.min(...lines.map(against))];
+    }"""
+    papers = []
+    for scheme in ("light", "dark"):
+        paper, text, lines = open_page(color_scheme=scheme).evaluate(contrast)
+        assert text >= 4.5 and lines >= 3, (scheme, text, lines)
+        papers.append(paper)
+    assert papers[0] > 0.9 and papers[1] < 0.05
+
+
+def test_pictures_take_the_colours_of_the_theme(open_page):
+    colour = "getComputedStyle([...document.querySelectorAll('svg.plot text')][0]).fill"
+    assert open_page(color_scheme="light").evaluate(colour) != open_page(color_scheme="dark").evaluate(colour)
+
+
+def test_headings_go_down_one_step_at_a_time(open_page):
+    levels = open_page().evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
+
+
+def test_every_picture_and_table_has_a_name(open_page):
+    page = open_page()
+    unnamed = """() => [...document.querySelectorAll('svg, img')]
+        .filter(e => e.getAttribute('aria-hidden') !== 'true')
+        .filter(e => !(e.getAttribute('aria-labelledby') || '').split(' ')
+            .map(id => document.getElementById(id)?.textContent).every(text => text && text.length > 5)).length"""
+    assert page.locator("svg.plot").count() > 8 and page.evaluate(unnamed) == 0
+    assert page.locator("table:not(:has(caption))").count() == 0
+    assert page.locator("th:not([scope])").count() == 0
+    assert page.locator("header, nav, main, footer").count() == 4
+
+
+def test_by_keyboard_one_skips_and_every_stop_is_visible(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.locator(".skip").bounding_box()["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    stops = []
+    while page.keyboard.press("Tab") or page.evaluate("document.activeElement.tagName") != "BODY":
+        stops.append(page.evaluate("document.activeElement.tagName"))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    assert set(stops) == {"SUMMARY", "BUTTON"} and len(stops) >= 10
+
+
+def test_tables_are_stops_of_the_keyboard_only_where_they_scroll(open_page):
+    for width, stops in ((1280, 0), (320, 1)):
+        page = open_page(width)
+        assert min(page.locator(".scroll[tabindex='0']").count(), 1) == stops
+    assert page.locator(".scroll[tabindex='0']").first.get_attribute("aria-label")
+
+
+def test_every_link_of_the_navigation_leads_to_its_section(open_page):
+    page = open_page()
+    links = page.locator("nav a")
+    assert links.count() >= 7
+    for i in range(links.count()):
+        target = links.nth(i).get_attribute("href")
+        links.nth(i).click()
+        page.wait_for_function("id => document.querySelector(id).getBoundingClientRect().top < innerHeight", arg=target)
+        assert page.evaluate("location.hash") == target
+
+
+def test_details_open_and_commands_are_copied(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    summary = page.locator("details:not([open]) > summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    button = page.locator("details[open] button.copy").first
+    button.click()
+    page.wait_for_function("document.getElementById('status').textContent === 'Copied.'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("./run.sh sweep --num_devices=1,2") and "\n" not in copied
+    assert copied == page.locator("details[open] code").first.text_content()
+
+
+def test_without_the_clipboard_the_command_is_selected(open_page):
+    page = open_page()
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
+    page.locator("button.copy:visible").first.click()
+    page.wait_for_function("document.getElementById('status').textContent === 'Selected.'")
+    assert page.evaluate("getSelection().toString()").startswith("./run.sh")
+
+
+def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
+    page = open_page(java_script_enabled=False)
+    assert page.locator("#answer").is_visible() and page.locator("button:visible").count() == 0
+    page.locator("summary").first.click()
+    assert page.locator("details[open] code").first.is_visible()
+
+
+def test_print_is_on_white_with_the_tables_whole(open_page):
+    page = open_page(794, color_scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("nav").is_hidden() and page.locator("button:visible").count() == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    tables = "[...document.querySelectorAll('table')].filter(e => e.getBoundingClientRect().right > innerWidth)"
+    assert page.evaluate(f"{tables}.map(e => e.caption.textContent)") == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details[open]").count() == 0
+    assert page.pdf(format="A4")[:5] == b"%PDF-"

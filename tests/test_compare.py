@@ -112,6 +112,17 @@ def test_a_regression_elsewhere_is_told_beside_what_cannot_be_judged(go, tmp_pat
     assert go()[0] == 1
 
 
+def test_the_worst_of_several_regressions_is_named(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(0.8))
+    write(tmp_path / "before", STEADY, "other", seed=2)
+    write(tmp_path / "after", scaled(0.7), "other", seed=2)
+    last = go()[1].splitlines()[-1]
+    assert last == (
+        "result: regression beyond 5 % in 2 of 2 configurations, worst -30.0 %: "
+        "cudnn_lstm, independent, 1 device, seed=2"
+    )
+
+
 def test_one_run_a_side_says_what_its_batches_can_tell(go, tmp_path):
     sides(tmp_path, [1000.0], [980.0])
     status, out, _ = go()

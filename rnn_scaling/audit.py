@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import registry, work_model
+from rnn_scaling import entry, registry, work_model
 from rnn_scaling.checks.context import Context
 from rnn_scaling.finding import Finding
 from rnn_scaling.scaling_table import ScalingTable
@@ -218,4 +218,4 @@ RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import comparability, judging, matching
+from rnn_scaling import comparability, entry, judging, matching
 from rnn_scaling.comparability import Difference
 from rnn_scaling.facts import INCOMPARABLE
 from rnn_scaling.matching import InputError, Matched, Side
@@ -239,4 +239,4 @@ def _nothing_in_common(before: Side, after: Side, matched: Matched) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

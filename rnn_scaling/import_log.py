@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import registry
+from rnn_scaling import entry, registry
 from rnn_scaling.finding import Finding
 from rnn_scaling.importers import any_format, checked
 from rnn_scaling.importers.common import ImportedLog, LogError, Table, Value
@@ -251,4 +251,4 @@ def _plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

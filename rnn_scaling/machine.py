@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import datetime
 import importlib.metadata
 import os
 import platform
@@ -20,6 +21,7 @@ GPU_QUERY = (
     "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,"
     "pci.bus_id,clocks.max.mem,power.limit"
 )
+GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
 CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
 SYSTEM_FILES = {  # what else of the system decides a rate, one line each
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
@@ -80,6 +82,7 @@ def environment() -> dict[str, Any]:
         "gpus": gpus(),
         "topology": _command("nvidia-smi", "topo", "-m") if visible_gpus() else None,
         "variables": {k: v for k, v in sorted(os.environ.items()) if RELEVANT_VARIABLES.match(k)},
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
     }
 
@@ -177,9 +180,12 @@ def gpus() -> list[dict[str, str]]:
     """Each visible GPU with its driver, memory, clocks and the reasons why its clocks are held down, now."""
     if not visible_gpus():
         return []
-    text = _command("nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader")
-    names = GPU_QUERY.split(",")
-    return [dict(zip(names, (cell.strip() for cell in line.split(",")))) for line in (text or "").splitlines() if line]
+    for query in (GPU_QUERY, GPU_QUERY_OF_ANY_DRIVER):
+        text = _command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+        if text is not None:  # a driver that does not know a field refuses the whole query
+            lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+            return [dict(zip(query.split(","), line)) for line in lines]
+    return []
 
 
 def _commit() -> dict[str, Any] | None:

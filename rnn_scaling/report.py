@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import flags, record, registry
+from rnn_scaling import entry, flags, record, registry
 from rnn_scaling.config import option
 from rnn_scaling.reports import answer, figures, folder, table
 from rnn_scaling.reports.summary import Summary, summarise
@@ -112,4 +112,4 @@ def _fail(status: int, *lines: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

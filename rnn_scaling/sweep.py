@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
+from rnn_scaling import config as configs, entry
 from rnn_scaling import flags, machine
 from rnn_scaling.config import option
 from rnn_scaling.sweeps import options as sweep_options
@@ -101,4 +101,4 @@ def split_lists(words: Sequence[str]) -> tuple[SweepOptions, ConductOptions, dic
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

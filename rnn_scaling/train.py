@@ -12,10 +12,9 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 from rnn_scaling import config as configs
-from rnn_scaling import flags, machine, record, rules
+from rnn_scaling import entry, flags, machine, record, rules
 from rnn_scaling.config import RunConfig
 from rnn_scaling.native_log import NativeLog
 from rnn_scaling.reports import table
@@ -32,7 +31,7 @@ Trains an LSTM translation model on one or several devices and says how many wor
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +59,7 @@ class _Main:
 
     def __init__(self, config: RunConfig) -> None:
         self._config, self._state = config, RunState(config)
-        self._exit_status = EXIT_FAILED
+        self._exit_status, self._table = EXIT_FAILED, ""
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -75,6 +74,7 @@ class _Main:
         while not self._finished.wait(0.1):
             if self._interrupted.is_set():
                 return self._interrupt()
+        sys.stdout.write(self._table)
         return self._exit_status
 
     def _open_outputs(self) -> bool:
@@ -109,8 +109,7 @@ class _Main:
         if not self._save(result):
             return EXIT_FAILED
         print(result.steady_state["text"], file=sys.stderr)
-        sys.stdout.write(table.render_runs([result]))
-        sys.stdout.flush()
+        self._table = table.render_runs([result])
         return 0
 
     def _fail(self, error: Exception) -> int:
@@ -126,7 +125,7 @@ class _Main:
         print("\ninterrupted", file=sys.stderr)
         self._save(self._state.record("interrupted", {"type": "KeyboardInterrupt", "message": "interrupted"}))
         sys.stderr.flush()
-        os._exit(EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
+        os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
 
     def _save(self, result: record.RunRecord) -> bool:
         path = self._config.output.result_file
@@ -217,12 +216,5 @@ def _warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def _entry() -> Any:
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # TensorFlow's threads make an orderly exit take seconds, and nothing is left to do
-
-
 if __name__ == "__main__":
-    _entry()
+    entry.leave(main, at_once=True)

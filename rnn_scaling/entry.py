@@ -1,0 +1,34 @@
+"""How every command ends: its exit status, Ctrl-C, and a reader that has gone away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
+
+
+def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
+    """Runs a command and ends the process with its exit status.
+
+    Args:
+      main: the command.
+      at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
+    """
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = EXIT_BROKEN_PIPE
+        # The interpreter flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = EXIT_INTERRUPTED
+    if at_once:
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)

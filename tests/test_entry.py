@@ -1,0 +1,36 @@
+"""Every command ends as a command should, also when nobody reads what it prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = sorted(
+    path.stem for path in (ROOT / "rnn_scaling").glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_reader_that_has_gone_away_is_no_error(name):
+    command = [sys.executable, "-m", f"rnn_scaling.{name}", "--help"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches(name):
+    done = subprocess.run([sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert f"rnn_scaling.{name}" in done.stdout and "xit status" in done.stdout
+
+
+def test_every_command_is_one_of_run_sh():
+    text = (ROOT / "run.sh").read_text()
+    for name in COMMANDS:
+        assert name.replace("_", "-") in text or name in text, name

@@ -1,12 +1,16 @@
 """cuDNN's fused LSTM, `CudnnRNNV3`: one call for all layers and directions, on NVIDIA GPUs only.
 
-cuDNN keeps all weights in one opaque buffer. TensorFlow's `CudnnRNNCanonicalToParams` fills it from separate
-matrices and `CudnnRNNParamsToCanonical` takes them out again; both ask cuDNN where each matrix lies, so nothing here
-depends on its layout. What they want, for each cell: four input matrices [U, in] and four recurrent matrices
-[U, U] with gates in the order i, f, c, o, and as many biases.
+cuDNN takes all weights in one flat buffer. It is made here by concatenation, which TensorFlow differentiates: first the
+matrices of all cells, then the biases of all cells. A cell's matrices are four input matrices [U, in] and four recurrent
+ones [U, U], row by row, with gates in the order i, f, c, o; then as many biases [U]. Sources of the layout:
+google/jax, jax/experimental/rnn.py ("the layout is the following", 2-layer bi-LSTM with double bias); tensorflow,
+keras/layers/recurrent_v2.py, `_canonical_to_params` (weights, then biases); apache/mxnet, gluon/rnn/rnn_layer.py,
+`_forward_kernel` (all weights of all layers, then all biases).
 
 What TensorFlow's sources (tensorflow/core/kernels/cudnn_rnn_ops.cc) ask to step around:
-- `CudnnRNNParamsToCanonicalV2` takes its number of weights from an attribute it has not, unless there is a projection.
+- `CudnnRNNCanonicalToParams` and its inverse end the process with cuDNN 8.1 and later: CudnnRnnParamsDescriptor::Create
+  (stream_executor/cuda/cuda_dnn.cc) takes offsets from the address of a local variable, and a bias to be as large as
+  its matrix.
 - The op keeps a descriptor for each (T, B), with or without padding as the first lengths it met needed: full sentences
   first make it ignore the lengths of later ones. Only a batch-major call always makes one with padding. So the
   call is time-major where the lengths are known to be full while tracing, and batch-major otherwise.
@@ -20,17 +24,18 @@ Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM
 from __future__ import annotations
 
 import itertools
+import math
 
 import tensorflow as tf
 
 from models import lstm
 
 _GATES = 4
-_MATRICES = 2 * _GATES  # a cell's matrices, and as many biases
+_BIASES = 2 * _GATES  # a cell's; cuDNN adds two a gate
 
 
 def kernel_name(stack: lstm.LstmStack) -> str:
-    """What runs, for the record."""
+    """What runs, for the record. Whether the call is time-major or padded is decided by the lengths, when traced."""
     return "CudnnRNNV3"
 
 
@@ -65,7 +70,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
             input=to_call(rounded(inputs), stack.time_major),
             input_h=to_call(rounded(state.h), True),
             input_c=to_call(rounded(state.c), True),
-            params=_params(stack, [(rounded(kernel), rounded(bias)) for kernel, bias in weights]),
+            params=params(stack, [(rounded(kernel), rounded(bias)) for kernel, bias in weights]),
             sequence_lengths=lengths,
             dropout=stack.dropout,
             seed=1,
@@ -93,52 +98,45 @@ def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
     return values is not None and num_steps is not None and bool((values == num_steps).all())
 
 
-def to_cudnn(
+def num_params(stack: lstm.LstmStack) -> int:
+    """Numbers in cuDNN's buffer of all weights."""
+    matrices = sum(math.prod(stack.kernel_shape(cell)) for cell in range(stack.num_cells))
+    return matrices + stack.num_cells * _BIASES * stack.num_units
+
+
+def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
+    """cuDNN's buffer of all weights, `[num_params(stack)]`; the module's docstring has its layout.
+
+    Raises:
+      ValueError: if the weights are not those of `stack`.
+    """
+    matrices, biases = [], []
+    for kernel, bias in weights:
+        cell_matrices, cell_biases = _to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
+        matrices += cell_matrices
+        biases += cell_biases
+    buffer = tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
+    if buffer.shape[0] != num_params(stack):
+        raise ValueError(f"expected weights of {num_params(stack)} numbers in all, got {buffer.shape[0]}")
+    return buffer
+
+
+def _to_cudnn(
     kernel: tf.Tensor, bias: tf.Tensor, num_units: int, forget_bias: float
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One cell's weights as cuDNN's equations want them.
+    """One cell's weights in cuDNN's order of gates, i, f, c, o, for gates in the order i, j, f, o.
 
     Args:
-      kernel: [in+U, 4U], gates i, j, f, o.
+      kernel: [in+U, 4U].
       bias: [4U].
       num_units: U.
       forget_bias: added to the bias of f.
 
     Returns:
-      Eight matrices, W_i, W_f, W_c, W_o [U, in] and R_i, R_f, R_c, R_o [U, U], and eight biases [U] in the same order;
-      cuDNN adds two biases a gate, and the second four are zero so that all kernels share weights.
+      Input matrices [4U, in] and recurrent ones [4U, U]; biases [4U] and as many zeros, since cuDNN adds two biases a
+      gate and all kernels share weights.
     """
     i, j, f, o = tf.split(tf.transpose(kernel), _GATES, axis=0)
-    gates = (i, f, j, o)
-    input_dim = kernel.shape[0] - num_units
+    matrices = tf.split(tf.concat([i, f, j, o], axis=0), [kernel.shape[0] - num_units, num_units], axis=1)
     bias_i, bias_j, bias_f, bias_o = tf.split(bias, _GATES)
-    matrices = [gate[:, :input_dim] for gate in gates] + [gate[:, input_dim:] for gate in gates]
-    zero = tf.zeros_like(bias_i)
-    return matrices, [bias_i, bias_f + forget_bias, bias_j, bias_o] + [zero] * _GATES
-
-
-def _params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
-    """cuDNN's buffer of all weights; its gradient is taken apart by the inverse op, as neither has a gradient."""
-    matrices, biases = [], []
-    for kernel, bias in weights:
-        cell_matrices, cell_biases = to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
-        matrices += cell_matrices
-        biases += cell_biases
-    # Dropout stays out: where the weights lie does not depend on it, and its generator needs memory.
-    layout = {"num_layers": stack.num_layers, "num_units": stack.num_units, "input_size": stack.input_dim}
-    layout |= _mode(stack)
-
-    @tf.custom_gradient
-    def pack(*parts: tf.Tensor):
-        params = tf.raw_ops.CudnnRNNCanonicalToParams(
-            weights=list(parts[: len(matrices)]), biases=list(parts[len(matrices) :]), **layout
-        )
-
-        def gradient(d_params: tf.Tensor) -> list[tf.Tensor]:
-            canonical = tf.raw_ops.CudnnRNNParamsToCanonical(params=d_params, num_params=len(matrices), **layout)
-            d_parts = [*canonical.weights, *canonical.biases]
-            return [tf.reshape(d_part, part.shape) for d_part, part in zip(d_parts, parts, strict=True)]
-
-        return params, gradient
-
-    return pack(*matrices, *biases)
+    return matrices, [bias_i, bias_f + forget_bias, bias_j, bias_o, tf.zeros_like(bias)]

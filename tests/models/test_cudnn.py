@@ -1,6 +1,6 @@
-"""What can be known of the cuDNN kernel without a GPU: its equations' weights, and the graph it makes.
+"""What can be known of the cuDNN kernel without a GPU: the buffer of its weights, and the graph it makes.
 
-The kernel itself runs in test_kernels.py where a GPU is visible.
+The kernel itself runs in test_kernels.py where a GPU is visible: on a GPU run those tests first, before any number.
 """
 
 import numpy as np
@@ -13,30 +13,101 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def test_weights_in_cudnns_equations_give_the_reference(tf):
-    """The equations of CUDNN_LSTM in NVIDIA's API reference, with both of its biases."""
+def read_buffer(buffer, input_dim, units, num_layers, num_directions):
+    """cuDNN's buffer -> [(input matrices, recurrent matrices, biases) of each pseudo-layer], gates i, f, c, o.
+
+    Its order: the matrices of all pseudo-layers, then the biases of all; written from the description in
+    jax/experimental/rnn.py, not from the code under test.
+    """
+    place = 0
+
+    def take(*shape):
+        nonlocal place
+        start, place = place, place + int(np.prod(shape))
+        return buffer[start:place].reshape(shape)
+
+    matrices = []
+    for pseudo_layer in range(num_layers * num_directions):
+        width = input_dim if pseudo_layer < num_directions else num_directions * units
+        matrices.append((take(4, units, width), take(4, units, units)))
+    cells = [(*pair, take(2, 4, units)) for pair in matrices]
+    assert place == len(buffer)
+    return cells
+
+
+def run_cudnns_equations(cell, words, c, h):
+    """One sentence through one pseudo-layer: words [T, D] -> outputs [T, U], c, h.
+
+    Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
+    """
+    (w_i, w_f, w_c, w_o), (r_i, r_f, r_c, r_o), ((b_wi, b_wf, b_wc, b_wo), (b_ri, b_rf, b_rc, b_ro)) = cell
+    outputs = []
+    for x in words:
+        i = sigmoid(w_i @ x + r_i @ h + b_wi + b_ri)
+        f = sigmoid(w_f @ x + r_f @ h + b_wf + b_rf)
+        o = sigmoid(w_o @ x + r_o @ h + b_wo + b_ro)
+        c = f * c + i * np.tanh(w_c @ x + r_c @ h + b_wc + b_rc)
+        h = o * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs), c, h
+
+
+@pytest.mark.parametrize("num_layers, num_directions", [(1, 1), (2, 1), (1, 2), (3, 2)])
+def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions):
+    """Every layer and direction, with sentences of several lengths."""
     from models import lstm
     from models.encoders import cudnn
 
-    stack = lstm_case.make_stack(1, 1, forget_bias=0.7)
+    stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7)
     case = lstm_case.make_case(stack)
-    (kernel, bias) = case.weights[0]
-    matrices, biases = cudnn.to_cudnn(tf.constant(kernel), tf.constant(bias), stack.num_units, stack.forget_bias)
-    w_i, w_f, w_c, w_o, r_i, r_f, r_c, r_o = (np.asarray(m) for m in matrices)
-    b_wi, b_wf, b_wc, b_wo, b_ri, b_rf, b_rc, b_ro = (np.asarray(b) for b in biases)
-    c, h = case.c[0].T, case.h[0].T
-    for x in case.inputs:
-        x = x.T
-        i = sigmoid(w_i @ x + r_i @ h + (b_wi + b_ri)[:, None])
-        f = sigmoid(w_f @ x + r_f @ h + (b_wf + b_rf)[:, None])
-        o = sigmoid(w_o @ x + r_o @ h + (b_wo + b_ro)[:, None])
-        c = f * c + i * np.tanh(w_c @ x + r_c @ h + (b_wc + b_rc)[:, None])
-        h = o * np.tanh(c)
-    _, want = lstm.reference(stack)(
-        case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), lstm.LstmState(case.c, case.h), tf.constant([1, 2])
+    buffer = np.asarray(cudnn.params(stack, [(tf.constant(k), tf.constant(b)) for k, b in case.weights]))
+    assert len(buffer) == cudnn.num_params(stack)
+    cells = read_buffer(buffer, stack.input_dim, stack.num_units, num_layers, num_directions)
+    outputs, final = lstm.reference(stack)(
+        case.weights,
+        *lstm_case.tensors(tf, case, lstm_case.UNEQUAL),
+        lstm.LstmState(case.c, case.h),
+        tf.constant([1, 2]),
     )
-    np.testing.assert_allclose(c.T, want.c[0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(h.T, want.h[0], rtol=0, atol=1e-6)
+    for sentence, length in enumerate(lstm_case.UNEQUAL):
+        words = case.inputs[:length, sentence]
+        for layer in range(num_layers):
+            sides = []
+            for direction in range(num_directions):
+                number = layer * num_directions + direction
+                start = case.c[number, sentence], case.h[number, sentence]
+                side, c, h = run_cudnns_equations(cells[number], words[::-1] if direction else words, *start)
+                sides.append(side[::-1] if direction else side)
+                np.testing.assert_allclose(c, final.c[number, sentence], rtol=0, atol=1e-6)
+                np.testing.assert_allclose(h, final.h[number, sentence], rtol=0, atol=1e-6)
+            words = np.concatenate(sides, axis=1)
+        np.testing.assert_allclose(words, outputs[:length, sentence], rtol=0, atol=1e-6)
+
+
+def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf):
+    """The buffer is linear in the weights but for the forget bias: <d, buffer(w) - buffer(0)> = <gradient of w, w>."""
+    from models.encoders import cudnn
+
+    stack = lstm_case.make_stack(2, 2)
+    case = lstm_case.make_case(stack)
+    weights = [(tf.constant(k), tf.constant(b)) for k, b in case.weights]
+    d = tf.constant(np.random.default_rng(1).normal(size=cudnn.num_params(stack)), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        total = tf.reduce_sum(d * cudnn.params(stack, weights))
+    at_zero = cudnn.params(stack, [(tf.zeros_like(k), tf.zeros_like(b)) for k, b in weights])
+    gradients = tape.gradient(total, weights)
+    inner = sum(float(tf.reduce_sum(g * w)) for pair in zip(gradients, weights) for g, w in zip(*pair))
+    np.testing.assert_allclose(inner, float(total - tf.reduce_sum(d * at_zero)), rtol=1e-4)
+
+
+def test_weights_of_another_stack_are_an_error(tf):
+    from models.encoders import cudnn
+
+    case = lstm_case.make_case(lstm_case.make_stack(2, 1))
+    weights = [(tf.constant(k), tf.constant(b)) for k, b in case.weights]
+    with pytest.raises(ValueError, match="expected weights of .* numbers in all, got"):
+        cudnn.params(lstm_case.make_stack(2, 2), weights)
 
 
 def trace(tf, stack, case, lengths, run=None):
@@ -103,20 +174,14 @@ def test_lengths_that_tracing_does_not_know_make_the_call_batch_major(tf):
     assert not the_only(graph, "CudnnRNNV3").get_attr("time_major")
 
 
-def test_weights_go_to_cudnn_in_its_order_and_shapes(tf):
+def test_the_call_takes_the_buffer_of_all_weights(tf):
+    from models.encoders import cudnn
+
     stack = lstm_case.make_stack(2, 2)
     graph, _ = trace(tf, stack, lstm_case.make_case(stack), lstm_case.UNEQUAL)
-    pack, unpack = the_only(graph, "CudnnRNNCanonicalToParams"), the_only(graph, "CudnnRNNParamsToCanonical")
-    want = []
-    for cell in range(stack.num_cells):
-        want += [(stack.num_units, stack.cell_input_dim(cell))] * 4 + [(stack.num_units, stack.num_units)] * 4
-    assert [tuple(tensor.shape) for tensor in pack.inputs[3:]] == want + [(stack.num_units,)] * len(want)
-    assert len(unpack.outputs) == 2 * len(want)
-    for name in ("direction", "dropout", "rnn_mode", "input_mode"):
-        assert pack.get_attr(name) == unpack.get_attr(name)
-    for op in (pack, unpack):
-        sizes = [int(tf.get_static_value(size)) for size in op.inputs[:3]]
-        assert sizes == [stack.num_layers, stack.num_units, stack.input_dim]
+    assert the_only(graph, "CudnnRNNV3").inputs[3].shape == [cudnn.num_params(stack)]
+    # They end the process with cuDNN 8.1 and later.
+    assert not [op for op in graph.get_operations() if "Canonical" in op.type]
 
 
 def test_each_tower_draws_its_own_dropout(tf):

@@ -38,10 +38,14 @@ MEANING = {
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One share of the loss, words/s; `value` is None where a run is missing, and `commands` then supply it."""
+    """One share of the loss: `value` in words/s, `points` in percentage points of efficiency.
+
+    Both are None where a run is missing, and `commands` then supply it. The uncertainty of the ideal is in the points.
+    """
 
     name: str
     value: Interval | None
+    points: Interval | None
     commands: tuple[str, ...] = ()
 
 
@@ -54,6 +58,8 @@ class Attribution:
     loss: Interval
     parts: tuple[Part, ...]
     residual: Interval
+    loss_points: Interval
+    residual_points: Interval
 
     def points(self, value: Interval) -> float:
         """A loss in percentage points of efficiency."""
@@ -108,14 +114,23 @@ class _Attributor:
         if config["data_source"] != "device":
             slack = imbalance(row)
             waited = {id(row): slack} if slack else {}
-            parts.append(Part(IMBALANCE, self._interval(_sum(self._times(0, row), waited))))
+            waiting = _sum(self._times(0, row), waited)
+            parts.append(Part(IMBALANCE, self._interval(waiting), self._points(waiting)))
             here = [(1, device), (-1, {}), (-n, {**one, **device}), (n, one)]
             part, coefficients = self._part(INPUT, here, less=waited)
             parts.append(part)
             known = _sum(known, waited, coefficients)
         residual = _sum(loss, {key: -value for key, value in known.items()})
         ideal = self._interval({id(row.baseline): n})
-        return Attribution(row, ideal, self._interval(loss), tuple(parts), self._interval(residual))
+        return Attribution(
+            row=row,
+            ideal=ideal,
+            loss=self._interval(loss),
+            parts=tuple(parts),
+            residual=self._interval(residual),
+            loss_points=self._points(loss),
+            residual_points=self._points(residual),
+        )
 
     def _part(
         self, name: str, wanted: Sequence[tuple[float, dict[str, Any]]], less: Coefficients | None = None
@@ -129,9 +144,9 @@ class _Attributor:
             else:
                 coefficients = _sum(coefficients, self._times(factor, found))
         if commands:
-            return Part(name, None, tuple(dict.fromkeys(commands))), {}
+            return Part(name, None, None, tuple(dict.fromkeys(commands))), {}
         coefficients = _sum(coefficients, {key: -value for key, value in (less or {}).items()})
-        return Part(name, self._interval(coefficients)), coefficients
+        return Part(name, self._interval(coefficients), self._points(coefficients)), coefficients
 
     def _times(self, factor: float, row: Row) -> Coefficients:
         self._used[id(row)] = row
@@ -141,6 +156,20 @@ class _Attributor:
         used = [(factor, self._used[key].rate) for key, factor in coefficients.items() if factor]
         factors = [factor for factor, _ in used]
         return combine(lambda *rates: math.fsum(f * x for f, x in zip(factors, rates)), [rate for _, rate in used])
+
+    def _points(self, coefficients: Coefficients) -> Interval:
+        """Percentage points of the ideal, which is one of the uncertain rates itself."""
+        base = id(self._row.baseline)
+        used = {key: factor for key, factor in coefficients.items() if factor}
+        if not used:
+            return self._interval({})
+        used.setdefault(base, 0.0)
+        factors, at = list(used.values()), list(used).index(base)
+
+        def share(*rates: float) -> float:
+            return 100 * math.fsum(f * x for f, x in zip(factors, rates)) / (self._n * rates[at])
+
+        return combine(share, [self._used[key].rate for key in used])
 
 
 def _sum(*terms: Coefficients) -> Coefficients:

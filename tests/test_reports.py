@@ -218,6 +218,17 @@ def test_one_run_gives_an_interval_over_its_batches_and_says_so():
     assert any("within one process" in kind for kind in answer.kinds(made.series))
 
 
+def test_load_and_differences_stand_before_the_numbers():
+    quiet, busy = ({"load": {"others": share, "steal": 0.0, "seconds": 9.0}} for share in (0.01, 0.4))
+    runs = attributed()
+    known = [dataclasses.replace(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
+    other = dataclasses.replace(runs[-1], environment={**busy, "cpu": "Y"})
+    said = " ".join(of([*known, other]).cautions)
+    assert "load of other processes" in said and "40.0%" in said
+    assert "CPU model (X; Y)" in said
+    assert "load" not in " ".join(of(known).cautions)
+
+
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
     found = made.series[0].largest.speedups
@@ -297,6 +308,9 @@ def changed(**changes):
         ({"throughput": []}, "throughput.words is missing"),
         ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
         ({"resolved": "no"}, "resolved is 'no'; expected an object"),
+        ({"error": "no"}, "error is 'no'; expected an object or null"),
+        ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0] is [1, 'a']; expected a number"),
+        ({"batches.tower_words": [[1]]}, "batches.tower_words is [[1]]; expected a list for each of the 40 batches"),
         ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
     ],
 )
@@ -308,6 +322,22 @@ def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_pat
     assert err == f"warning: {err.removeprefix('warning: ')}" and err.count("\n") == 1
     assert f"{tmp_path}/bad.json: " in err and said in err
     assert "99.500" in out
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"a": [1]}, True])
+def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path):
+    odd = timed(2, 140)
+    names = ("gpus", "gpus_after", "load", "packages", "commit", "variables", "memory_bytes", "cpu")
+    odd = dataclasses.replace(odd, environment=dict.fromkeys(names, junk))
+    odd = dataclasses.replace(odd, resolved=dict.fromkeys(("cpu_affinity", "encoder_kernel", "device_type"), junk))
+    assert report.main([str(write_folder(tmp_path, [timed(1, 100), odd]))]) == 0
+
+
+def test_a_file_nested_without_end_is_left_out(tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert report.main([str(tmp_path)]) == 0
+    assert "deep.json: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)])

@@ -88,25 +88,19 @@ def missing(series: SeriesSummary) -> list[str]:
     return list(dict.fromkeys(line for part in parts for line in part.commands))
 
 
-def part_text(loss: Attribution, part: Part) -> str:
+def part_text(part: Part) -> str:
     """One part in words: "23.1 ± 2.0 points are exchange", or what can be said instead."""
-    if part.value is None:
+    points = part.points
+    if points is None:
         return f"{part.name} is not known"
-    points = in_points(loss, part.value)
-    if not part.value.value and not part.value.half_width:
+    if not points.value and not points.half_width:
         return f"{part.name} takes nothing"
-    if contains_zero(part.value):
+    if contains_zero(points):
         return f"{part.name} is not distinguishable from 0 ({plus_minus(points, 1)})"
-    unknown = "" if part.value.half_width is not None else " (no interval)"
-    if part.value.value < 0:
+    unknown = "" if points.half_width is not None else " (no interval)"
+    if points.value < 0:
         return f"{part.name} gives back {plus_minus(negated(points), 1)} points{unknown}"
     return f"{plus_minus(points, 1)} points are {part.name}{unknown}"
-
-
-def in_points(loss: Attribution, value: Interval) -> Interval:
-    """A loss in words/s as percentage points of efficiency, on the measured rate of the ideal."""
-    factor = 100 / loss.ideal.value
-    return value.scaled(factor)
 
 
 def negated(value: Interval) -> Interval:
@@ -141,16 +135,17 @@ def _kept(row: RowSummary) -> str:
 def _where(loss: Attribution | None) -> str:
     if loss is None:
         return ""
-    if contains_zero(loss.loss):
+    if contains_zero(loss.loss_points):
         return ": not distinguishable from the ideal"
     if loss.loss.value < 0:
         return ": more than the ideal, so the run on one device was slow or fits its caches worse"
     known = sorted((part for part in loss.parts if part.value), key=lambda part: -part.value.value)
-    said = [part_text(loss, part) for part in known]
+    said = [part_text(part) for part in known]
     unknown = [part.name for part in loss.parts if part.value is None]
     if unknown:
-        rest = in_points(loss, loss.residual)
-        said.append(f"{plus_minus(rest, 1)} points are not split: {' and '.join(unknown)} {_need(len(unknown))}")
+        said.append(
+            f"{plus_minus(loss.residual_points, 1)} points are not split: {' and '.join(unknown)} {_need(len(unknown))}"
+        )
     return ": " + ", ".join(said)
 
 

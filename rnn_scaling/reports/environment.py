@@ -69,13 +69,13 @@ def cautions(records: Sequence[RunRecord]) -> list[str]:
 def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     env, resolved = record.environment, record.resolved
     gpus = _gpus(record, "gpus")
-    yield from _told("GPUs", _counted([gpu.get("name", "unknown") for gpu in gpus]))
-    yield from _told("GPU driver", ", ".join(sorted({gpu.get("driver_version", "") for gpu in gpus})))
+    yield from _told("GPUs", _counted([str(gpu.get("name", "unknown")) for gpu in gpus]))
+    yield from _told("GPU driver", ", ".join(sorted({str(gpu.get("driver_version", "")) for gpu in gpus})))
     clocks = [f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in _gpus(record, "gpus_after")]
     yield from _told("GPU clocks (SM, memory)", "; ".join(sorted(set(clocks))))
     yield from _told("CPU", env.get("cpu"))
     yield from _told("CPU cores of the machine", env.get("cpu_cores"))
-    yield from _told("CPU cores of the run", len(resolved.get("cpu_affinity") or ()) or None)
+    yield from _told("CPU cores of the run", len(_list(resolved.get("cpu_affinity"))) or None)
     yield from _told("CPU frequency governor", env.get("cpu_governor"))
     memory = env.get("memory_bytes")
     yield from _told("Memory", f"{memory / 2**30:.1f} GiB" if isinstance(memory, (int, float)) else None)
@@ -85,8 +85,8 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield from _told(name, version)
     yield from _told("Dispatching threads", resolved.get("inter_op_parallelism_threads"))
     yield from _told("Threads inside an operator", resolved.get("intra_op_parallelism_threads"))
-    kernels = {resolved.get("encoder_kernel"), resolved.get("decoder_kernel")} - {None}
-    yield from _told("Kernel", ", ".join(sorted(map(str, kernels))))
+    kernels = [str(kernel) for side in ("encoder", "decoder") if (kernel := resolved.get(f"{side}_kernel"))]
+    yield from _told("Kernel", ", ".join(sorted(set(kernels))))
     for name, value in sorted(_mapping(env.get("variables")).items()):
         yield name, str(value)
     commit = _mapping(env.get("commit"))
@@ -104,12 +104,13 @@ def _load(records: Sequence[RunRecord]) -> list[Fact]:
 
 def _others(record: RunRecord) -> float | None:
     load = _mapping(record.environment.get("load"))
-    shares = [load.get("others"), load.get("steal")]
-    return sum(share for share in shares if share is not None) if any(s is not None for s in shares) else None
+    shares = [load.get(name) for name in ("others", "steal")]
+    known = [share for share in shares if isinstance(share, (int, float))]
+    return sum(known) if known else None
 
 
 def _gpus(record: RunRecord, name: str) -> list[Mapping[str, Any]]:
-    return [gpu for gpu in record.environment.get(name) or [] if isinstance(gpu, Mapping)]
+    return [gpu for gpu in _list(record.environment.get(name)) if isinstance(gpu, Mapping)]
 
 
 def _throttled(gpu: Mapping[str, Any]) -> bool:
@@ -127,6 +128,10 @@ def _counted(names: Sequence[str]) -> str:
 def _told(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if value not in (None, ""):
         yield name, str(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -109,7 +109,7 @@ def waterfall(loss: Attribution, name: str) -> str:
         axes.barh(last, measured, height=BAR, color=COLOURS[0])
         _say(axes, last, f"{measured:,.0f}  ({100 - loss.points(loss.loss):.1f} %)")
         axes.set_yticks(range(last + 1), ["ideal", *(label for label, _ in parts), "measured"])
-        axes.set(xlim=(0, 1.55 * max(ideal, measured)), ylim=(last + 0.5, -0.5))
+        axes.set(xlim=(0, 1.65 * max(ideal, measured)), ylim=(last + 0.5, -0.5))
         axes.set_xlabel("words/s (points of efficiency)")
         axes.tick_params(axis="y", length=0)
         _x_in_thousands(axes, ideal)
@@ -123,8 +123,11 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
     axes.plot([reached, reached], [y - 1 + BAR / 2, y + BAR / 2], color=MUTED, linewidth=0.6)
     axes.barh(y, value.value, left=reached - value.value, height=BAR, color=colour)
     if value.half_width:
-        ends = [max(0.0, min(1.1 * ideal, reached - edge)) for edge in (value.high, value.low)]
-        axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=5)
+        ends = [reached - value.high, reached - value.low]
+        inside = [min(max(end, 0.0), 1.03 * ideal) for end in ends]  # an end beyond the frame has no stop
+        axes.plot(inside, [y, y], color=INK, linewidth=1)
+        stops = [end for end, shown in zip(ends, inside) if end == shown]
+        axes.plot(stops, [y] * len(stops), linestyle="none", color=INK, marker="|", markersize=5)
 
 
 def _say(axes: Axes, y: int, text: str) -> None:
@@ -149,10 +152,8 @@ def batch_times(run: RunSteady, name: str) -> str:
         axes.plot(*zip(*inside), linestyle="none", marker="o", markersize=1.8, color=COLOURS[0])
         if above:
             axes.plot(above, [top] * len(above), linestyle="none", marker="^", markersize=4, color=LOSS, clip_on=False)
-            highest = max(range(len(times)), key=times.__getitem__)
-            axes.annotate(
-                f"{times[highest]:,.0f} ms", (above[0], top), xytext=(5, -1), textcoords="offset points", va="center"
-            )
+            place = {"xytext": (-3, -3), "textcoords": "offset points", "ha": "right", "va": "top"}
+            axes.annotate(f"highest {max(times):,.0f} ms", (len(times), top), color=MUTED, **place)
         axes.set(xlim=(-0.02 * len(times), len(times)), ylim=(0, top), xlabel="batch", ylabel="ms")
         from matplotlib.ticker import MaxNLocator
 

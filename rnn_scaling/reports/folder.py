@@ -47,6 +47,9 @@ def read(folder: Path) -> Folder:
             run = record.read(path)
             if wrong := next(problems(run), None):
                 raise record.RecordError(f"{path}: {wrong}")
+        except RecursionError:
+            left_out.append(f"{path}: nested too deeply for a run record")
+            continue
         except (OSError, record.RecordError) as e:
             if not is_own(path):
                 left_out.append(str(e))
@@ -80,11 +83,13 @@ def problems(run: RunRecord) -> Iterator[str]:
         if not isinstance(getattr(run, name), dict):
             yield f"{name} is {_spelled(getattr(run, name))}; expected an object"
             return
+    if not (run.error is None or isinstance(run.error, dict)):
+        yield f"error is {_spelled(run.error)}; expected an object or null"
     for name in ("encoder_type", "variable_update"):
         if not isinstance(run.config.get(name), str):
             yield f"config.{name} is {_spelled(run.config.get(name))}; expected a name"
     for name, minimum in WHOLE_NUMBERS.items():
-        value = run.config.get(name, minimum)
+        value = run.config.get(name, None if name == "num_devices" else minimum)
         if type(value) is not int or value < minimum:
             yield f"config.{name} is {_spelled(value)}; expected a whole number of at least {minimum}"
     if run.status == "ok" or run.throughput:
@@ -109,10 +114,25 @@ def _batch_problems(run: RunRecord) -> Iterator[str]:
         yield f"batches.words has {len(lists['words'])} entries and batches.seconds {count}; expected as many"
     if type(warmup) is not int or not 0 <= warmup < count:
         yield f"batches.warmup is {_spelled(warmup)}; expected a whole number below the {count} batches"
+    for name in ("tower_words", "tower_positions"):
+        yield from _tower_problems(name, batches.get(name, []), count)
     for name in ("words", "seconds", "words_per_second"):
         value = run.throughput.get(name) if isinstance(run.throughput, dict) else None
         if not (_is_number(value) and value > 0):
             yield f"throughput.{name} is {_spelled(value)}; expected a number above 0"
+
+
+def _tower_problems(name: str, batches: Any, count: int) -> Iterator[str]:
+    """Numbers of each tower in each batch; older records have none."""
+    if batches == []:
+        return
+    if not isinstance(batches, list) or len(batches) != count:
+        yield f"batches.{name} is {_spelled(batches)}; expected a list for each of the {count} batches"
+        return
+    for i, towers in enumerate(batches):
+        if not (isinstance(towers, list) and towers and all(_is_number(n) and n > 0 for n in towers)):
+            yield f"batches.{name}[{i}] is {_spelled(towers)}; expected a number above 0 for each tower"
+            return
 
 
 def _is_number(value: Any) -> bool:

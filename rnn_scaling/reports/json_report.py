@@ -7,7 +7,6 @@ from typing import Any
 
 from rnn_scaling.reports import answer
 from rnn_scaling.reports.csv_table import rounded
-from rnn_scaling.reports.environment import cautions
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 from rnn_scaling.statistics import Interval
@@ -17,12 +16,11 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 def render(summary: Summary) -> bytes:
     """The summary as JSON text."""
-    records = [record for row in summary.rows for record in row.records]
     fields = {
         "schema": SCHEMA,
         "answer": answer.lead(summary),
         "overview": answer.overview(summary),
-        "cautions": cautions(records),
+        "cautions": summary.cautions,
         "runs": summary.runs,
         "left_out": list(summary.left_out),
         "series": [_series(each, summary) for each in summary.series],
@@ -80,7 +78,12 @@ def _attribution(summary: RowSummary) -> dict[str, Any] | None:
     if loss is None:
         return None
     parts = [
-        {"name": part.name, "words_per_second": interval(part.value), "commands": list(part.commands)}
+        {
+            "name": part.name,
+            "words_per_second": interval(part.value),
+            "points": interval(part.points),
+            "commands": list(part.commands),
+        }
         for part in loss.parts
     ]
     return {
@@ -88,6 +91,8 @@ def _attribution(summary: RowSummary) -> dict[str, Any] | None:
         "loss": interval(loss.loss),
         "parts": parts,
         "residual": interval(loss.residual),
+        "loss_points": interval(loss.loss_points),
+        "residual_points": interval(loss.residual_points),
     }
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from rnn_scaling.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
 from rnn_scaling.reports import answer, figures, table
-from rnn_scaling.reports.environment import cautions
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 TEMPLATES = Path(__file__).parent / "template"
 MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times; tables have the rest
 MOST_COMMANDS = 200  # rows with a command of their own
+ROUNDING = 1e-9  # shares below it are the error of floating point
 MOST_STEADY = 500  # runs in the table of steady states
 
 
@@ -57,7 +57,6 @@ def render(summary: Summary) -> bytes:
 def _context(summary: Summary) -> dict[str, Any]:
     measured = summary.measured
     losses = [each for each in measured if each.largest and each.largest.loss]
-    records = [record for row in summary.rows for record in row.records]
     return {
         "schema": SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
@@ -67,7 +66,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "overview": _unbroken(answer.overview(summary)),
         "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
         "missing": _missing(summary),
-        "cautions": cautions(records),
+        "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
         "series": [_series(each, k) for k, each in enumerate(summary.series)],
         "commands": _row_commands(summary),
@@ -170,16 +169,14 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
         raise ValueError("expected a row with a loss")
     loss = row.loss
     lines = [
-        [part.name, table.plus_minus(answer.in_points(loss, part.value), 1), table.plus_minus(part.value, 1)]
+        [part.name, table.plus_minus(part.points, 1), table.plus_minus(part.value, 1)]
         for part in loss.parts
         if part.value
     ]
     lines += [[part.name, "needs a missing run", "n/a"] for part in loss.parts if part.value is None]
     if loss.residual.value or any(part.value is None for part in loss.parts):
-        points = answer.in_points(loss, loss.residual)
-        lines.append(["not split", table.plus_minus(points, 1), table.plus_minus(loss.residual, 1)])
-    total = answer.in_points(loss, loss.loss)
-    lines.append(["whole loss", table.plus_minus(total, 1), table.plus_minus(loss.loss, 1)])
+        lines.append(["not split", table.plus_minus(loss.residual_points, 1), table.plus_minus(loss.residual, 1)])
+    lines.append(["whole loss", table.plus_minus(loss.loss_points, 1), table.plus_minus(loss.loss, 1)])
     caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
     figure = None
     if k < MOST_FIGURES:
@@ -265,7 +262,7 @@ def _fixed_cost(series: SeriesSummary) -> str | None:
 
 
 def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
-    rows = [(each.title, row) for each in series for row in each.rows if row.padding or row.imbalance]
+    rows = [(each.title, row) for each in series for row in each.rows if row.padding or row.imbalance > ROUNDING]
     head = ["Series", "Devices", "Padding (% of positions)", "Waiting for the longest (% of time)"]
     lines = [
         [

@@ -10,7 +10,8 @@ from typing import Any
 
 from rnn_scaling import attribution, comparability, steady_state
 from rnn_scaling.attribution import Attribution
-from rnn_scaling.comparability import Difference
+from rnn_scaling.comparability import SHARES, Difference
+from rnn_scaling.facts import INCOMPARABLE
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.folder import Folder, RunFile
@@ -21,6 +22,7 @@ from rnn_scaling.steady_state import SteadyState
 MOST = (
     1000  # rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first
 )
+LOADS = {what for what, _ in SHARES.values()}
 AGAIN = "results/again"  # where a command that repeats runs writes them
 
 
@@ -135,6 +137,14 @@ class Summary:
     def rows(self) -> list[Row]:
         """All rows, series by series."""
         return [each.row for series in self.series for each in series.rows]
+
+    @functools.cached_property
+    def cautions(self) -> list[str]:
+        """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
+        records = [record for row in self.rows for record in row.records]
+        grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
+        said = [f"Not all runs had the same {d.what} ({d.a}; {d.b}): {d.effect}." for d in grave]
+        return [*environment.cautions(records), *said]
 
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.rows import Row, with_baselines
+from rnn_scaling.rows import Row, measured_batches, with_baselines
 from rnn_scaling.statistics import Interval
 
 MARK = f"\n<!-- {SCHEMA} -->\n"
@@ -41,7 +41,9 @@ def kinds(rows: Sequence[Row]) -> list[str]:
 
 def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row) in the form of the seed's tables."""
-    counts = {r.batches["measured"] for row in rows for r in row.good} or {row.config["num_batches"] for row in rows}
+    counts = {len(measured_batches(r)[0]) for row in rows for r in row.good} or {
+        row.config["num_batches"] for row in rows
+    }
     batches = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
     repeated = any(len(row.records) > 1 for row in rows)
     head = [

@@ -41,12 +41,14 @@ class ModelConfig:
         None, "LSTM kernel of the decoder; as the encoder when not given", choices=("cudnn_lstm", "dynamic_rnn")
     )
     direction: str = option("bi", "direction of the encoder's layers", choices=("uni", "bi"))
-    num_encoder_layers: int = option(2, "LSTM cells of the encoder; with bi, 4 are 2 bidirectional layers", minimum=1)
-    num_decoder_layers: int = option(2, "LSTM cells of the decoder, as many as the encoder has", minimum=1)
-    num_units: int = option(256, "hidden size of each LSTM cell", minimum=1)
-    embedding_dim: int = option(256, "size of a word's embedding", minimum=1)
-    src_vocab_size: int = option(8000, "words in the source vocabulary", minimum=4)
-    tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4)
+    num_encoder_layers: int = option(
+        2, "LSTM cells of the encoder; with bi, 4 are 2 bidirectional layers", minimum=1, maximum=128
+    )
+    num_decoder_layers: int = option(2, "LSTM cells of the decoder, as many as the encoder has", minimum=1, maximum=128)
+    num_units: int = option(256, "hidden size of each LSTM cell", minimum=1, maximum=1_048_576)
+    embedding_dim: int = option(256, "size of a word's embedding", minimum=1, maximum=1_048_576)
+    src_vocab_size: int = option(8000, "words in the source vocabulary", minimum=4, maximum=2_147_483_647)
+    tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4, maximum=2_147_483_647)
     dropout: float = option(
         0.0, "share of each LSTM layer's inputs set to zero while training", minimum=0.0, maximum=0.99
     )

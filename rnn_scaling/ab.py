@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs, entry
-from rnn_scaling import flags, machine, rules
+from rnn_scaling import config as configs
+from rnn_scaling import entry, flags, machine, rules
 from rnn_scaling.config import option
 from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_USAGE, TRAINER, ConductOptions, conduct
@@ -30,8 +30,8 @@ Flags outside the quotation marks go to both. The records are in DIR/a and DIR/b
 number. Stopped and started again with the same command it goes on; failed runs, limits and --force are as in
 python -m rnn_scaling.sweep.
 
-Exit status: that of python -m rnn_scaling.compare DIR/a DIR/b: 0 no regression, 1 b is slower by more than the limit, 2 cannot judge;
-2 also when the flags conflict or the folder cannot be used, 130 interrupted."""
+Exit status: that of python -m rnn_scaling.compare DIR/a DIR/b: 0 no regression, 1 b is slower by more than the
+limit, 2 cannot judge; 2 also when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 RESERVED = ("result_file", "log_dir", "progress")
 

@@ -13,15 +13,18 @@ from rnn_scaling import all_reduce_spec, optimizers, progress, registry, tensorb
 from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
-from rnn_scaling.replica import UpdateRule, VariableUpdate
 from rnn_scaling.load import LoadMeter
+from rnn_scaling.replica import UpdateRule, VariableUpdate
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.steady_state import UntilKnown
 from rnn_scaling.towers import TrainStep
 
 
-def run(config: RunConfig, state: RunState) -> None:
+def run(config: RunConfig, state: RunState) -> TrainStep:
     """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
+
+    Returns:
+      The step that was run, for `write_logs`.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
@@ -43,9 +46,13 @@ def run(config: RunConfig, state: RunState) -> None:
     _announce(config, state.resolved)
     _train(config, step, state)
     state.enter("teardown")
-    if config.output.log_dir:
-        timer = state.timer
-        tensorboard.write(config.output.log_dir, step.graph(), timer.step_s, timer.step_words, timer.step_loss)
+    return step
+
+
+def write_logs(log_dir: str, step: TrainStep, state: RunState) -> None:
+    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
+    timer = state.timer
+    tensorboard.write(log_dir, step.graph(), timer.step_s, timer.step_words, timer.step_loss)
 
 
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
@@ -105,7 +112,11 @@ def build_source(config: RunConfig, engine: Engine) -> Source:
 
 
 def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
-    """Warm-up and measured batches. Nothing but the step and the clock stands between two readings."""
+    """Warm-up and measured batches.
+
+    What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
+    costs less than benchmarks/overhead.py can see; a look at the times, which costs milliseconds, is not.
+    """
     measure, timer = config.measure, state.timer
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
@@ -126,8 +137,8 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
                     "or set --max_gradient_norm"
                 )
             display.batch(step_s, words, loss)
-            if measure.until_steady and known.due(batch + 1):
-                if known.reached(timer.step_s, timer.step_words) and batch + 1 >= fewest:
+            if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
+                if known.reached(timer.step_s, timer.step_words):
                     break
                 timer.resume()
     finally:

@@ -22,9 +22,10 @@ class DeviceOptions:
         "towers, one on each device (0: all GPUs, or as many CPU devices as there are cores for); "
         "logical devices when there are fewer real ones",
         minimum=0,
+        maximum=1_024,
     )
     cpu_cores_per_device: int = option(
-        1, "cores a CPU device has; the process is bound to num_devices times as many", minimum=1
+        1, "cores a CPU device has; the process is bound to num_devices times as many", minimum=1, maximum=1_024
     )
 
 
@@ -64,7 +65,10 @@ class UpdateOptions:
         "the devices allow",
     )
     gradient_repacking: int = option(
-        0, "replicated: concatenate the dense gradients and exchange them in this many equal pieces (0: off)", minimum=0
+        0,
+        "replicated: concatenate the dense gradients and exchange them in this many equal pieces (0: off)",
+        minimum=0,
+        maximum=65_536,
     )
     agg_small_grads_max_bytes: int = option(
         0, "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)", minimum=0
@@ -82,19 +86,27 @@ class UpdateOptions:
 class TrainingOptions:
     """Training."""
 
-    batch_size: int = option(32, "sentence pairs a tower a step: weak scaling, work a device constant", minimum=1)
+    batch_size: int = option(
+        32, "sentence pairs a tower a step: weak scaling, work a device constant", minimum=1, maximum=16_777_216
+    )
     global_batch_size: int = option(
         0,
         "sentence pairs of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
         "remainder goes to the first towers (0: off)",
         minimum=0,
+        maximum=16_777_216,
     )
     optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
     learning_rate: float = option(0.001, "step size of the update rule")
     max_gradient_norm: float = option(
         0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
     )
-    seed: int = option(1, "seed of the initial weights, the synthetic words, the shuffling and dropout", minimum=0)
+    seed: int = option(
+        1,
+        "seed of the initial weights, the synthetic words, the shuffling and dropout",
+        minimum=0,
+        maximum=2_147_483_647,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,10 +121,13 @@ class DataOptions:
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     src_max_len: int = option(
-        30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1
+        30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1, maximum=65_536
     )
     tgt_max_len: int = option(
-        30, "words of a target sentence at most, its end-of-sentence word included; synthetic: exactly these", minimum=1
+        30,
+        "words of a target sentence at most, its end-of-sentence word included; synthetic: exactly these",
+        minimum=1,
+        maximum=65_536,
     )
     src_file_name: str = option("", "text: source sentences, one a line, words separated by blanks, UTF-8")
     tgt_file_name: str = option("", "text: target sentences, line by line the translations of src_file_name")
@@ -120,15 +135,19 @@ class DataOptions:
     tgt_vocab_file: str = option("", "text: target vocabulary, a word a line; the first tgt_vocab_size lines count")
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
     eos: str = option("</s>", "text: end-of-sentence word, a line of both vocabularies")
-    unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0)
-    num_buckets: int = option(5, "text: batches hold sentences of similar length, from this many buckets", minimum=1)
+    unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0, maximum=2_147_483_647)
+    num_buckets: int = option(
+        5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
+    )
     disable_shuffle: bool = option(False, "text: keep the order of the files")
-    output_buffer_size: int = option(10_000, "text: sentence pairs in the shuffle buffer", minimum=1)
-    num_parallel_calls: int = option(2, "host and text: threads that prepare batches", minimum=1)
+    output_buffer_size: int = option(
+        10_000, "text: sentence pairs in the shuffle buffer", minimum=1, maximum=1_000_000_000
+    )
+    num_parallel_calls: int = option(2, "host and text: threads that prepare batches", minimum=1, maximum=1_024)
     prefetch_data_to_device: bool | None = option(
         None, "host and text: copy batches to the devices ahead of the step; on when not given"
     )
-    prefetch_buffer_size: int = option(2, "host and text: batches kept ready on each device", minimum=1)
+    prefetch_buffer_size: int = option(2, "host and text: batches kept ready on each device", minimum=1, maximum=65_536)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,21 +155,24 @@ class MeasureOptions:
     """Measuring."""
 
     num_warmup_batches: int = option(
-        10, "batches before the clock starts; none of their words or seconds count", minimum=0
+        10, "batches before the clock starts; none of their words or seconds count", minimum=0, maximum=1_000_000_000
     )
-    num_batches: int = option(20, "batches measured, after the warm-up", minimum=1)
+    num_batches: int = option(20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000)
     until_steady: bool = option(
         False, "go on after --num_batches until the run is steady and its words/s are known to --target_ci"
     )
     target_ci: float = option(
         0.02, "until_steady: relative half-width of the 95 % interval of words/s to reach (0.02: 2 %)", minimum=1e-4
     )
-    max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1)
+    max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
     inter_op_parallelism_threads: int = option(
-        0, "threads that dispatch operators; 0: more than all the devices used", minimum=0
+        0, "threads that dispatch operators; 0: more than all the devices used", minimum=0, maximum=4_096
     )
     intra_op_parallelism_threads: int = option(
-        0, "threads inside one operator on the CPU; 0: cpu_cores_per_device, or all cores with GPUs", minimum=0
+        0,
+        "threads inside one operator on the CPU; 0: cpu_cores_per_device, or all cores with GPUs",
+        minimum=0,
+        maximum=4_096,
     )
 
 
@@ -249,7 +271,7 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         cores_per_device = max(1, values["cpu_cores_per_device"])
         values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
     if values["global_batch_size"] and "batch_size" not in given:
-        values["batch_size"] = -(-values["global_batch_size"] // values["num_devices"])  # the largest tower's
+        values["batch_size"] = -(-values["global_batch_size"] // max(1, values["num_devices"]))  # the largest tower's
     if values["encoder_type"] in ("bi", "uni"):
         if "direction" not in given:
             values["direction"] = values["encoder_type"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -18,12 +19,21 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
       main: the command.
       at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
     """
+    if sys.stderr is None:  # closed by the caller; what nobody reads goes nowhere
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, it lives as long as the process
     try:
         status = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         status = EXIT_BROKEN_PIPE
         # The interpreter flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as e:
+        if e.errno != errno.ENOSPC:
+            raise
+        print(f"error: output: {e.strerror}", file=sys.stderr)
+        status = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -21,9 +21,13 @@ TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
 class FlagErrors(ValueError):
     """Everything that is wrong with a command line; one line each in `lines`."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], given: Mapping[str, Any] | None = None) -> None:
+        """Args:
+        lines: one for each mistake.
+        given: the flags that could be read, so that their conflicts can be named too.
+        """
         super().__init__("\n".join(lines))
-        self.lines = list(lines)
+        self.lines, self.given = list(lines), dict(given or {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +116,7 @@ def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field], lists: 
             given[target] = value
     lines += [_stray(word, names) for word in rest if word != "--"]
     if lines:
-        raise FlagErrors(lines)
+        raise FlagErrors(lines, given)
     return given
 
 

@@ -18,15 +18,16 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
-def start(enabled: bool, total: int, warmup: int, stream: TextIO = sys.stderr) -> Progress:
+def start(enabled: bool, total: int, warmup: int, stream: TextIO | None = None) -> Progress:
     """The progress display that suits `stream`.
 
     Args:
       enabled: False shows nothing.
       total: batches of the run, warm-up included.
       warmup: warm-up batches.
-      stream: where to.
+      stream: where to; sys.stderr when not given.
     """
+    stream = stream or sys.stderr
     if not enabled:
         return _Silent()
     return _Bar(total, warmup, stream) if stream.isatty() else _Lines(total, warmup, stream)

@@ -6,6 +6,7 @@ Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added,
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -96,7 +97,9 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
     """Replaces the file at `path` by `content` in one step (temporary file beside it, then rename)."""
-    target = Path(path)
+    target = Path(path).resolve()  # a link stays a link
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:

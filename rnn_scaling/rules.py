@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import all_reduce_spec
-from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig
+from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 
 FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 
@@ -26,12 +27,13 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
       given: the options that the user set: setting one that nothing would read is a conflict.
       num_gpus: GPUs that are visible.
     """
-    out_of_range = list(_out_of_range(config))
-    if out_of_range:
-        return out_of_range  # what follows computes with the values
-    lines = list(_ignored(config, given))
-    for check in (_devices, _model, _update, _data, _measure, _files, _outputs):
-        lines += check(config, given, num_gpus) if check in (_devices, _update) else check(config, given)
+    bad = dict(_out_of_range(config))
+    if bad:  # what follows computes with the values, so these get values that it can compute with
+        flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
+        config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
+    lines = [line for found in bad.values() for line in found] + list(_ignored(config, given))
+    for check in (_devices, _model, _training, _update, _all_reduce, _data, _measure, _files, _outputs):
+        lines += check(config, given, num_gpus)
     return lines
 
 
@@ -40,21 +42,24 @@ def spell(name: str, value: Any) -> str:
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
-def _out_of_range(config: RunConfig) -> Iterator[str]:
+def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
     for name, field in OPTIONS.items():
         value, rule = getattr(getattr(config, GROUP_OF[name]), name), field.metadata
         if value is None or isinstance(value, bool):
             continue
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
+        broken = None
         if rule["choices"] and value not in rule["choices"]:
-            yield f"{spell(name, value)} must be one of {', '.join(rule['choices'])}"
-        if isinstance(value, float) and not math.isfinite(value):
-            yield f"{spell(name, value)} must be a finite number"
+            broken = f"one of {', '.join(rule['choices'])}"
+        elif isinstance(value, float) and not math.isfinite(value):
+            broken = "a finite number"
         elif rule["minimum"] is not None and value < rule["minimum"]:
-            yield f"{spell(name, value)} must be at least {rule['minimum']}"
+            broken = f"at least {rule['minimum']}"
         elif rule["maximum"] is not None and value > rule["maximum"]:
-            yield f"{spell(name, value)} must be at most {rule['maximum']}"
+            broken = f"at most {rule['maximum']}"
+        if broken:
+            yield name, [f"{spell(name, value)} must be {broken}"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +139,7 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
         yield "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)"
 
 
-def _model(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     model = config.model
     alias = given.get("encoder_type")
     if alias in ("bi", "uni") and model.direction != alias:
@@ -144,13 +149,16 @@ def _model(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
             f"--num_encoder_layers={model.num_encoder_layers} must be even with --direction=bi: "
             "two cells, one a direction, make a layer"
         )
-    if config.training.learning_rate <= 0:
-        yield f"--learning_rate={config.training.learning_rate} must be above 0"
     if model.num_encoder_layers != model.num_decoder_layers:
         yield (
             f"--num_decoder_layers={model.num_decoder_layers} must equal --num_encoder_layers="
             f"{model.num_encoder_layers}: each decoder cell starts from the state of one encoder cell"
         )
+
+
+def _training(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    if config.training.learning_rate <= 0:
+        yield f"--learning_rate={config.training.learning_rate} must be above 0"
 
 
 def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
@@ -176,12 +184,12 @@ def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Itera
                 "--staged_vars=true and --variable_consistency=relaxed are each one step stale; "
                 "together they would be two: give one of them"
             )
-    if update.variable_update == "replicated":
-        yield from _all_reduce(config, num_gpus)
 
 
-def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     update, devices = config.update, config.devices
+    if update.variable_update != "replicated":
+        return
     num_physical = num_gpus if devices.device == "gpu" else 1
     try:
         segments = all_reduce_spec.parse(update.all_reduce_spec)
@@ -196,7 +204,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         )
 
 
-def _data(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     data, model = config.data, config.model
     if given.get("use_synthetic_data") and data.data_source != "device":
         yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
@@ -213,39 +221,61 @@ def _data(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
         yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
 
 
-def _measure(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     measure = config.measure
     fewest = measure.num_warmup_batches + measure.num_batches
     if measure.until_steady and measure.max_batches < fewest:
         yield (f"--max_batches={measure.max_batches} must be at least --num_warmup_batches + --num_batches = {fewest}")
 
 
-def _files(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
+def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     if config.data.data_source != "text":
         return
     for name in FILE_OPTIONS:
         path = getattr(config.data, name)
         if not path:
             continue
-        if not Path(path).is_file():
-            yield f"--{name}={path}: no such file"
-        elif not os.access(path, os.R_OK):
-            yield f"--{name}={path}: not readable"
+        reason = _unreadable(path)
+        if reason:
+            yield f"--{name}={path}: {reason}"
 
 
-def _outputs(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
-    if config.output.result_file:
-        path = Path(config.output.result_file)
-        if path.is_dir():
-            yield f"--result_file={path} is a folder; name a file"
-        elif not _can_create(path.parent):
-            yield f"--result_file={path}: its folder cannot be written; name another or change its rights"
-    if config.output.log_dir:
-        path = Path(config.output.log_dir)
-        if path.exists() and not path.is_dir():
-            yield f"--log_dir={path} is a file; name a folder"
-        elif not _can_create(path):
-            yield f"--log_dir={path} cannot be written; name another or change its rights"
+def _unreadable(path: str) -> str | None:
+    """Why a file cannot be read, or None."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return "it is not a regular file"
+        with open(path, "rb"):
+            return None
+    except (OSError, ValueError) as e:  # ValueError: a NUL byte in the name
+        return getattr(e, "strerror", None) or str(e)
+
+
+def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    output = config.output
+    for name, kind in (("result_file", "file"), ("log_dir", "folder")):
+        path = getattr(output, name)
+        reason = _unwritable(Path(path), kind) if path else None
+        if reason:
+            yield f"--{name}={path}{reason}"
+    if output.result_file and output.result_file == output.log_dir:
+        yield f"--result_file={output.result_file} and --log_dir={output.log_dir} must differ: a file and a folder"
+
+
+def _unwritable(path: Path, kind: str) -> str | None:
+    """Why an output cannot be written, or None."""
+    if "\0" in str(path):
+        return " cannot be written: a name cannot hold a NUL byte"
+    try:
+        if kind == "file" and path.is_dir():
+            return " is a folder; name a file"
+        if kind == "folder" and path.exists() and not path.is_dir():
+            return " is a file; name a folder"
+        if not _can_create(path.parent if kind == "file" else path):
+            return " cannot be written; name another folder or change its rights"
+    except (OSError, ValueError) as e:
+        return f" cannot be written: {getattr(e, 'strerror', None) or e}"
+    return None
 
 
 def _can_create(folder: Path) -> bool:

@@ -22,13 +22,16 @@ class NotFiniteError(ArithmeticError):
 class RunState:
     """Fills while a run goes on. `start`, `build`, `batches` and `teardown` are entered in this order."""
 
-    def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
+    ) -> None:
         """Args:
         config: resolved options.
-        clock: returns seconds; the run's start is now.
+        clock: returns seconds.
+        started: the clock's reading when the program started; now when not given.
         """
         self._config, self._clock = config, clock
-        self._entered: list[tuple[str, float]] = [("start", clock())]
+        self._entered: list[tuple[str, float]] = [("start", clock() if started is None else started)]
         self.timer = StepTimer(config.measure.num_warmup_batches, clock)
         self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
         self.parameters: dict[str, int] = {}
@@ -95,7 +98,8 @@ class RunState:
             phases=self._phases(seconds),
             environment={
                 **self._environment,
-                "gpus_after": machine.gpus() if self._environment["gpus"] else [],
+                # Asking the driver takes seconds that an interrupted run does not have.
+                "gpus_after": machine.gpus() if self._environment["gpus"] and status == "ok" else [],
                 "load": dataclasses.asdict(self._load) if self._load else None,
             },
         )

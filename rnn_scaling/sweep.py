@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs, entry
-from rnn_scaling import flags, machine
+from rnn_scaling import config as configs
+from rnn_scaling import entry, flags, machine
 from rnn_scaling.config import option
 from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, TRAINER, ConductOptions, conduct

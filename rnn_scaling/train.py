@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ Trains an LSTM translation model on one or several devices and says how many wor
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+_STARTED = time.perf_counter()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,12 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(flags.help_text(USAGE, configs.GROUPS))
         return 0
     num_gpus = machine.visible_gpus()
+    lines: list[str] = []
     try:
         given = flags.parse(words, configs.OPTIONS)
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
-        lines = rules.problems(config, given, num_gpus=num_gpus)
     except flags.FlagErrors as e:
-        lines = e.lines
+        given, lines = e.given, e.lines
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
+    lines += rules.problems(config, given, num_gpus=num_gpus)
     if lines:
         for line in lines:
             print(f"error: {line}", file=sys.stderr)
@@ -58,14 +61,14 @@ class _Main:
     """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._config, self._state = config, RunState(config)
-        self._exit_status, self._table = EXIT_FAILED, ""
+        self._config, self._state = config, RunState(config, started=_STARTED)
+        self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
     def run(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: self._interrupted.set())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
         if not self._open_outputs():
             return EXIT_USAGE
         _prepare_process(self._config, self._state)
@@ -74,7 +77,8 @@ class _Main:
         while not self._finished.wait(0.1):
             if self._interrupted.is_set():
                 return self._interrupt()
-        sys.stdout.write(self._table)
+        if self._table:
+            print(self._table, end="")
         return self._exit_status
 
     def _open_outputs(self) -> bool:
@@ -99,18 +103,24 @@ class _Main:
             self._finished.set()
 
     def _run_and_report(self) -> int:
+        state, log_dir = self._state, self._config.output.log_dir
         try:
             from rnn_scaling import benchmark  # loads TensorFlow
 
-            benchmark.run(self._config, self._state)
+            step = benchmark.run(self._config, state)
         except Exception as e:
             return self._fail(e)
-        result = self._state.record("ok")
-        if not self._save(result):
-            return EXIT_FAILED
+        result = state.record("ok")
         print(result.steady_state["text"], file=sys.stderr)
-        self._table = table.render_runs([result])
-        return 0
+        self._table = table.render_runs([result])  # also when the record cannot be written
+        written = self._save(result)
+        try:
+            if log_dir:
+                benchmark.write_logs(log_dir, step, state)
+        except Exception as e:
+            print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)
+            written = False
+        return 0 if written else EXIT_FAILED
 
     def _fail(self, error: Exception) -> int:
         kind, message, expected = describe(error, self._config)
@@ -121,9 +131,14 @@ class _Main:
         self._save(self._state.record("failed", {"type": kind, "message": message}))
         return EXIT_FAILED
 
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signal = signal.Signals(number).name
+        self._interrupted.set()
+
     def _interrupt(self) -> int:
-        print("\ninterrupted", file=sys.stderr)
-        self._save(self._state.record("interrupted", {"type": "KeyboardInterrupt", "message": "interrupted"}))
+        message = f"interrupted by {self._signal}"
+        print(f"\n{message}", file=sys.stderr)
+        self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
         sys.stderr.flush()
         os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
 
@@ -153,8 +168,12 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
                 f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
             )
         cores = machine.bind_to_cores(wanted)
+        if machine.share_a_core(cores):
+            _warn("some cores of this run are hyper-threads of one physical core: it has less than a core a device")
     resolved["cpu_affinity"] = cores
     inter, intra = threads(config, len(cores))
+    if not measure.num_warmup_batches:
+        _warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
     if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
         _warn(
             f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
@@ -175,29 +194,33 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
 def threads(config: RunConfig, num_cores: int) -> tuple[int, int]:
     """(inter-op, intra-op) threads of a run.
 
-    One more inter-op thread than devices: with as many, a tower's operators wait while another's are dispatched,
-    and many more cost CPU time (measured in docs/threads.md).
+    One more inter-op thread than devices: with as many, a tower's operators wait while another's are dispatched, and
+    many more cost CPU time. All CPU devices share one intra-op pool, so it has as many threads as they have cores
+    together; with a core a device, operators are not split at all.
     """
     devices, measure = config.devices, config.measure
-    inter = measure.inter_op_parallelism_threads
-    intra = measure.intra_op_parallelism_threads
+    inter, intra = measure.inter_op_parallelism_threads, measure.intra_op_parallelism_threads
     if devices.device == "gpu":
         return inter or max(devices.num_devices + 1, num_cores), intra or num_cores
-    return inter or devices.num_devices + 1, intra or devices.cpu_cores_per_device
+    per_device = devices.cpu_cores_per_device
+    return inter or devices.num_devices + 1, intra or (devices.num_devices * per_device if per_device > 1 else 1)
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
-    kind = type(error).__name__
-    first_line = (str(error).strip() or kind).splitlines()[0]
-    if kind in ("ResourceExhaustedError", "MemoryError"):
+    kind, first_line = type(error).__name__, _first_line(error)
+    if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
         remedy = (
-            f"lower --batch_size={config.training.batch_size}, --src_max_len, --tgt_max_len or the vocabularies, "
-            "or use --compute_dtype=bfloat16"
+            f"lower --batch_size={config.training.batch_size}, --src_max_len, --tgt_max_len, --num_units or the "
+            "vocabularies, or use --compute_dtype=bfloat16"
         )
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    expected = isinstance(error, (NotFiniteError, ValueError, OSError))
+    expected = isinstance(error, (NotFiniteError, machine.DeviceError, OSError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _devices(config: RunConfig) -> str:

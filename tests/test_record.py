@@ -25,6 +25,15 @@ def test_record_survives_json(tmp_path):
     assert record.read(tmp_path / "run.json") == original
 
 
+def test_a_target_that_is_no_regular_file_is_left_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        record.write(make_record(), tmp_path / "pipe")
+    (tmp_path / "link.json").symlink_to(tmp_path / "run.json")
+    record.write(make_record(), tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink() and (tmp_path / "run.json").is_file()
+
+
 def test_numbers_that_json_has_not_become_null():
     text = make_record(batches={"loss": [math.nan, math.inf, 1.0]}).to_json()
     assert json.loads(text)["batches"]["loss"] == [None, None, 1.0]

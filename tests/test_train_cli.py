@@ -275,3 +275,21 @@ def test_fewer_threads_than_devices_are_obeyed_with_a_warning(tmp_path):
     done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
     assert record.read(tmp_path / "run.json").resolved["inter_op_parallelism_threads"] == 1
+
+
+@pytest.mark.parametrize("redirection,status", [(">/dev/full", 1), (">&-", 0), ("| head -c 0", 141)])
+def test_a_run_whose_output_nobody_reads_keeps_its_record(redirection, status, tmp_path):
+    words = " ".join(command(*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"))
+    line = f"{words} {redirection}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
+    assert done.returncode == status and "Traceback" not in done.stderr
+    assert record.read(tmp_path / "run.json").status == "ok"
+
+
+def test_devices_with_several_cores_share_as_many_intra_op_threads(tmp_path):
+    flags = ["--num_devices=2", "--cpu_cores_per_device=3", "--progress=false"]
+    assert train(*TINY, *flags, f"--result_file={tmp_path}/run.json").returncode == 0
+    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 6
+    given = [*flags, "--intra_op_parallelism_threads=2"]
+    assert train(*TINY, *given, f"--result_file={tmp_path}/run.json").returncode == 0
+    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 2

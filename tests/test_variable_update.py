@@ -22,6 +22,7 @@ SYNCHRONOUS = [
     {"variable_update": "replicated", "all_reduce_spec": "xring#2"},
     {"variable_update": "replicated", "all_reduce_spec": "rechd"},
     {"variable_update": "replicated", "all_reduce_spec": "pscpu#2:256:xring"},
+    {"variable_update": "replicated", "all_reduce_spec": "psgpu#2"},
     {"variable_update": "replicated", "all_reduce_spec": "hierarchical"},
     {"variable_update": "replicated", "gradient_repacking": 4},
     {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3},
@@ -194,3 +195,17 @@ def test_towers_with_different_batch_sizes_equal_serial_training(mode, devices):
         plain.apply(plain.gradient(concatenate(towers))[1])
     for replica in result["replicas"]:
         assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+@pytest.mark.parametrize("dtype,tolerance", [("float16", 0.02), ("bfloat16", 0.1)])
+@pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
+def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices):
+    """Weights after 5 steps, which move by about 1; float16 gradients are scaled and unscaled on the way."""
+    batches = make_batches(5, 2)
+    exact = train(devices[:2], batches, variable_update=mode)
+    model = dataclasses.replace(MODEL, compute_dtype=dtype)
+    reduced = train(devices[:2], batches, model, variable_update=mode)
+    for one, other in zip(exact["replicas"], reduced["replicas"]):
+        assert 0 < largest_difference(one, other) < tolerance
+    scale = reduced["update"].loss_scale(0)
+    assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

@@ -62,7 +62,7 @@ def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, 
     arrays = {spec.name: seq2seq.initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
     generator = np.random.default_rng(1)
     for name in ("source", "target_input", "target_output"):
-        arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size), np.int32)
+        arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size))
     return arrays
 
 

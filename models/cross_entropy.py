@@ -22,7 +22,7 @@ def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weight
     Args:
       hidden: [N, U], float32, bfloat16 or float16; the products are made in its dtype.
       projection: [U, V] float32.
-      labels: [N] int32, each in [0, V).
+      labels: [N] int64, each in [0, V).
       weights: [N] float32, 1 for a word that counts and 0 for padding.
 
     Returns:
@@ -43,7 +43,7 @@ class _Forward(NamedTuple):
 def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor) -> _Forward:
     logits = tf.cast(tf.matmul(hidden, projection), tf.float32)
     probabilities = tf.nn.softmax(logits)
-    at_label = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
+    at_label = tf.stack([tf.range(tf.shape(labels, tf.int64)[0]), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
     return _Forward(log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)
@@ -72,9 +72,7 @@ def _at_once(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weight
     return tf.reduce_sum(forward.losses * weights), gradient
 
 
-def _in_pieces(
-    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, rows: int
-) -> tf.Tensor:
+def _in_pieces(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, rows: int) -> tf.Tensor:
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
     @tf.custom_gradient
@@ -90,9 +88,7 @@ def _in_pieces(
             return piece + 1, total, d_projection + tf.cast(d_more, tf.float32), d_hidden.write(piece, d_piece)
 
         num_pieces = (num_words + rows - 1) // rows
-        pieces = tf.TensorArray(
-            hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]]
-        )
+        pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
         _, total, d_projection, pieces = tf.while_loop(
             lambda piece, *_: piece < num_pieces,
             body,

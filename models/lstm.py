@@ -70,7 +70,9 @@ def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
     """Sets a share `rate` of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
     if rate == 0.0:
         return x
-    return tf.nn.experimental.stateless_dropout(x, rate, tf.random.experimental.stateless_fold_in(seed, stream))
+    with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
+        seed = tf.random.experimental.stateless_fold_in(seed, stream)
+    return tf.nn.experimental.stateless_dropout(x, rate, seed)
 
 
 def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:
@@ -85,7 +87,8 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     A gather of rows, as `tf.reverse_sequence` goes element by element on the CPU; it is its own inverse, so
     its gradient is the same gather and not a scatter.
     """
-    num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
+    num_steps, batch = tf.unstack(tf.shape(x, tf.int64)[:2])
+    lengths = tf.cast(lengths, tf.int64)  # GPUs compute with int32 on the host
     step = tf.range(num_steps)[:, None]
     step = tf.where(step < lengths, lengths - 1 - step, step)
     rows = step * batch + tf.range(batch)

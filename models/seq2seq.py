@@ -144,7 +144,8 @@ def build(config: ModelConfig, device_type: str) -> Seq2Seq:
             return lstm.drop(rows, config.dropout, seed, stream)
 
         def seed_of(stream: int) -> tf.Tensor:
-            return tf.random.experimental.stateless_fold_in(seed, stream) if config.dropout else seed
+            with tf.device("CPU:0"):
+                return tf.random.experimental.stateless_fold_in(seed, stream) if config.dropout else seed
 
         with tf.name_scope("encoder"):
             rows = dropped(source_rows, _SOURCE_STREAM)
@@ -165,6 +166,7 @@ def build(config: ModelConfig, device_type: str) -> Seq2Seq:
 
 def _words_that_count(batch: Batch, time_major: bool) -> tf.Tensor:
     """float32, 1 before each target's length and 0 in its padding; the shape of `target_output`."""
-    steps = tf.range(tf.shape(batch.target_output)[0 if time_major else 1])
-    inside = steps[:, None] < batch.target_length if time_major else steps < batch.target_length[:, None]
+    steps = tf.range(tf.shape(batch.target_output, tf.int64)[0 if time_major else 1])
+    lengths = tf.cast(batch.target_length, tf.int64)  # GPUs compare int32 on the host
+    inside = steps[:, None] < lengths if time_major else steps < lengths[:, None]
     return tf.cast(inside, tf.float32)

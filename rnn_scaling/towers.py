@@ -89,11 +89,9 @@ class TrainStep:
 
     def _denominators(self, batches: Sequence[Batch]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
-        words = [_total(batch.target_length, tf.float32) for batch in batches]
-        if not self._update.synchronous:
-            return words
-        with tf.device(self._engine.host):
-            return [tf.add_n(words)] * len(words)
+        with tf.device(self._engine.host):  # where cuDNN, too, wants lengths
+            words = [_total(batch.target_length, tf.float32) for batch in batches]
+            return [tf.add_n(words)] * len(words) if self._update.synchronous else words
 
     def _tower(self, index: int, batch: Batch, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
         scope = f"tower_{index}/"
@@ -101,7 +99,8 @@ class TrainStep:
             ids = dict(zip(EMBEDDINGS, (batch.source, batch.target_input)))
             rows = {name: self._update.lookup(index, name, ids[name]) for name in EMBEDDINGS}
             weights = self._update.weights(index)
-            seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
+            with tf.device(self._engine.host):  # generators take their seed from host memory, also on GPUs
+                seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
             loss_scale = self._update.loss_scale(index)
         with tf.name_scope(scope + "forward/"):
             loss_sum = self._network.loss(weights, *rows.values(), batch, seed)

@@ -21,7 +21,7 @@ def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) ->
     vocab_sizes = (model.src_vocab_size, model.tgt_vocab_size, model.tgt_vocab_size)
 
     def one() -> Batch:
-        ids = [random.integers(0, size, (MAX_LEN, BATCH_SIZE)).astype(np.int32) for size in vocab_sizes]
+        ids = [random.integers(0, size, (MAX_LEN, BATCH_SIZE)) for size in vocab_sizes]
         lengths = [random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32) for _ in range(2)]
         return Batch(ids[0], lengths[0], ids[1], ids[2], lengths[1])
 

@@ -115,9 +115,7 @@ def _loop_forward(
         return t + 1, c, h, _Forward(*(s.write(t, y) for s, y in zip(sequences, step, strict=True)))
 
     sequences = _Forward(*(tf.TensorArray(tf.float32, num_steps, element_shape=c.shape) for _ in _Forward._fields))
-    *_, sequences = tf.while_loop(
-        lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1
-    )
+    *_, sequences = tf.while_loop(lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1)
     return _Forward(*(s.stack() for s in sequences))
 
 

@@ -1,11 +1,10 @@
 """cuDNN's fused LSTM, `CudnnRNNV3`: one call for all layers and directions, on NVIDIA GPUs only.
 
 cuDNN takes all weights in one flat buffer. It is made here by concatenation, which TensorFlow differentiates: first the
-matrices of all cells, then the biases of all cells. A cell's matrices are four input matrices [U, in] and four recurrent
-ones [U, U], row by row, with gates in the order i, f, c, o; then as many biases [U]. Sources of the layout:
-google/jax, jax/experimental/rnn.py ("the layout is the following", 2-layer bi-LSTM with double bias); tensorflow,
-keras/layers/recurrent_v2.py, `_canonical_to_params` (weights, then biases); apache/mxnet, gluon/rnn/rnn_layer.py,
-`_forward_kernel` (all weights of all layers, then all biases).
+matrices of all cells, then the biases of all cells. A cell has four input matrices [U, in] and then four recurrent ones
+[U, U], row by row, with gates in the order i, f, c, o, and as many biases [U]. Sources of the layout: google/jax,
+jax/experimental/rnn.py (module docstring, `_get_params_shapes_in_lstm`); tensorflow, keras/layers/recurrent_v2.py,
+`_canonical_to_params`; apache/mxnet, gluon/rnn/rnn_layer.py, `_forward_kernel`.
 
 What TensorFlow's sources (tensorflow/core/kernels/cudnn_rnn_ops.cc) ask to step around:
 - `CudnnRNNCanonicalToParams` and its inverse end the process with cuDNN 8.1 and later: CudnnRnnParamsDescriptor::Create

@@ -22,7 +22,7 @@ class _ConstantSource:
         batches = []
         for device, batch in zip(self._devices, self._batches):
             with tf.device(device):
-                ids = {name: tf.cast(getattr(batch, name), tf.int32) for name in _IDS}
+                ids = {name: tf.identity(getattr(batch, name)) for name in _IDS}
                 # Constants of the graph: cuDNN wants lengths in host memory, and would wait to copy them there.
                 lengths = {name: tf.constant(getattr(batch, name)) for name in _LENGTHS}
                 batches.append(Batch(**ids, **lengths))
@@ -51,8 +51,5 @@ def build(
     for tower, (device, shape) in enumerate(zip(devices, shapes)):
         with tf.device(device):
             batch = synthetic.draw(shape, seed=seed, step=tf.constant(0, tf.int64), tower=tower)
-            # Kept as int64: a GPU function takes int32 arguments in host memory, and would copy them in every step.
-            kept = {name: tf.cast(getattr(batch, name), tf.int64) for name in _IDS}
-            kept |= {name: getattr(batch, name).numpy() for name in _LENGTHS}
-            batches.append(Batch(**kept))
+            batches.append(batch._replace(**{name: getattr(batch, name).numpy() for name in _LENGTHS}))
     return _ConstantSource(batches, devices)

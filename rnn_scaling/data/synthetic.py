@@ -64,19 +64,23 @@ def draw(shape: Shape, *, seed: int, step: tf.Tensor, tower: int | tf.Tensor) ->
       A batch whose source sentences have `src_max_len` random words, and whose targets have `tgt_max_len - 1` and
       then EOS_ID. Ids are uniform over the vocabulary.
     """
-    # Drawn and joined as int64: on GPUs TensorFlow's int32 Concat works in host memory, which would cost a copy to the
-    # host and back in every step.
     source = _words(shape, shape.src_max_len, shape.src_vocab_size, _seed_pair(seed, step, 2 * tower))
     target = _words(shape, shape.tgt_max_len - 1, shape.tgt_vocab_size, _seed_pair(seed, step, 2 * tower + 1))
     bos, eos = (tf.constant(word, tf.int64, _ids_shape(shape, 1)) for word in (BOS_ID, EOS_ID))
     time_axis = 0 if shape.time_major else 1
+    source_length, target_length = full_lengths(shape)
     return Batch(
-        source=tf.cast(source, tf.int32),
-        source_length=tf.fill([shape.batch_size], shape.src_max_len),
-        target_input=tf.cast(tf.concat([bos, target], time_axis), tf.int32),
-        target_output=tf.cast(tf.concat([target, eos], time_axis), tf.int32),
-        target_length=tf.fill([shape.batch_size], shape.tgt_max_len),
+        source=source,
+        source_length=source_length,
+        target_input=tf.concat([bos, target], time_axis),
+        target_output=tf.concat([target, eos], time_axis),
+        target_length=target_length,
     )
+
+
+def full_lengths(shape: Shape) -> tuple[tf.Tensor, tf.Tensor]:
+    """Lengths of the source and the target sentences, known when tracing: cuDNN computes full sentences faster."""
+    return tf.fill([shape.batch_size], shape.src_max_len), tf.fill([shape.batch_size], shape.tgt_max_len)
 
 
 def _ids_shape(shape: Shape, num_words: int) -> list[int]:
@@ -86,7 +90,8 @@ def _ids_shape(shape: Shape, num_words: int) -> list[int]:
 def _seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
     """Two int64 seed words that differ for each (seed, step, index)."""
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
-    return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])
+    with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
+        return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])
 
 
 def _words(shape: Shape, num_words: int, vocab_size: int, seed_pair: tf.Tensor) -> tf.Tensor:

@@ -74,7 +74,7 @@ def build(
 
 def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:
     keys = tf.constant(vocab.words, tf.string)
-    values = tf.range(len(vocab.words), dtype=tf.int32)
+    values = tf.range(len(vocab.words), dtype=tf.int64)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default_value=unk_id)
 
 
@@ -131,7 +131,7 @@ def _to_ids(
     tgt_words = tf.strings.split(target)[:, : data.tgt_max_len - 1]
     src_ids = _lookup(src_table, src_words)
     tgt_ids = _lookup(tgt_table, tgt_words)
-    bos, eos = (tf.fill([batch_size, 1], word) for word in (checked.bos_id, checked.tgt_eos_id))
+    bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (checked.bos_id, checked.tgt_eos_id))
     rows = [batch_size, None]
     return Batch(
         source=src_ids.to_tensor(checked.src_eos_id, shape=rows),

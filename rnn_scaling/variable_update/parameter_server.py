@@ -1,4 +1,4 @@
-"""parameter_server: one copy of the variables, on the host or spread over the GPUs, which all towers read and update."""
+"""parameter_server: one copy of the variables, on the host or spread over GPUs, that all towers read and update."""
 
 from __future__ import annotations
 

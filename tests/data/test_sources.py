@@ -65,15 +65,16 @@ def test_every_registered_source_is_tested():
 @every_source
 def test_batches_are_consistent(tf, devices, name, prefetch):
     for batch in flat(run_steps(tf, build(name, devices[:2], prefetch), 4)):
-        assert all(array.dtype == np.int32 for array in batch)
+        for field, array in zip(batch._fields, batch):  # GPUs work with int32 in host memory; cuDNN wants lengths there
+            assert array.dtype == (np.int32 if field.endswith("length") else np.int64), field
         src_time, tgt_time = batch.source_length.max(), batch.target_length.max()
         assert batch.source.shape == (src_time, BATCH_SIZE)
         assert batch.target_input.shape == batch.target_output.shape == (tgt_time, BATCH_SIZE)
         assert batch.source_length.shape == batch.target_length.shape == (BATCH_SIZE,)
         assert src_time <= OPTIONS["src_max_len"] and tgt_time <= OPTIONS["tgt_max_len"]
         assert min(batch.source_length.min(), batch.target_length.min()) >= 1
-        assert 0 <= batch.source.min() and batch.source.max() < SRC_VOCAB
-        assert 0 <= batch.target_output.min() and batch.target_output.max() < TGT_VOCAB
+        assert batch.source.min() >= 0 and batch.source.max() < SRC_VOCAB
+        assert batch.target_output.min() >= 0 and batch.target_output.max() < TGT_VOCAB
         assert (batch.target_input[0] == 1).all()  # <s>
         for column, length in enumerate(batch.target_length):
             assert batch.target_output[length - 1, column] == 2  # </s>
@@ -164,6 +165,24 @@ def test_device_words_do_not_depend_on_how_many_towers_there_are_or_where_a_run_
 def test_host_feeds_the_words_of_device_in_their_order(tf, devices, prefetch, num_towers):
     host = run_steps(tf, build("host", devices[:num_towers], prefetch), 6)
     assert_equal(host, run_steps(tf, build("device", devices[:num_towers]), 6))
+
+
+@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
+@pytest.mark.parametrize("name,prefetch", [source for source in SOURCES if source[0] != "text"])
+def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, prefetch, batch_sizes):
+    """The same for device, constant and host, so that cuDNN makes the same call for each."""
+    source = build(name, devices[:2], prefetch, batch_sizes=batch_sizes)
+    known = []
+
+    @tf.function
+    def step_function(step):
+        for batch in source.next_batches(step):
+            known.extend(tf.get_static_value(lengths) for lengths in (batch.source_length, batch.target_length))
+
+    step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
+    lengths = (OPTIONS["src_max_len"], OPTIONS["tgt_max_len"])
+    want = [[length] * size for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE) for length in lengths]
+    assert [list(values) for values in known] == want
 
 
 def test_random_words_use_the_whole_vocabulary(tf, devices):

@@ -10,7 +10,7 @@ def arguments(tf, scale=1.0):
     rng = np.random.default_rng(0)
     hidden = tf.constant(rng.normal(size=(N, U)) * scale, tf.float32)
     projection = tf.constant(rng.normal(size=(U, V)), tf.float32)
-    labels = tf.constant(rng.integers(0, V, N), tf.int32)
+    labels = tf.constant(rng.integers(0, V, N), tf.int64)
     weights = tf.constant(rng.integers(0, 2, N), tf.float32)
     return hidden, projection, labels, weights
 
@@ -43,9 +43,7 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
     given = arguments(tf)
     words = N if known_words else None
     signature = [tf.TensorSpec([words if size == N else size for size in t.shape], t.dtype) for t in given]
-    fused = tf.function(
-        lambda *args: value_and_gradients(tf, cross_entropy.loss_sum, *args), input_signature=signature
-    )
+    fused = tf.function(lambda *args: value_and_gradients(tf, cross_entropy.loss_sum, *args), input_signature=signature)
     want = value_and_gradients(tf, lambda *args: stock(tf, *args), *given)
     assert_close(fused(*given), want, rtol=2e-6)
 
@@ -56,7 +54,7 @@ def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
     hidden = tf.constant([[1.0]])
     projection = tf.constant([[0.0, 500.0, -400.0]])
     loss, d_hidden, _ = value_and_gradients(
-        tf, cross_entropy.loss_sum, hidden, projection, tf.constant([2]), tf.constant([1.0])
+        tf, cross_entropy.loss_sum, hidden, projection, tf.constant([2], tf.int64), tf.constant([1.0])
     )
     assert float(loss) == 3 * 900.0
     np.testing.assert_allclose(d_hidden, [[3 * 900.0]])

@@ -31,7 +31,7 @@ def make_inputs(tf, config):
     rng = np.random.default_rng(0)
 
     def ids(length, size):
-        words = rng.integers(0, size, (length, 3), np.int32)
+        words = rng.integers(0, size, (length, 3))
         return tf.constant(words if config.time_major else words.T)
 
     source, target_input, target_output = ids(4, 11), ids(5, 13), ids(5, 13)

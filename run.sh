@@ -16,6 +16,7 @@ usage() {
   compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
   audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
   import_log   other tools' logs as the same tables                          ./run.sh import_log --help
+  trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   test         the tests; arguments go to pytest
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR) at http://localhost:6006
@@ -65,7 +66,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | ab | compare | audit | import_log | test | lint | tensorboard | setup) ;;
+    "" | sweep | train | report | ab | compare | audit | import_log | trace-db | test | lint | tensorboard | setup) ;;
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
@@ -74,6 +75,7 @@ main() {
   case "$command" in
     "") exec "$bin/python" -m rnn_scaling.sweep ;;
     sweep | train | report | ab | compare | audit | import_log) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
     tensorboard) exec "$bin/tensorboard" --bind_all=false --host=localhost "${@:---logdir=logs}" ;;

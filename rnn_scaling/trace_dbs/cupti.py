@@ -1,0 +1,85 @@
+"""CUPTI's numbers in words: kinds of copies and of memory, ids of API functions, and short names of C++ kernels.
+
+Sources: CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind), cupti_runtime_cbid.h and
+cupti_driver_cbid.h; https://docs.nvidia.com/cupti/api/. Of the ids, those a training run calls; others stay numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+COPY_KINDS = {
+    0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
+}  # fmt: skip
+MEMORY_KINDS = {
+    0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
+    7: "managed static",
+}  # fmt: skip
+RUNTIME_CALLS = {
+    3: "cudaGetDeviceCount", 4: "cudaGetDeviceProperties", 8: "cudaConfigureCall", 9: "cudaSetupArgument",
+    10: "cudaGetLastError", 11: "cudaPeekAtLastError", 13: "cudaLaunch", 14: "cudaFuncSetCacheConfig",
+    15: "cudaFuncGetAttributes", 16: "cudaSetDevice", 17: "cudaGetDevice", 20: "cudaMalloc", 22: "cudaFree",
+    25: "cudaMallocHost", 26: "cudaFreeHost", 27: "cudaHostAlloc", 30: "cudaMemGetInfo", 31: "cudaMemcpy",
+    32: "cudaMemcpy2D", 39: "cudaMemcpyToSymbol", 40: "cudaMemcpyFromSymbol", 41: "cudaMemcpyAsync",
+    44: "cudaMemcpy2DAsync", 47: "cudaMemcpyToSymbolAsync", 49: "cudaMemset", 51: "cudaMemsetAsync",
+    126: "cudaThreadSynchronize", 129: "cudaStreamCreate", 130: "cudaStreamDestroy", 131: "cudaStreamSynchronize",
+    132: "cudaStreamQuery", 133: "cudaEventCreate", 134: "cudaEventCreateWithFlags", 135: "cudaEventRecord",
+    136: "cudaEventDestroy", 137: "cudaEventSynchronize", 138: "cudaEventQuery", 139: "cudaEventElapsedTime",
+    144: "cudaMemcpy3D", 145: "cudaMemcpy3DAsync", 147: "cudaStreamWaitEvent", 151: "cudaPointerGetAttributes",
+    152: "cudaHostRegister", 153: "cudaHostUnregister", 154: "cudaDeviceCanAccessPeer",
+    155: "cudaDeviceEnablePeerAccess", 160: "cudaMemcpyPeer", 161: "cudaMemcpyPeerAsync", 164: "cudaDeviceReset",
+    165: "cudaDeviceSynchronize", 171: "cudaProfilerStart", 172: "cudaProfilerStop", 197: "cudaStreamAddCallback",
+    198: "cudaStreamCreateWithFlags", 200: "cudaDeviceGetAttribute", 201: "cudaStreamDestroy",
+    202: "cudaStreamCreateWithPriority", 205: "cudaDeviceGetStreamPriorityRange", 206: "cudaMallocManaged",
+    211: "cudaLaunchKernel", 213: "cudaLaunch", 214: "cudaLaunchKernel", 225: "cudaMemcpyAsync",
+    235: "cudaMemsetAsync", 239: "cudaStreamSynchronize", 240: "cudaStreamQuery", 242: "cudaEventRecord",
+    247: "cudaStreamWaitEvent", 252: "cudaMemPrefetchAsync", 269: "cudaLaunchCooperativeKernel",
+    272: "cudaLaunchCooperativeKernelMultiDevice", 273: "cudaFuncSetAttribute", 284: "cudaLaunchHostFunc",
+    310: "cudaGraphInstantiate", 311: "cudaGraphLaunch", 312: "cudaGraphLaunch",
+}  # fmt: skip
+DRIVER_CALLS = {
+    119: "cuEventRecord", 120: "cuEventQuery", 121: "cuEventSynchronize", 122: "cuEventDestroy",
+    123: "cuEventElapsedTime", 124: "cuStreamCreate", 125: "cuStreamQuery", 126: "cuStreamSynchronize",
+    127: "cuStreamDestroy", 216: "cuMemsetD8Async", 218: "cuMemsetD16Async", 220: "cuMemsetD32Async",
+    235: "cuCtxCreate", 242: "cuMemGetInfo", 243: "cuMemAlloc", 244: "cuMemAllocPitch", 245: "cuMemFree",
+    249: "cuMemsetD8", 250: "cuMemsetD16", 251: "cuMemsetD32", 271: "cuMemHostAlloc", 276: "cuMemcpyHtoD",
+    277: "cuMemcpyHtoDAsync", 278: "cuMemcpyDtoH", 279: "cuMemcpyDtoHAsync", 280: "cuMemcpyDtoD",
+    281: "cuMemcpyDtoDAsync", 287: "cuMemcpy2D", 289: "cuMemcpy2DAsync", 290: "cuMemcpy3D", 291: "cuMemcpy3DAsync",
+    294: "cuMemAllocHost", 295: "cuStreamWaitEvent", 303: "cuCtxSetCurrent", 304: "cuCtxGetCurrent",
+    305: "cuMemcpy", 306: "cuMemcpyAsync", 307: "cuLaunchKernel", 318: "cuMemcpyPeer", 319: "cuMemcpyPeerAsync",
+    322: "cuCtxDestroy", 325: "cuEventDestroy", 326: "cuStreamDestroy", 346: "cuStreamAddCallback",
+    367: "cuStreamCreateWithPriority", 371: "cuMemAllocManaged", 386: "cuDevicePrimaryCtxRetain",
+}  # fmt: skip
+_LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
+_VERSION = re.compile(r"(_pt[sd][sz])?(_v\d{4,5})?$")
+
+
+def call_name(name: str) -> str:
+    """An API function without the suffix of its version: cudaLaunchKernel of cudaLaunchKernel_ptsz_v7000."""
+    return _VERSION.sub("", name)
+
+
+def is_launch(name: str) -> bool:
+    """Whether an API function starts kernels: cudaLaunch*, cuLaunch*, cudaGraphLaunch, cuGraphLaunch."""
+    return _LAUNCH.fullmatch(name) is not None
+
+
+def short_name(name: str) -> str:
+    """A mangled C++ name as its qualified identifier, without template and call arguments; other names as they are.
+
+    Source: the Itanium C++ ABI's <nested-name> and <source-name>: _ZN5Eigen8internal3fooE is Eigen::internal::foo.
+    """
+    if not name.startswith("_Z"):
+        return name
+    rest, parts = name[2:].lstrip("LK"), []
+    nested = rest.startswith("N")
+    rest = rest[1:].lstrip("KV") if nested else rest
+    while digits := re.match(r"[1-9]\d*", rest):
+        end = digits.end() + int(digits.group())
+        part = rest[digits.end() : end]
+        parts.append("(anonymous)" if part.startswith("_GLOBAL__N") else part)
+        rest = rest[end:]
+        if not nested:
+            break
+    return "::".join(parts) or name

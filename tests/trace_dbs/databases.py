@@ -1,0 +1,201 @@
+"""Small databases in the two schemas, with the columns that the real ones have (docs/trace-db.md names the sources)."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+MS = 1_000_000
+PID = 1234
+GLOBAL_PID = (1 << 56) | (PID << 24)
+
+NSYS = """
+CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
+CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT);
+CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);
+CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
+CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
+CREATE TABLE ENUM_CUPTI_SYNC_TYPE (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+  contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
+  globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER,
+  gridX INTEGER NOT NULL DEFAULT 1, graphNodeId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+  contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
+  bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, srcKind INTEGER, dstKind INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+  contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, globalPid INTEGER, value INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, memKind INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+  globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER NOT NULL, end INTEGER NOT NULL,
+  deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER,
+  globalPid INTEGER, syncType INTEGER NOT NULL, eventId INTEGER NOT NULL);
+CREATE TABLE CUDA_CALLCHAINS (id INTEGER NOT NULL, symbol INTEGER NOT NULL, stackDepth INTEGER NOT NULL);
+CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
+  text TEXT, globalTid INTEGER, textId INTEGER, domainId INTEGER);
+CREATE TABLE OSRT_API (start INTEGER NOT NULL, end INTEGER NOT NULL, nameId INTEGER NOT NULL);
+CREATE TABLE GPU_METRICS (timestamp INTEGER NOT NULL, typeId INTEGER NOT NULL, value INTEGER NOT NULL);
+CREATE INDEX KERNEL_START ON CUPTI_ACTIVITY_KIND_KERNEL (start);
+CREATE VIEW LONG_KERNELS AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE end - start > 1000;
+INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.15.1'), ('NSIGHT_SYSTEMS_VERSION', '2024.7.1');
+INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (1, 'CUDA_MEMCPY_KIND_HTOD', 'Host-to-Device'),
+  (2, 'CUDA_MEMCPY_KIND_DTOH', 'Device-to-Host'), (8, 'CUDA_MEMCPY_KIND_DTOD', 'Device-to-Device');
+INSERT INTO ENUM_CUDA_MEM_KIND VALUES (0, 'CUDA_MEMOPR_MEMORY_KIND_PAGEABLE', 'Pageable'),
+  (1, 'CUDA_MEMOPR_MEMORY_KIND_PINNED', 'Pinned'), (2, 'CUDA_MEMOPR_MEMORY_KIND_DEVICE', 'Device');
+INSERT INTO ENUM_CUPTI_SYNC_TYPE VALUES (3, 'CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE', 'Stream sync');
+INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'GeForce GTX 1070', '0000:01:00.0'), (0, 1, 'Tesla M60', '0000:02:00.0');
+INSERT INTO StringIds VALUES (1, 'void gemm<float>(float*)'), (2, 'gemm'), (3, 'pointwise'),
+  (4, 'cudaLaunchKernel_v7000'), (5, 'cudaMemcpyAsync_v3020'), (6, 'step');
+"""
+
+NVPROF = """
+CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL UNIQUE);
+CREATE TABLE Version (version INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cacheConfig BLOB NOT NULL,
+  start INT NOT NULL, end INT NOT NULL, completed INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL,
+  streamId INT NOT NULL, correlationId INT NOT NULL, name INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, copyKind INT NOT NULL,
+  srcKind INT NOT NULL, dstKind INT NOT NULL, flags INT NOT NULL, bytes INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL, streamId INT NOT NULL, correlationId INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY2 (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, copyKind INT NOT NULL,
+  srcKind INT NOT NULL, dstKind INT NOT NULL, bytes INT NOT NULL, start INT NOT NULL, end INT NOT NULL,
+  deviceId INT NOT NULL, contextId INT NOT NULL, streamId INT NOT NULL, srcDeviceId INT NOT NULL,
+  dstDeviceId INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, correlationId INT NOT NULL,
+  returnValue INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_DRIVER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, correlationId INT NOT NULL,
+  returnValue INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
+  timestamp INT NOT NULL, id INT NOT NULL, objectKind INT NOT NULL, objectId BLOB NOT NULL, name INT NOT NULL,
+  domain INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER_DATA (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
+  id INT NOT NULL, color INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, id INT NOT NULL, name INT NOT NULL);
+CREATE INDEX INDEX_CONCURRENT_KERNEL ON CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (correlationId);
+INSERT INTO Version VALUES (9);
+INSERT INTO StringTable VALUES (1, '_ZN5Eigen8internal4gemmIfEEvPT_'), (2, 'pointwise'), (3, 'step'),
+  (4, 'GeForce GTX 1070');
+INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
+"""
+
+
+@contextlib.contextmanager
+def making(file, schema):
+    """A connection to a new database with the tables of `schema`."""
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        db.executescript("PRAGMA page_size = 8192; PRAGMA user_version = 3;" + schema)
+        yield db
+        db.commit()
+
+
+def kernel(db, start, end, device=0, stream=7, name=1, pid=GLOBAL_PID, context=1):
+    """A kernel of Nsight Systems; times in ns."""
+    db.execute(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, globalPid, demangledName, "
+        "shortName) VALUES (?, ?, ?, ?, ?, ?, ?, 2)",
+        (start, end, device, context, stream, pid, name),
+    )
+
+
+def copy(db, start, end, size, kind=1, source=1, target=2, device=0, stream=14):
+    """A copy of Nsight Systems."""
+    db.execute(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, contextId, streamId, globalPid, bytes, "
+        "copyKind, srcKind, dstKind) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
+        (start, end, device, stream, GLOBAL_PID, size, kind, source, target),
+    )
+
+
+def call(db, start, end, name=4, callchain=None):
+    """A call of the CUDA runtime in Nsight Systems."""
+    db.execute(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, 1, ?, 0, ?)",
+        (start, end, GLOBAL_PID + 1, name, callchain),
+    )
+
+
+def nsys(file):
+    """Three kernels and two copies on one device, written out of order, in ms from 100:
+
+    call     0-1 launch, 1-2 copy, 12-13 launch, 13-14 launch
+    kernel   2-6 gemm, 16-20 gemm, 18-22 pointwise (another stream)
+    copy     5-9 HtoD, 8 MB, pinned; 30-32 DtoH, 1 MB, to pageable
+    memset   34-35; wait 22-32; range "step" 0-40, "mark" at 3, an open range from 10
+    """
+    with making(file, NSYS) as db:
+        t = 100 * MS
+        kernel(db, t + 18 * MS, t + 22 * MS, stream=8, name=3)
+        kernel(db, t + 2 * MS, t + 6 * MS)
+        kernel(db, t + 16 * MS, t + 20 * MS)
+        copy(db, t + 5 * MS, t + 9 * MS, 8_000_000)
+        copy(db, t + 30 * MS, t + 32 * MS, 1_000_000, kind=2, source=2, target=0)
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (?, ?, 0, 1, 7, ?, 0, 4096, 2)",
+            (t + 34 * MS, t + 35 * MS, GLOBAL_PID),
+        )
+        call(db, t, t + MS, callchain=1)
+        call(db, t + MS, t + 2 * MS, name=5)
+        call(db, t + 12 * MS, t + 13 * MS, callchain=2)
+        call(db, t + 13 * MS, t + 14 * MS)
+        db.executemany("INSERT INTO CUDA_CALLCHAINS VALUES (?, 2, 0)", [(1,), (2,)])
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (?, ?, 0, 1, 7, 1, ?, 3, 0)",
+            (t + 22 * MS, t + 32 * MS, GLOBAL_PID),
+        )
+        db.executemany(
+            "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId) VALUES (?, ?, ?, ?, ?)",
+            [
+                (t, t + 40 * MS, 59, None, 6),
+                (t + 3 * MS, None, 34, "mark", None),
+                (t + 10 * MS, None, 60, "never closed", None),
+                (t + 39 * MS, None, 75, "a domain", None),
+            ],
+        )
+        db.execute("INSERT INTO OSRT_API VALUES (?, ?, 2)", (t, t + 39 * MS))
+        db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 50)", [(t + i * MS,) for i in range(40)])
+
+
+def nvprof(file):
+    """The same kernels and copies as nsys(), and a copy between devices, 24-25, of 2 MB."""
+    with making(file, NVPROF) as db:
+        t = 1_500_000_000 * 10**9  # nvprof counts from 1970
+        for start, end, stream, name in ((18, 22, 8, 2), (2, 6, 7, 1), (16, 20, 7, 1)):
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (cacheConfig, start, end, completed, deviceId, "
+                "contextId, streamId, correlationId, name) VALUES (x'00', ?, ?, ?, 0, 1, ?, 1, ?)",
+                (t + start * MS, t + end * MS, t + end * MS, stream, name),
+            )
+        for start, end, size, kind, source, target in ((5, 9, 8_000_000, 1, 2, 3), (30, 32, 1_000_000, 2, 3, 1)):
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (copyKind, srcKind, dstKind, flags, bytes, start, end, "
+                "deviceId, contextId, streamId, correlationId) VALUES (?, ?, ?, 0, ?, ?, ?, 0, 1, 14, 1)",
+                (kind, source, target, size, t + start * MS, t + end * MS),
+            )
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY2 (copyKind, srcKind, dstKind, bytes, start, end, deviceId, "
+            "contextId, streamId, srcDeviceId, dstDeviceId) VALUES (8, 3, 3, 2000000, ?, ?, 0, 1, 14, 0, 1)",
+            (t + 24 * MS, t + 25 * MS),
+        )
+        calls = [
+            (211, t, t + MS),
+            (41, t + MS, t + 2 * MS),
+            (13, t + 12 * MS, t + 13 * MS),
+            (9999, t + 13 * MS, t + 14 * MS),
+        ]
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", calls)
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)", (t + 14 * MS, t + 15 * MS)
+        )
+        markers = [
+            (2, t, 1, 3),
+            (4, t + 40 * MS, 1, 0),
+            (1, t + 3 * MS, 2, 3),
+            (2, t + 30 * MS, 3, 3),
+            (4, t + 31 * MS, 3, 0),
+        ]
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES (NULL, ?, ?, ?, 2, x'00', ?, 0)", markers)
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (NULL, 0, ?, 0)", [(1,), (2,), (3,)])

@@ -1,0 +1,67 @@
+"""The streaming sweep against brute force over the units of time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rnn_scaling.trace_dbs.layout import COPY, KERNEL, MEMSET
+from rnn_scaling.trace_dbs.sweep import DeviceSweep, Union
+
+
+def units(events):
+    return {t for start, end in events for t in range(start, end)}
+
+
+def random_events(seed):
+    rng = random.Random(seed)
+    events = []
+    for _ in range(rng.randrange(1, 40)):
+        start = rng.randrange(120)
+        end = start + rng.choice([0, 1, 2, 5, 30])
+        events.append((start, end, rng.choice([KERNEL, COPY, MEMSET]), rng.randrange(3)))
+    return sorted(events)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_busy_overlap_exposed_and_gaps_equal_brute_force(seed):
+    events = random_events(seed)
+    sweep = DeviceSweep(largest_gaps=3)
+    for start, end, what, stream in events:
+        sweep.add(what, start, end, stream, (what, start))
+    kernels = units(e[:2] for e in events if e[2] == KERNEL)
+    copies = units(e[:2] for e in events if e[2] == COPY)
+    busy = units(e[:2] for e in events)
+    assert sweep.kernels.length == len(kernels)
+    assert sweep.copies.length == len(copies)
+    assert sweep.any.length == len(busy)
+    assert sweep.overlap_ns == len(kernels & copies)
+    assert sweep.exposed_copy_ns == len(copies - kernels)
+    # An event of no length splits a gap, as one of any length does.
+    edges = sorted({t for e in events for t in e[:2]})
+    idle = [b - a for a, b in zip(edges, edges[1:]) if not busy & set(range(a, b))]
+    assert sweep.gap_ns == sum(idle)
+    assert sweep.gaps == len(idle)
+    assert [gap.ns for gap in sweep.largest_gaps] == sorted(idle, reverse=True)[:3]
+    for stream, one in sweep.streams.items():
+        assert one.busy.length == len(units(e[:2] for e in events if e[3] == stream))
+        assert one.kernel_ns == sum(e[1] - e[0] for e in events if e[2:] == (KERNEL, stream))
+    assert sum(sweep.count.values()) == len(events)
+
+
+def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
+    sweep = DeviceSweep()
+    sweep.add(KERNEL, 0, 10, label=("kernel", "long"))
+    sweep.add(KERNEL, 1, 2, label=("kernel", "short"))
+    sweep.add(COPY, 15, 16, label=("copy", "after"))
+    (gap,) = sweep.largest_gaps
+    assert (gap.ns, gap.start, gap.before, gap.after) == (5, 10, ("kernel", "long"), ("copy", "after"))
+
+
+def test_the_state_of_a_union_is_two_numbers():
+    union = Union()
+    for t in range(0, 3000, 3):
+        union.add(t, t + 2)
+    assert (union.length, union.end) == (2000, 2999)
+    assert Union.__slots__ == ("length", "end")

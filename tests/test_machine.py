@@ -100,3 +100,62 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
     assert first["hash"] == second["hash"] == "abc" and first["modified"] and first["diff"] != second["diff"]
     said["status"] = ""
     assert machine.environment()["commit"] == {"hash": "abc", "modified": False, "diff": None}
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows every field but the clocks' reasons; it answers `said[0]`."""
+    said = ["".join(f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4))]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nodes = [machine.Path(f"/dev/nvidia{name}") for name in (0, 1, 2, 3, "ctl")]
+    monkeypatch.setattr(machine.Path, "glob", lambda self, pattern: iter(nodes))
+    monkeypatch.setattr(machine, "_command", lambda *words: None if "reasons" in words[1] else said[0])
+    return said
+
+
+@pytest.mark.parametrize(
+    "allowed,ids",
+    [
+        (None, ["0", "1", "2", "3"]),
+        ("3,1", ["3", "1"]),
+        ("GPU-8f,GPU-77", ["GPU-8f", "GPU-77"]),
+        ("2, -1,0", ["2"]),
+        ("2,7,0", ["2"]),
+        ("", []),
+    ],
+)
+def test_visible_gpus_have_the_names_that_the_user_gave(four_gpus, monkeypatch, allowed, ids):
+    if allowed is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    assert machine.gpu_ids() == ids and machine.visible_gpus() == len(ids)
+
+
+@pytest.mark.parametrize("allowed,uuids", [("3,1", ["GPU-33", "GPU-11"]), ("GPU-2,GPU-00", ["GPU-22", "GPU-00"])])
+def test_gpus_are_the_visible_ones_in_tensorflows_order(four_gpus, monkeypatch, allowed, uuids):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    assert [gpu["uuid"] for gpu in machine.gpus()] == uuids
+    four_gpus[0] = "".join(f"{i}, GPU-{i}{i}, {i}000 MiB\n" for i in range(4))
+    assert [machine.free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [1000.0 * int(uuid[-1]) for uuid in uuids]
+
+
+@pytest.mark.parametrize("answer", [None, "", "0, GPU-00, [N/A]\n"])
+def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(four_gpus, answer):
+    four_gpus[0] = answer
+    with pytest.raises(ValueError, match="install nvidia-smi, or give --num_devices"):
+        machine.free_gpu_memory_mib(0)
+
+
+def test_cuda_counts_as_nvidia_smi_does_unless_the_user_chose(monkeypatch):
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    machine.prepare_cuda_order()
+    assert machine.os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    machine.prepare_cuda_order()
+    assert machine.os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_towers_spread_evenly_or_not_at_all():
+    assert not any(machine.uneven_towers(count, 2) for count in (1, 2, 4, 6))
+    assert not any(machine.uneven_towers(count, 1) for count in (1, 2, 3))
+    assert "--num_devices=3 must be at most the 2 GPUs or a multiple of them" in machine.uneven_towers(3, 2)
+    assert machine.uneven_towers(7, 3).endswith("use 6 or 9")

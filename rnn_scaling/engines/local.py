@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 
 import tensorflow as tf
+
+from rnn_scaling import machine
 
 MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
 
@@ -33,7 +34,8 @@ def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads
       xla: whether XLA clusters the step's operators.
 
     Raises:
-      ValueError: if TensorFlow finds no GPU although one was asked for.
+      ValueError: if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the GPUs,
+        or nvidia-smi does not tell how much memory they may divide.
     """
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
     tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
@@ -63,14 +65,17 @@ def _gpus(count: int) -> Engine:
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
             "tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
         )
+    uneven = machine.uneven_towers(count, len(gpus))
+    if uneven:
+        raise ValueError(uneven)
     used = gpus[: min(count, len(gpus))]
     tf.config.set_visible_devices(used, "GPU")
     for index, gpu in enumerate(used):
-        towers = len(range(index, count, len(used)))
+        towers = count // len(used)
         if towers == 1:
             tf.config.experimental.set_memory_growth(gpu, True)
             continue
-        limit_mib = int(_free_mib(index) * MEMORY_SHARE / towers)
+        limit_mib = int(machine.free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
         part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [part] * towers)
     return Engine(0, 1, _names("GPU"), _names("CPU")[0], "GPU", len(used))
@@ -79,8 +84,3 @@ def _gpus(count: int) -> Engine:
 def _names(device_type: str) -> tuple[str, ...]:
     """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
     return tuple(f"/job:localhost/replica:0/task:0{d.name}" for d in tf.config.list_logical_devices(device_type))
-
-
-def _free_mib(index: int) -> float:
-    query = ["nvidia-smi", f"--id={index}", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-    return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip())

@@ -16,6 +16,7 @@ Where a run is missing its parts are unknown, stay in the residual, and the comm
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -214,8 +215,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     wanted = {**config, **changes}
     known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
     unread = set(rules.unread(configs.from_flat(known), known))
-    preset = {"preset": wanted["preset"]}
-    defaults = configs.resolve({**preset, "device": wanted["device"]}, num_gpus=0, num_cores=1).flat()
+    defaults = _defaults(wanted["preset"], wanted["device"])
     always = ("encoder_type", "variable_update", "num_devices")
     words = []
     for name, value in known.items():
@@ -230,3 +230,8 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
         if name in always or (value != defaults[name] and not derived):
             words.append(rules.spell(name, value))
     return "./run.sh sweep " + " ".join(words)
+
+
+@functools.lru_cache(maxsize=64)
+def _defaults(preset: str, device: str) -> Mapping[str, Any]:
+    return configs.resolve({"preset": preset, "device": device}, num_gpus=0, num_cores=1).flat()

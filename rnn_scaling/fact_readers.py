@@ -90,7 +90,9 @@ def cpu_topology(record: RunRecord) -> str | None:
         return None
     counts = [f"{held.get(part) or '?'} {part}" for part in ("sockets", "cores", "threads")]
     nodes = held.get("numa_nodes")
-    return ", ".join([*counts, f"NUMA nodes {' | '.join(map(str, nodes))}" if nodes else "NUMA not told"])
+    return ", ".join(
+        [*counts, f"NUMA nodes {' | '.join(map(str, nodes))}" if isinstance(nodes, list) and nodes else "NUMA not told"]
+    )
 
 
 def cpu_limit(record: RunRecord) -> str | None:

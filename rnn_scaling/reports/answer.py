@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnn_scaling.attribution import Attribution, Part
+from rnn_scaling.attribution import Attribution, Part, command
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 from rnn_scaling.reports.table import plus_minus
 from rnn_scaling.statistics import Interval
@@ -74,18 +74,18 @@ def sentence(series: SeriesSummary) -> str:
 
 
 def missing(series: SeriesSummary) -> list[str]:
-    """Commands that supply what the sentence could not say, each once."""
-    from rnn_scaling.attribution import command
-
+    """Commands that supply what the sentence could not say, each once and with as many repeats as the series has."""
     row = series.largest
     if row is None:
         return []
     if row.row.num_devices == 1:
-        return [command(row.row.config, num_devices=2)] if len(series.rows) == 1 else []
-    if row.efficiency is None:
-        return [command(row.row.config, num_devices=1)]
-    parts = row.loss.parts if row.loss else ()
-    return list(dict.fromkeys(line for part in parts for line in part.commands))
+        lines = [command(row.row.config, num_devices=2)] if len(series.rows) == 1 else []
+    elif row.efficiency is None:
+        lines = [command(row.row.config, num_devices=1)]
+    else:
+        lines = [line for part in (row.loss.parts if row.loss else ()) for line in part.commands]
+    repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
+    return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 
 
 def part_text(part: Part) -> str:

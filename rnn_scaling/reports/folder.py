@@ -15,6 +15,7 @@ from rnn_scaling.record import RunRecord
 
 SCHEMA = "rnn_scaling.report/1"
 EDGE = 4096  # bytes at either end of a file within which a report's own file says so
+SMALLEST, LARGEST = 1e-12, 1e18  # of seconds and words that can be; beyond them sums and ratios overflow
 WHOLE_NUMBERS = {"num_devices": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}  # with their minimum
 
 
@@ -85,6 +86,9 @@ def problems(run: RunRecord) -> Iterator[str]:
             return
     if not (run.error is None or isinstance(run.error, dict)):
         yield f"error is {_spelled(run.error)}; expected an object or null"
+    for name, value in run.config.items():
+        if not (value is None or isinstance(value, (str, int, float))):
+            yield f"config.{name} is {_spelled(value)}; expected one value"
     for name in ("encoder_type", "variable_update"):
         if not isinstance(run.config.get(name), str):
             yield f"config.{name} is {_spelled(run.config.get(name))}; expected a name"
@@ -106,8 +110,8 @@ def _batch_problems(run: RunRecord) -> Iterator[str]:
         if not isinstance(values, list) or not values:
             yield f"batches.{name} is {_spelled(values)}; expected a number for each batch"
             return
-        wrong = next((i for i, value in enumerate(values) if not (_is_number(value) and value > 0)), None)
-        if wrong is not None:
+        if not _all_positive(values):
+            wrong = next(i for i, value in enumerate(values) if not _all_positive([value]))
             yield f"batches.{name}[{wrong}] is {_spelled(values[wrong])}; expected a number above 0"
     count, warmup = len(lists["seconds"]), batches.get("warmup")
     if len(lists["words"]) != count:
@@ -118,7 +122,7 @@ def _batch_problems(run: RunRecord) -> Iterator[str]:
         yield from _tower_problems(name, batches.get(name, []), count)
     for name in ("words", "seconds", "words_per_second"):
         value = run.throughput.get(name) if isinstance(run.throughput, dict) else None
-        if not (_is_number(value) and value > 0):
+        if not _all_positive([value]):
             yield f"throughput.{name} is {_spelled(value)}; expected a number above 0"
 
 
@@ -130,13 +134,20 @@ def _tower_problems(name: str, batches: Any, count: int) -> Iterator[str]:
         yield f"batches.{name} is {_spelled(batches)}; expected a list for each of the {count} batches"
         return
     for i, towers in enumerate(batches):
-        if not (isinstance(towers, list) and towers and all(_is_number(n) and n > 0 for n in towers)):
+        if not (isinstance(towers, list) and _all_positive(towers)):
             yield f"batches.{name}[{i}] is {_spelled(towers)}; expected a number above 0 for each tower"
             return
 
 
+def _all_positive(values: list[Any]) -> bool:
+    """Whether there are values, all of them numbers above 0 that can be; at the speed of C, for there are millions."""
+    if not values or not {*map(type, values)} <= {int, float}:
+        return False
+    return min(values) >= SMALLEST and max(values) <= LARGEST and not any(map(math.isnan, values))
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
 
 
 def _spelled(value: Any) -> str:

@@ -14,6 +14,7 @@ from rnn_scaling.reports import answer, figures, table
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
+ORDER = (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
 MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times; tables have the rest
 MOST_COMMANDS = 200  # rows with a command of their own
@@ -57,6 +58,7 @@ def render(summary: Summary) -> bytes:
 def _context(summary: Summary) -> dict[str, Any]:
     measured = summary.measured
     losses = [each for each in measured if each.largest and each.largest.loss]
+    parts = [each.largest.loss.parts for each in losses if each.largest and each.largest.loss]
     return {
         "schema": SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
@@ -74,7 +76,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "legend": list(zip([each.title for each in measured[: figures.MOST_LINES]], _swatches(measured))),
         "undrawn_lines": max(0, len(measured) - figures.MOST_LINES),
         "losses": [_loss(each, k) for k, each in enumerate(losses)],
-        "meaning": {name: MEANING[name] for name in (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)},
+        "meaning": {name: MEANING[name] for name in ORDER if name in {part.name for loss in parts for part in loss}},
         "times": _batch_times(measured),
         "steady": _steady_grid(summary),
         "unjudged": summary.unjudged,
@@ -94,12 +96,13 @@ def _unbroken(text: str) -> str:
     return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
 
 
-def _missing(summary: Summary) -> list[tuple[str, str]]:
-    found: dict[str, list[str]] = {}
+def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
+    """(series, commands that supply what could not be said of them); series that need the same are one entry."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for each in summary.series[:MOST_FIGURES]:
-        for command in answer.missing(each):
-            found.setdefault(summary.supplying(command), []).append(each.title)
-    return [("; ".join(names), command) for command, names in found.items()]
+        if commands := answer.missing(each):
+            found.setdefault(tuple(commands), []).append(each.title)
+    return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in found.items()]
 
 
 def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
@@ -132,8 +135,8 @@ def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _lines(series: Sequence[SeriesSummary]) -> list[Figure]:
-    if not series:
-        return []
+    if len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) < 2:
+        return []  # one number of devices makes no line
     found = []
     for metric, (title, _, _) in figures.METRICS.items():
         if any(row.row.metric(metric) for each in series for row in each.rows):
@@ -176,6 +179,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
     lines += [[part.name, "needs a missing run", "n/a"] for part in loss.parts if part.value is None]
     if loss.residual.value or any(part.value is None for part in loss.parts):
         lines.append(["not split", table.plus_minus(loss.residual_points, 1), table.plus_minus(loss.residual, 1)])
+    values = [*(part.points for part in loss.parts), loss.residual_points, loss.loss_points]
     lines.append(["whole loss", table.plus_minus(loss.loss_points, 1), table.plus_minus(loss.loss, 1)])
     caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
     figure = None
@@ -186,7 +190,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
         "title": f"{series.title}, {row.devices}",
         "figure": figure,
         "grid": Grid(caption, ["Part", "Points of efficiency", "Words/s"], lines),
-        "kinds": list(dict.fromkeys(part.value.kind for part in loss.parts if part.value and part.value.half_width)),
+        "kinds": list(dict.fromkeys(value.kind for value in values if value and value.half_width)),
         "command": series.command(),
     }
 

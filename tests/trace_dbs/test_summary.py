@@ -228,3 +228,13 @@ def test_short_names_of_mangled_kernels(mangled, name):
 )  # fmt: skip
 def test_what_starts_kernels(name, launches):
     assert cupti.is_launch(name) == launches
+
+
+def test_a_kernel_without_an_end_is_faulty_but_a_range_without_one_is_open(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO old")
+        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM old")
+        databases.kernel(db, 130, None)
+        db.commit()
+    found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
+    assert sum(one["calls"] for one in found["kernels"]) == 3

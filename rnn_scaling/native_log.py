@@ -6,6 +6,7 @@ import faulthandler
 import os
 import sys
 import tempfile
+from typing import NoReturn
 
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -15,9 +16,13 @@ class NativeLog:
 
     TensorFlow 2.21 writes some messages whatever TF_CPP_MIN_LOG_LEVEL says. A user who sets that variable
     wants to see them, and nothing is hidden.
+
+    A failed CHECK or a crash in C++ ends the process with no Python to run, and the file with it. So a small process
+    waits beside this one: what Python's faulthandler says then goes through it to the user, after the file's end.
     """
 
     def __init__(self) -> None:
+        """To be called before there are threads: it forks."""
         self._file = None
         if LEVEL_VARIABLE in os.environ:
             return
@@ -25,13 +30,39 @@ class NativeLog:
         sys.stderr.flush()
         terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
         self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        crash_reader, self._crash = os.pipe()
+        if os.fork() == 0:
+            _wait_for_a_crash(crash_reader, terminal.fileno(), self._file.fileno())
+        os.close(crash_reader)
         os.dup2(self._file.fileno(), 2)
         sys.stderr = terminal
-        faulthandler.enable(file=terminal)  # a crash inside TensorFlow must not be silent
+        faulthandler.enable(file=self._crash)
 
     def tail(self, lines: int = 20) -> str:
         """The last lines that were kept back, as text; empty when nothing was."""
-        if self._file is None:
-            return ""
-        self._file.seek(0)
-        return "\n".join(self._file.read().decode("utf-8", "replace").splitlines()[-lines:])
+        return "" if self._file is None else _tail(self._file.fileno(), lines)
+
+
+def _tail(file: int, lines: int) -> str:
+    # pread, as the writer's position is shared by every process that has the file.
+    content = os.pread(file, os.fstat(file).st_size, 0)
+    return "\n".join(content.decode("utf-8", "replace").splitlines()[-lines:])
+
+
+def _wait_for_a_crash(crash: int, terminal: int, log: int) -> NoReturn:
+    """Copies `crash` to `terminal` until its writer has ended, after the end of `log`; silent when nothing comes."""
+    try:
+        # Out of the group, which Ctrl-C and a sweep's time limit end, and of what a reader of stdout waits for.
+        os.setsid()
+        os.dup2(terminal, 2)
+        os.dup2(crash, 0)
+        os.dup2(log, 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        text = os.read(0, 1 << 16)
+        if text:
+            os.write(2, f"TensorFlow's last messages:\n{_tail(1, 20)}\n\n".encode())
+        while text:
+            os.write(2, text)
+            text = os.read(0, 1 << 16)
+    finally:
+        os._exit(0)

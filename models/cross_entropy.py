@@ -43,7 +43,7 @@ class _Forward(NamedTuple):
 def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor) -> _Forward:
     logits = tf.cast(tf.matmul(hidden, projection), tf.float32)
     probabilities = tf.nn.softmax(logits)
-    at_label = tf.stack([tf.range(tf.shape(labels, tf.int64)[0]), labels], axis=1)
+    at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
     return _Forward(log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)

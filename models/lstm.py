@@ -87,11 +87,13 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     A gather of rows, as `tf.reverse_sequence` goes element by element on the CPU; it is its own inverse, so
     its gradient is the same gather and not a scatter.
     """
-    num_steps, batch = tf.unstack(tf.shape(x, tf.int64)[:2])
-    lengths = tf.cast(lengths, tf.int64)  # GPUs compute with int32 on the host
-    step = tf.range(num_steps)[:, None]
+    num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
+    # GPUs compute with int32 on the host, and slice int64 shapes on the device.
+    step, sentence, batch, lengths = (
+        tf.cast(n, tf.int64) for n in (tf.range(num_steps)[:, None], tf.range(batch), batch, lengths)
+    )
     step = tf.where(step < lengths, lengths - 1 - step, step)
-    rows = step * batch + tf.range(batch)
+    rows = step * batch + sentence
 
     def reverse(y: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tf.gather(tf.reshape(y, [-1, x.shape[2]]), rows), tf.shape(x))

@@ -166,7 +166,8 @@ def build(config: ModelConfig, device_type: str) -> Seq2Seq:
 
 def _words_that_count(batch: Batch, time_major: bool) -> tf.Tensor:
     """float32, 1 before each target's length and 0 in its padding; the shape of `target_output`."""
-    steps = tf.range(tf.shape(batch.target_output, tf.int64)[0 if time_major else 1])
-    lengths = tf.cast(batch.target_length, tf.int64)  # GPUs compare int32 on the host
+    # GPUs compare int32 on the host, and slice int64 shapes on the device.
+    steps = tf.cast(tf.range(tf.shape(batch.target_output)[0 if time_major else 1]), tf.int64)
+    lengths = tf.cast(batch.target_length, tf.int64)
     inside = steps[:, None] < lengths if time_major else steps < lengths[:, None]
     return tf.cast(inside, tf.float32)

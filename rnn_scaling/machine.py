@@ -132,8 +132,8 @@ def uneven_towers(num_devices: int, num_gpus: int) -> str:
         return ""
     fewer = num_devices // num_gpus * num_gpus
     return (
-        f"--num_devices={num_devices} must be at most the {num_gpus} GPUs or a multiple of them, so that each has as much "
-        f"to do; use {fewer} or {fewer + num_gpus}"
+        f"--num_devices={num_devices} must be at most the {num_gpus} GPUs or a multiple of them, so that each has as "
+        f"much to do; use {fewer} or {fewer + num_gpus}"
     )
 
 

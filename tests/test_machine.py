@@ -104,7 +104,7 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows every field but the clocks' reasons; it answers `said[0]`."""
+    """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows all but the clocks' reasons and says `said[0]`."""
     said = ["".join(f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4))]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nodes = [machine.Path(f"/dev/nvidia{name}") for name in (0, 1, 2, 3, "ctl")]

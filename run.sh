@@ -26,10 +26,18 @@ Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (wh
 USAGE
 }
 
+works() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+has_pip() { "$1" -m pip --version >/dev/null 2>&1; }
+
+# The Python that makes the environment, or has made it: python_for_setup ENVIRONMENT
 python_for_setup() {
   local candidate
+  if [ -z "${PYTHON:-}" ] && works "$1/bin/python" && { [ -f "$1/.installed" ] || has_pip "$1/bin/python"; }; then
+    echo "$1/bin/python"
+    return
+  fi
   for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+    if works "$candidate"; then
       echo "$candidate"
       return
     fi
@@ -38,18 +46,36 @@ python_for_setup() {
   return 1
 }
 
+# Makes the environment unless it is there, whole and of that Python: make_environment ENVIRONMENT PYTHON
+make_environment() {
+  local options=() present
+  present=$("$1/bin/python" --version 2>/dev/null) || present=
+  if [ "$present" = "$("$2" --version)" ] && has_pip "$1/bin/python"; then
+    return
+  elif [ -f "$1/.installed" ]; then
+    options=(--clear)
+  elif [ -n "$present" ] && [ "$present" != "$("$2" --version)" ]; then
+    echo "error: $1 was made by another program with $present; name another folder with VENV=..." >&2
+    return 1
+  fi
+  if ! "$2" -m venv ${options[@]+"${options[@]}"} "$1" >&2; then
+    echo "error: $2 cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2
+    return 1
+  fi
+}
+
 has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
 # Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
 setup() {
   local venv=${VENV:-.venv} wanted python
-  wanted=$(cat requirements.txt requirements-dev.txt; has_gpu && echo gpu || echo cpu)
+  python=$(python_for_setup "$venv")
+  wanted=$(cat requirements.txt requirements-dev.txt; has_gpu && echo gpu || echo cpu; "$python" --version)
   if [ -f "$venv/.installed" ] && [ "$(cat "$venv/.installed")" = "$wanted" ]; then
     return
   fi
-  python=$(python_for_setup)
   echo "setting up $venv with $("$python" --version) (first use; a minute or more)" >&2
-  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  make_environment "$venv" "$python"
   local requirements=requirements.txt
   if has_gpu; then
     requirements=$venv/requirements-gpu.txt

@@ -25,7 +25,9 @@ def test_a_reader_that_has_gone_away_is_no_error(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_teaches(name):
-    done = subprocess.run([sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0 and done.stderr == ""
     assert f"rnn_scaling.{name}" in done.stdout and "xit status" in done.stdout
 

@@ -1,0 +1,57 @@
+"""The step's graph on GPUs, traced without one: words are never int32, and seeds are made on the host.
+
+On GPUs int32 Reshape, Concat, Identity, Pack and comparisons keep tensors in host memory, and generators take their seed
+from there: each would be a wait for a copy in every step.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling import config as configs
+
+GPUS = tuple(f"/job:localhost/replica:0/task:0/device:GPU:{i}" for i in range(2))
+CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
+GIVEN = {"num_devices": 2, "device": "gpu", "num_units": 4, "embedding_dim": 4, "batch_size": 2, "dropout": 0.3}
+ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be int32: two know shapes, one has a kernel
+
+
+def trace(tf, **options):
+    """(operations of the step, names of the tensors of word ids)."""
+    from rnn_scaling import benchmark
+    from rnn_scaling.engines.local import Engine
+
+    config = configs.resolve({**GIVEN, **options}, num_gpus=2, num_cores=2)
+    ids = set()
+    with tf.Graph().as_default() as graph:
+        step = benchmark.build(config, Engine(0, 1, GPUS, CPU, "GPU", 2))
+        given = step._source.next_batches
+
+        def next_batches(number):
+            batches = given(number)
+            ids.update(t.name for batch in batches for t in (batch.source, batch.target_input, batch.target_output))
+            return batches
+
+        step._source.next_batches = next_batches
+        step._build()
+    return graph.get_operations(), ids
+
+
+@pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])
+@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "independent"])
+def test_what_is_made_of_words_is_never_int32(tf, mode, encoder_type):
+    operations, made_of_words = trace(tf, variable_update=mode, encoder_type=encoder_type, max_gradient_norm=1.0)
+    assert made_of_words
+    for op in operations:  # in the order of their making, which is that of the data
+        if op.type in ON_THE_DEVICE or not any(t.name in made_of_words for t in op.inputs):
+            continue
+        assert not [t for t in op.outputs if t.dtype == tf.int32 and "GPU" in op.device], op.name
+        made_of_words.update(t.name for t in op.outputs if t.dtype.is_integer)
+
+
+def test_generators_on_gpus_get_their_seed_from_the_host(tf):
+    operations, _ = trace(tf)
+    generators = [op for op in operations if op.type == "StatelessRandomGetKeyCounter" and "GPU" in op.device]
+    assert generators
+    for op in generators:
+        assert "CPU" in op.inputs[0].device, op.name

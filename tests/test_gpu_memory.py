@@ -1,7 +1,7 @@
 """The step's graph on GPUs, traced without one: words are never int32, and seeds are made on the host.
 
-On GPUs int32 Reshape, Concat, Identity, Pack and comparisons keep tensors in host memory, and generators take their seed
-from there: each would be a wait for a copy in every step.
+On GPUs int32 Reshape, Concat, Identity, Pack and comparisons keep tensors in host memory, and generators take their
+seed from there: each would be a wait for a copy in every step.
 """
 
 from __future__ import annotations

@@ -111,13 +111,13 @@ def free_gpu_memory_mib(gpu: int) -> float:
     """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB.
 
     Raises:
-      ValueError: if nvidia-smi does not tell.
+      DeviceError: if nvidia-smi does not tell.
     """
     rows = _visible_gpu_rows("index,uuid,memory.free") or []
     try:
         return float(rows[gpu]["memory.free"].removesuffix(" MiB"))
     except (IndexError, ValueError):
-        raise ValueError(
+        raise DeviceError(
             f"expected nvidia-smi to tell the free memory of GPU {gpu}, got {rows}: several towers on a GPU divide it; "
             "install nvidia-smi, or give --num_devices no more than there are GPUs"
         ) from None

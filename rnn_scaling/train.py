@@ -185,6 +185,7 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         f"{_count(intra, 'intra-op thread')}",
         file=sys.stderr,
     )
+    machine.prepare_cuda_order()
     if config.model.xla:
         # Auto-clustering leaves the CPU out unless it is told so.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")

@@ -133,6 +133,11 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     assert any(line.startswith(f"{rules.spell(name, value)} would be ignored here") for line in lines), lines
 
 
+def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():
+    assert any("or a multiple of them" in line for line in problems(2, num_devices=3))
+    assert problems(2, num_devices=4) == problems(2, num_devices=2) == []
+
+
 def test_all_conflicts_are_named_at_once():
     assert len(problems(num_decoder_layers=4, device="gpu", result_file=".", staged_vars=True)) >= 4
 

@@ -7,6 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from rnn_scaling import machine
+from rnn_scaling.machine import DeviceError
 
 MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
 
@@ -34,7 +35,7 @@ def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads
       xla: whether XLA clusters the step's operators.
 
     Raises:
-      ValueError: if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the GPUs,
+      DeviceError: if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the GPUs,
         or nvidia-smi does not tell how much memory they may divide.
     """
     tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
@@ -54,20 +55,20 @@ def _cpus(count: int) -> Engine:
         tf.config.set_logical_device_configuration(cpu, wanted)
     names = _names("CPU")[:count]
     if len(names) < count:
-        raise ValueError(f"expected {count} logical CPU devices, got {len(names)}: TensorFlow had started before")
+        raise DeviceError(f"expected {count} logical CPU devices, got {len(names)}: TensorFlow had started before")
     return Engine(0, 1, names, names[0], "CPU", 1)
 
 
 def _gpus(count: int) -> Engine:
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        raise ValueError(
+        raise DeviceError(
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
             "tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
         )
     uneven = machine.uneven_towers(count, len(gpus))
     if uneven:
-        raise ValueError(uneven)
+        raise DeviceError(uneven)
     used = gpus[: min(count, len(gpus))]
     tf.config.set_visible_devices(used, "GPU")
     for index, gpu in enumerate(used):

@@ -60,7 +60,7 @@ class LoadMeter:
     def read(self) -> Load | None:
         """The load since creation; None where the system does not tell."""
         now = self._sample(self._cores)
-        if self._start is None or now is None or now.wall <= self._start.wall:
+        if not self._cores or self._start is None or now is None or now.wall <= self._start.wall:
             return None
         seconds = now.wall - self._start.wall
         capacity = seconds * len(self._cores)

@@ -1,16 +1,22 @@
 """Where the ideal goes: n x words/s(1) - words/s(n), split into parts that add up to it, each with its interval.
 
-The parts are differences between rows that were measured, chosen so that they telescope. With X(mode, n, data) in
-words/s, m the row's mode, d its data source, and a tower's batch size the same everywhere:
+The parts are steps between efficiencies that were measured, each against its own one device, so that a mode or a data
+source that is slower on one device already is not charged for that. With X(mode, n, data) in words/s, m the row's mode,
+d its data source, a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
-    fixed cost  = n [X(m,1,d) with the whole batch - X(m,1,d) with a tower's share]        strong scaling only
-    contention  = n X(independent,1,device) - X(independent,n,device)
-    exchange    = [X(independent,n,device) - X(m,n,device)] - n [X(independent,1,device) - X(m,1,device)]
-    input       = [X(m,n,device) - X(m,n,d)] - n [X(m,1,device) - X(m,1,d)] - imbalance
-    imbalance   = X(m,n,d) x (what the slowest tower's positions cost over the mean's - 1)
-    residual    = the loss less all parts that are known
+    contention  = 1 - E(independent,n,device)
+    exchange    = E(independent,n,device) - E(m,n,device)
+    input       = E(m,n,device) - E(m,n,d)
+    imbalance   = E(m,n,d) x slack; the other parts use E x (1 + slack), what evenly loaded towers would reach
 
-Where a run is missing its parts are unknown, stay in the residual, and the command that supplies the run is named.
+times the ideal n X(m,1,d). In strong scaling one device has the whole batch of the ideal, so with f = X(m,1,d) with a
+tower's share / X(m,1,d) with the whole batch
+
+    fixed cost  = 1 - f, and the other parts are multiplied by f.
+
+What is not known stays in the residual: where a run is missing, the command that supplies it is named. With every run
+the residual is 0 by construction. The slack counts as exact, and assumes that a tower's time is proportional to its
+positions, so imbalance is an upper bound and what is wrong with it is in its neighbours.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import config as configs
@@ -26,7 +32,6 @@ from rnn_scaling import rules
 from rnn_scaling.rows import NOT_COMPARED, Key, Row, measured_batches, work_key
 from rnn_scaling.statistics import Interval, combine
 
-Coefficients = Mapping[int, float]  # of each row, by its id
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 MEANING = {
     FIXED: "what a step costs however small a tower's share of the batch is",
@@ -87,98 +92,121 @@ def _has_loss(row: Row) -> bool:
     return row.num_devices > 1 and None not in (row.rate, row.baseline, row.baseline and row.baseline.rate)
 
 
+Rates = Mapping[Key, float]  # words/s of each row
+Share = Callable[[Rates], float]  # a number, or a part of the ideal, as a function of the rates
+
+
+@dataclasses.dataclass(frozen=True)
+class _Level:
+    """An efficiency as a function of rates; `value` is None where runs are missing, which `commands` supply."""
+
+    value: Share | None
+    keys: frozenset[Key] = frozenset()
+    commands: tuple[str, ...] = ()
+
+
+ONE = _Level(lambda rates: 1.0)
+
+
 class _Attributor:
     def __init__(self, row: Row, by_key: Mapping[Key, Row]) -> None:
-        self._row, self._n, self._by_key = row, row.num_devices, by_key
-        self._used: dict[int, Row] = {}
+        self._row, self._n = row, row.num_devices
+        self._by_key = {**by_key, row.key: row, row.baseline.key: row.baseline}
+        total = row.config["global_batch_size"]
+        share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}
+        self._one: dict[str, Any] = {"num_devices": 1, **share}
 
     def attribute(self) -> Attribution:
-        row, n = self._row, self._n
-        config = row.config
-        total = config["global_batch_size"]
-        share = {"global_batch_size": 0, "batch_size": -(-total // n)} if total else {}
-        one = {"num_devices": 1, **share}
-        loss = _sum(self._times(n, row.baseline), self._times(-1, row))
-        terms: list[tuple[str, list[tuple[float, dict[str, Any]]]]] = []
-        if total:
-            terms.append((FIXED, [(n, {"num_devices": 1}), (-n, one)]))
-        device, independent = {"data_source": "device"}, {"variable_update": "independent", "data_source": "device"}
-        terms.append((CONTENTION, [(n, {**one, **independent}), (-1, independent)]))
-        if config["variable_update"] != "independent":
-            here = [(-1, device), (n, {**one, **device})]
-            terms.append((EXCHANGE, [(1, independent), (-n, {**one, **independent}), *here]))
-        parts, known = [], {}
-        for name, wanted in terms:
-            part, coefficients = self._part(name, wanted)
-            parts.append(part)
-            known = _sum(known, coefficients)
-        if config["data_source"] != "device":
-            slack = imbalance(row)
-            waited = {id(row): slack} if slack else {}
-            waiting = _sum(self._times(0, row), waited)
-            parts.append(Part(IMBALANCE, self._interval(waiting), self._points(waiting)))
-            here = [(1, device), (-1, {}), (-n, {**one, **device}), (n, one)]
-            part, coefficients = self._part(INPUT, here, less=waited)
-            parts.append(part)
-            known = _sum(known, waited, coefficients)
-        residual = _sum(loss, {key: -value for key, value in known.items()})
-        ideal = self._interval({id(row.baseline): n})
+        n, mine, base = self._n, self._row.key, self._row.baseline.key
+        loss = _Level(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}))
+        levels = self._levels()
+        known = [level for level in levels.values() if level.value is not None]
+        rest = _Level(lambda rates: 0.0)
+        if len(known) < len(levels):
+            keys = loss.keys.union(*(level.keys for level in known))
+            rest = _Level(lambda rates: loss.value(rates) - math.fsum(k.value(rates) for k in known), keys)
         return Attribution(
-            row=row,
-            ideal=ideal,
-            loss=self._interval(loss),
-            parts=tuple(parts),
-            residual=self._interval(residual),
+            row=self._row,
+            ideal=self._interval(lambda rates: n * rates[base], [base]),
+            loss=self._words(loss),
+            parts=tuple(
+                Part(name, None, None, level.commands)
+                if level.value is None
+                else Part(name, self._words(level), self._points(level))
+                for name, level in levels.items()
+            ),
+            residual=self._words(rest),
             loss_points=self._points(loss),
-            residual_points=self._points(residual),
+            residual_points=self._points(rest),
         )
 
-    def _part(
-        self, name: str, wanted: Sequence[tuple[float, dict[str, Any]]], less: Coefficients | None = None
-    ) -> tuple[Part, Coefficients]:
-        coefficients: Coefficients = {}
-        commands = []
-        for factor, changes in wanted:
-            found = self._by_key.get(work_key(self._row.config, **changes))
-            if found is None:
+    def _levels(self) -> dict[str, _Level]:
+        """Each part, by name, as a share of the ideal."""
+        config, n, mine, base = self._row.config, self._n, self._row.key, self._row.baseline.key
+        device = {"data_source": "device"}
+        chain = [(CONTENTION, {**device, "variable_update": "independent"})]
+        if config["variable_update"] != "independent":
+            chain.append((EXCHANGE, device))
+        if config["data_source"] != "device":
+            chain.append((INPUT, {}))
+        scale, parts = ONE, {}
+        if config["global_batch_size"]:
+            scale = self._ratio({}, self._one, base)
+            parts[FIXED] = _difference(ONE, scale, ONE)
+        before = ONE
+        for name, changes in chain:
+            after = self._efficiency(changes)
+            parts[name] = _difference(before, after, scale)
+            before = after
+        slack = imbalance(self._row)
+        if slack or config["data_source"] != "device":
+            parts[IMBALANCE] = _Level(lambda rates: slack * rates[mine] / (n * rates[base]), frozenset({mine, base}))
+        return parts
+
+    def _efficiency(self, changes: Mapping[str, Any]) -> _Level:
+        """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
+        many = work_key(self._row.config, **changes)
+        slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
+        level = self._ratio({**changes, **self._one}, changes, None)
+        if level.value is None:
+            return level
+        return dataclasses.replace(level, value=lambda rates: level.value(rates) * (1 + slack) / self._n)
+
+    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level:
+        """words/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
+        keys, commands = [], []
+        for changes, key in ((below, key_below), (above, None)):
+            key = key or work_key(self._row.config, **changes)
+            keys.append(key)
+            if key not in self._by_key:
                 commands.append(command(self._row.config, **changes))
-            else:
-                coefficients = _sum(coefficients, self._times(factor, found))
         if commands:
-            return Part(name, None, None, tuple(dict.fromkeys(commands))), {}
-        coefficients = _sum(coefficients, {key: -value for key, value in (less or {}).items()})
-        return Part(name, self._interval(coefficients), self._points(coefficients)), coefficients
+            return _Level(None, commands=tuple(commands))
+        bottom, top = keys
+        return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys))
 
-    def _times(self, factor: float, row: Row) -> Coefficients:
-        self._used[id(row)] = row
-        return {id(row): factor}
+    def _interval(self, function: Share, keys: Iterable[Key]) -> Interval:
+        rows = [self._by_key[key] for key in keys]
+        return combine(lambda *rates: function({r.key: x for r, x in zip(rows, rates)}), [r.rate for r in rows])
 
-    def _interval(self, coefficients: Coefficients) -> Interval:
-        used = [(factor, self._used[key].rate) for key, factor in coefficients.items() if factor]
-        factors = [factor for factor, _ in used]
-        return combine(lambda *rates: math.fsum(f * x for f, x in zip(factors, rates)), [rate for _, rate in used])
+    def _words(self, level: _Level) -> Interval:
+        """In words/s: times the ideal."""
+        if not level.keys:
+            return self._interval(level.value, [])
+        base = self._row.baseline.key
+        return self._interval(lambda rates: level.value(rates) * self._n * rates[base], level.keys | {base})
 
-    def _points(self, coefficients: Coefficients) -> Interval:
-        """Percentage points of the ideal, which is one of the uncertain rates itself."""
-        base = id(self._row.baseline)
-        used = {key: factor for key, factor in coefficients.items() if factor}
-        if not used:
-            return self._interval({})
-        used.setdefault(base, 0.0)
-        factors, at = list(used.values()), list(used).index(base)
-
-        def share(*rates: float) -> float:
-            return 100 * math.fsum(f * x for f, x in zip(factors, rates)) / (self._n * rates[at])
-
-        return combine(share, [self._used[key].rate for key in used])
+    def _points(self, level: _Level) -> Interval:
+        return self._interval(lambda rates: 100 * level.value(rates), level.keys)
 
 
-def _sum(*terms: Coefficients) -> Coefficients:
-    total: dict[int, float] = {}
-    for term in terms:
-        for key, factor in term.items():
-            total[key] = total.get(key, 0.0) + factor
-    return total
+def _difference(before: _Level, after: _Level, scale: _Level) -> _Level:
+    """(before - after) x scale; unknown where one of them is."""
+    commands = (*before.commands, *after.commands, *scale.commands)
+    if commands:
+        return _Level(None, commands=tuple(dict.fromkeys(commands)))
+    keys = before.keys | after.keys | scale.keys
+    return _Level(lambda rates: (before.value(rates) - after.value(rates)) * scale.value(rates), keys)
 
 
 def imbalance(row: Row) -> float:

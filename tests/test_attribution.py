@@ -50,11 +50,24 @@ def test_contention_is_what_independent_replicas_lose():
 def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
     runs = [record(100), record(180, 2), record(99, 1, "replicated"), record(150, 2, "replicated")]
     result = attribute(runs)
+    ideal = 2 * 99
     assert values(result) == {
-        "contention": pytest.approx(20, rel=1e-3),
-        "exchange": pytest.approx(180 - 150 - 2 * (100 - 99), rel=1e-2),
+        "contention": pytest.approx(ideal * (1 - 180 / 200), rel=1e-3),
+        "exchange": pytest.approx(ideal * (180 / 200 - 150 / 198), rel=1e-3),
     }
     assert result.residual.value == 0
+
+
+@pytest.mark.parametrize("mode,data", [("replicated", "device"), ("independent", "text"), ("replicated", "text")])
+def test_what_is_slower_on_one_device_already_is_no_loss_of_scaling(mode, data):
+    """Every row scales at 75 %; the mode and the text are half as fast on any number of devices."""
+    fast = [record(100), record(150, 2)]
+    middle = [record(50, 1, mode), record(75, 2, mode)] if mode != "independent" else []
+    slow = [record(25, 1, mode, data, [10]), record(37.5, 2, mode, data, [10, 10])] if data == "text" else []
+    result = attribute([*fast, *middle, *slow])
+    shares = {part.name: part.points.value for part in result.parts}
+    assert shares.pop("contention") == pytest.approx(25, abs=0.01)
+    assert all(share == pytest.approx(0, abs=0.01) for share in shares.values())
 
 
 def text_runs(positions=(10, 10)):
@@ -71,7 +84,7 @@ def text_runs(positions=(10, 10)):
 def test_input_and_imbalance_share_what_the_data_source_costs():
     even, uneven = attribute(text_runs()), attribute(text_runs((15, 5)))
     assert values(even)["imbalance"] == 0
-    assert values(even)["input"] == pytest.approx(150 - 120 - 2 * (99 - 90), rel=1e-2)
+    assert values(even)["input"] == pytest.approx(180 * (150 / 198 - 120 / 180), rel=1e-2)
     # Evenly spread, a step of the uneven run would take 10/15 of its time.
     assert values(uneven)["imbalance"] == pytest.approx(120 * 0.5, rel=1e-3)
     both = values(uneven)["imbalance"] + values(uneven)["input"]
@@ -87,6 +100,20 @@ def test_fixed_cost_is_what_a_smaller_share_loses_on_one_device():
     result = attribute(runs)
     assert values(result) == {"fixed cost": pytest.approx(40, rel=1e-3), "contention": pytest.approx(10, rel=1e-2)}
     assert result.residual.value == 0
+
+
+@pytest.mark.parametrize("data", ["device", "text"])
+def test_a_remainder_is_imbalance_once(data):
+    """33 pairs on 4 devices (9, 8, 8, 8) and time proportional to them: 8.25 of 9 are used, no more is lost."""
+    rate, sizes = 100 * 33 / 9 * 9 / 9, [9, 8, 8, 8]
+    runs = []
+    for source in dict.fromkeys(["device", data]):
+        runs += [record(100, 1, data=source, global_batch_size=33), record(100, 1, data=source, batch_size=9)]
+        runs.append(record(rate, 4, "independent", source, sizes, global_batch_size=33))
+    result = attribute(runs)
+    shares = {part.name: part.points.value for part in result.parts}
+    assert shares.pop("imbalance") == pytest.approx(100 * (1 - 8.25 / 9), abs=0.01)
+    assert all(share == pytest.approx(0, abs=0.01) for share in shares.values())
 
 
 def test_parts_and_residual_always_sum_to_the_loss():

@@ -108,18 +108,19 @@ def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]
 
 
 PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
-    # name: (function, true rates of its inputs); four devices, rates of one device 1
-    "loss 4 x1 - xr": (lambda one, replicated: 4 * one - replicated, (1.0, 2.6)),
-    "contention 4 x1 - xi": (lambda one, independent: 4 * one - independent, (1.0, 3.4)),
-    "exchange xi - xr": (lambda independent, replicated: independent - replicated, (3.4, 2.6)),
-    "share of the exchange in the loss": (lambda one, i, r: (i - r) / (4 * one - r), (1.0, 3.4, 2.6)),
+    # name: (function, true rates of its inputs), as in rnn_scaling/attribution.py; four devices. r1, r4: replicated on
+    # one and four devices; i1, i4: independent
+    "loss 4 r1 - r4": (lambda r1, r4: 4 * r1 - r4, (1.0, 2.6)),
+    "contention 4 r1 (1 - i4 / 4 i1)": (lambda r1, i1, i4: 4 * r1 - r1 / i1 * i4, (1.0, 1.1, 3.7)),
+    "exchange r1 i4 / i1 - r4": (lambda r1, r4, i1, i4: r1 / i1 * i4 - r4, (1.0, 2.6, 1.1, 3.7)),
+    "share of the exchange in the ideal": (lambda r1, r4, i1, i4: (i4 / i1 - r4 / r1) / 4, (1.0, 2.6, 1.1, 3.7)),
 }
 
 
 def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Sums, differences and shares: error propagation, beside draws from each input's t (the fiducial way)."""
     for name, (function, truths) in PARTS.items():
-        for k in (3, 5, 10):
+        for k in (2, 3, 5, 10):
             rng = np.random.default_rng([seed, k, *name.encode()])
             inputs = [process_rates(rng, repetitions, k, truth) for truth in truths]
             intervals, hits = [], []
@@ -129,7 +130,8 @@ def combinations(repetitions: int, seed: int) -> Iterator[list[str]]:
                 each = [over_processes(samples[i]) for samples in inputs]
                 intervals.append(combine(function, each))
                 if i < repetitions // 5:
-                    low, high = drawn_interval(rng, function, each)
+                    with np.errstate(all="ignore"):  # draws from t with one degree reach 0 and beyond any number
+                        low, high = drawn_interval(rng, function, each)
                     hits.append(low <= truth <= high)
             width = np.median([each.half_width for each in intervals])
             yield [name, str(k), f"{covered(intervals, truth):.1%}", f"{np.mean(hits):.1%}", f"{width:.2f}"]

@@ -134,8 +134,10 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     for members, options in zip(series, read):
         config = members[0].config
         words = [str(config[name]) for name in always]
-        words += [f"{name}={config[name]}" for name in varied if name in options or name == "batch_size"]
-        if config["global_batch_size"]:
+        strong = bool(config["global_batch_size"])
+        told = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
+        words += [f"{name}={told[name]}" for name in varied if name in told]
+        if strong:
             words.append(f"strong scaling, {config['global_batch_size']} sentence pairs a step")
         names.append(", ".join(words))
     return names

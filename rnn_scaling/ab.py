@@ -66,6 +66,11 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
             print(f"error: {line}", file=sys.stderr)
         return EXIT_USAGE
     out = Path(own.out)
+    limit = [f"--max_regression={own.max_regression}"] if own.max_regression else []
+    question = [str(out / "a"), str(out / "b"), "--paired", *limit]
+    if limit and (wrong := _refused(question)):
+        print(f"error: {wrong}", file=sys.stderr)
+        return EXIT_USAGE
     jobs = counterbalanced(runs[0], runs[1], own.repeats, out)
     done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling.ab", *words], trainer=trainer)
     if done.exit_status is not None:
@@ -74,8 +79,18 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
     done.print_failures()
     from rnn_scaling import compare  # loads numpy and scipy, which a wrong flag need not wait for
 
-    limit = [f"--max_regression={own.max_regression}"] if own.max_regression else []
-    return compare.main([str(out / "a"), str(out / "b"), "--paired", *limit])
+    return compare.main(question)
+
+
+def _refused(question: Sequence[str]) -> str:
+    """What compare will not take, before hours of runs that it would not judge; "" when it takes everything."""
+    from rnn_scaling import compare
+
+    try:
+        compare.parse(question)
+    except compare.InputError as e:
+        return str(e)
+    return ""
 
 
 def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[dict[str, Any]]]:

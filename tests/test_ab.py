@@ -10,6 +10,7 @@ import types
 import pytest
 
 from rnn_scaling import ab, record
+from rnn_scaling import compare as real
 from tests.sweeps.faults import ROOT, command, logged, plant, trainer
 
 NAME = "cudnn_lstm-independent-1"
@@ -27,7 +28,7 @@ def asked(monkeypatch):
         return 7
 
     compare = types.ModuleType("compare")
-    compare.main = main
+    compare.main, compare.parse, compare.InputError = main, real.parse, real.InputError
     monkeypatch.setitem(sys.modules, "rnn_scaling.compare", compare)
     monkeypatch.setattr("rnn_scaling.compare", compare, raising=False)
     return calls
@@ -71,6 +72,13 @@ def test_killed_in_the_middle_it_goes_on(tmp_path):
 def test_the_same_setting_on_both_sides_shows_the_noise(tmp_path):
     assert go(tmp_path, "--a=", "--b=", "--repeats=2") == 7
     assert logged(tmp_path / "faults", "start") == ORDER[:4]
+
+
+@pytest.mark.parametrize("limit", ["foo", "150%", "-1%", "nan"])
+def test_a_limit_that_compare_refuses_stops_before_the_first_run(tmp_path, asked, capsys, limit):
+    assert go(tmp_path, *PAIR, "--repeats=3", f"--max_regression={limit}") == 2
+    assert capsys.readouterr().err.startswith(f"error: --max_regression={limit} must be a share")
+    assert not asked and not logged(tmp_path / "faults", "start") and not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_lists_and_compares_nothing(tmp_path, asked, capsys):

@@ -256,32 +256,6 @@ def detectable_effect(error: float, degrees: float) -> float:
     return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
 
 
-def processes_needed(rates: Sequence[float], target: float, most: int = 1000) -> int | None:
-    """Processes for a relative half-width of `target`, judged by the spread of these rates; None if more than `most`.
-
-    Raises:
-      ValueError: with fewer than two rates: one process says nothing about others.
-    """
-    if len(rates) < 2:
-        raise ValueError(f"expected the rates of at least two processes, got {len(rates)}")
-    spread = _spread([math.log(rate) for rate in rates])
-    enough = (k for k in range(2, most + 1) if t_quantile((1 + LEVEL) / 2, k - 1) * spread / math.sqrt(k) <= target)
-    return next(enough, None)
-
-
-def between_share(step_s: Sequence[Sequence[float]], words: Sequence[Sequence[float]]) -> float | None:
-    """Share of the variance of a process's rate that lies between processes: near 1, more batches do not help.
-
-    Source: Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013, doi:10.1145/2464157.2464160.
-    """
-    within = [within_process(s, w) for s, w in zip(step_s, words)]
-    known = [error**2 for error in within if error is not None]
-    if len(step_s) < 2 or len(known) < len(within):
-        return None
-    total = _spread([math.log(process_rate(s, w)) for s, w in zip(step_s, words)]) ** 2
-    return max(0.0, 1 - math.fsum(known) / len(known) / total) if total else 0.0
-
-
 def welch(errors: Sequence[float], degrees: Sequence[float]) -> tuple[float, float]:
     """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
     variance = math.fsum(error**2 for error in errors)

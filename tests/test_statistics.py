@@ -178,26 +178,6 @@ def test_equal_rates_do_not_differ():
     assert statistics.compare([100, 100], [99, 99]).verdict == "slower"
 
 
-def test_processes_needed_reaches_the_target_and_not_before():
-    rates = [100, 103, 97, 101]
-    k = statistics.processes_needed(rates, 0.02)
-    spread = np.log(rates).std(ddof=1)
-    widths = [student.t_quantile(0.975, n - 1) * spread / math.sqrt(n) for n in (k - 1, k)]
-    assert widths[1] <= 0.02 < widths[0]
-    assert statistics.processes_needed(rates, 1e-6) is None
-
-
-def test_share_between_processes():
-    rng = np.random.default_rng(1)
-    words = [[1] * 50] * 100
-    # Variance of a process's rate: 0.02^2 between processes, 0.1^2 / 50 from its batches.
-    mixed = [effect * rng.lognormal(0, 0.1, 50) for effect in rng.lognormal(0, 0.02, 100)]
-    assert statistics.between_share(mixed, words) == pytest.approx(2 / 3, abs=0.12)
-    alike = [rng.lognormal(0, 0.1, 50) for _ in words]
-    assert statistics.between_share(alike, words) < 0.3
-    assert statistics.between_share(mixed[:1], words[:1]) is None
-
-
 def test_simulated_coverage():
     """The short form of benchmarks/coverage.py; Monte-Carlo error 1 % at 500 repetitions."""
     rng = np.random.default_rng(1)

@@ -17,11 +17,6 @@ class Estimator:
         self._seconds: dict[Identity, list[float]] = {}
         self._known_s = self._rough_s = 0.0
 
-    @property
-    def has_seen_any(self) -> bool:
-        """Whether anything but the rough count stands behind the estimates."""
-        return bool(self._seconds)
-
     def add(self, options: Identity, seconds: float) -> None:
         """Learns that a run with these options took this long."""
         self._seconds.setdefault(options, []).append(seconds)

@@ -29,6 +29,10 @@ class Interval:
             self.low / other.high if other.high > 0 else math.inf, self.high / other.low if other.low > 0 else math.inf
         )
 
+    def widened(self, share: float) -> Interval:
+        """Every number that is off by at most this share of itself."""
+        return Interval(self.low * max(0.0, 1 - share), self.high * (1 + share))
+
     @property
     def middle(self) -> float:
         """The number in the middle."""

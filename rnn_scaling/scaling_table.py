@@ -14,6 +14,9 @@ from collections.abc import Mapping
 # A relative slack for the arithmetic itself: records keep 17 digits, and their sums are not exact either.
 FLOAT_SLACK = 1e-9
 
+# The role of columns that say something about others: bounds and deviations of a number, runs that it was made of.
+ASIDE = "aside"
+
 _MULTIPLIERS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9}
 _THING = (
     r"(?:word|token|image|img|sample|example|sequence|seq|sentence|pair|item|record|step|batch|batche|iteration|it"
@@ -22,7 +25,7 @@ _THING = (
 _UNIT = (  # a closed list: "7gforce" and "4x4" are names
     rf"%|[xX×]|n?s|[mµμu]s|secs?|seconds?|mins?|minutes?|h|hours?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
     rf"|(?:GPU|CPU|device|worker|node|card|core|tower|replica)s?|{_THING}(?:\s?(?:/|per)\s?(?:s|secs?|second))?"
-    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)"
+    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)|in\s(?:all|total)"
 )
 _NUMBER = re.compile(
     rf"""[~≈]?\s*[$€]?\s*
@@ -33,6 +36,14 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _PLAIN = re.compile(r"-?\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+# "1.63 ± 0.02" and, in brackets, "1.63 (0.02)", "1.63 (sd 0.02)", "1.63 [1.61, 1.65]", "1.63 (95 % CI 1.61 to 1.65)".
+_PLUS_MINUS = r"(?:±|\+\s?/?\s?[-−]|\\pm)"
+_SPREAD = re.compile(rf"(?P<value>.*\S)\s*{_PLUS_MINUS}\s*(?P<spread>\S.*)")
+_NAME_OF_SPREAD = rf"(?:{_PLUS_MINUS}|(?:sd|std|se|sem|σ|s\.d\.|(?:95\s?%\s?)?ci)\b)\s*[:=]?\s*"
+_ASIDE = re.compile(
+    rf"(?P<value>[^()\[\]]*[^()\[\]\s])\s*[(\[]\s*(?:{_NAME_OF_SPREAD})?(?P<aside>[^()\[\]]+?)\s*[)\]]", re.IGNORECASE
+)
+_FROM_TO = re.compile(r",\s+|\s*;\s*|\s+to\s+|\s*–\s*|\s+-\s+|(?<=\d)-(?=\d)|\s*\.\.+\s*")
 _MARKS = re.compile(r"[<*`_]|\s\s|[^\S ]")
 
 
@@ -44,12 +55,15 @@ class Cell:
     digits: decimals of `value` that were printed, negative where the last printed digit is tens ("55k": -3).
     text: what stands in the source.
     unit: what follows the number in the cell ("%", "x", "s", ...), "" for none.
+    spread: how far the interval or the deviation beside the number reaches, in the unit of `value`; 0 for none. It says
+      that the number is a mean, and nothing about how the mean was rounded.
     """
 
     value: float
     digits: int
     text: str
     unit: str = ""
+    spread: float = 0.0
 
     @property
     def half_ulp(self) -> float:
@@ -65,6 +79,11 @@ class Cell:
     def high(self) -> float:
         """The largest number that prints as this cell."""
         return self.value + self.half_ulp
+
+    @property
+    def relative_spread(self) -> float:
+        """The spread as a share of the value."""
+        return self.spread / abs(self.value) if self.value else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +135,7 @@ class ScalingTable:
     rows: its points; empty when no column says devices, rate, speedup or the like.
     grid: the lines as they stand, one cell a column; empty for sources that are not tables.
     notes: what was not understood or left out, one sentence each.
-    roles: column -> the ScalingRow field that it was read as; columns that are not in it went to `extra`.
+    roles: column -> the ScalingRow field that it was read as, or ASIDE; columns that are not in it went to `extra`.
     """
 
     source: str
@@ -133,7 +152,7 @@ def parse_cell(text: str) -> Cell | None:
     """The number that a cell prints; None when it prints none ("n/a", "", "error", "0,1", "inf").
 
     Understands bold and code marks, thousands separators, signs, exponents, k/M/G and a unit behind the number;
-    per cent becomes a fraction.
+    per cent becomes a fraction. "1.63 ± 0.02", "1.63 (0.02)" and "1.63 [1.61, 1.65]" are 1.63 with a spread of 0.02.
 
     >>> parse_cell("**88 %**").value
     0.88
@@ -141,9 +160,63 @@ def parse_cell(text: str) -> Cell | None:
     bare = strip_marks(text)
     if _PLAIN.fullmatch(bare):  # most cells
         return Cell(float(bare), len(bare.partition(".")[2]), bare)
-    match = _NUMBER.fullmatch(bare) if bare and len(bare) < 80 else None
-    if match is None:
+    if not bare or len(bare) >= 80:
         return None
+    match = _NUMBER.fullmatch(bare)
+    return _from_match(match, bare) if match else _with_spread(bare)
+
+
+def _with_spread(bare: str) -> Cell | None:
+    """A number with a deviation or an interval beside it."""
+    match = _SPREAD.fullmatch(bare)
+    if match and not re.search(r"[(\[]", bare):
+        return _plus_minus(_number(match["value"]), _number(match["spread"]))
+    match = _ASIDE.fullmatch(bare)
+    value = _number(match["value"]) if match else None
+    if value is None:
+        return None
+    aside = [match["aside"]]
+    for separator in (_FROM_TO, re.compile(",")):
+        aside = separator.split(match["aside"]) if len(aside) == 1 else aside
+    single = _number(match["aside"])
+    if single:  # "4 (2 nodes)" is no deviation
+        return _plus_minus(value, single) if single.unit in ("", value.unit) else None
+    ends = [_number(end) for end in aside]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        return None
+    low, high = (_in_unit(end, value) for end in ends)
+    if not low <= value.value <= high:
+        return None
+    zeros = min(_trailing_zeros(cell) for cell in (value, *ends) if cell.value) if value.value else 0
+    spread = max(value.value - low, high - value.value)
+    return dataclasses.replace(value, digits=value.digits - zeros, spread=spread)
+
+
+def _plus_minus(value: Cell | None, spread: Cell | None) -> Cell | None:
+    if value is None or spread is None or spread.value < 0:
+        return None
+    if spread.unit and not value.unit:  # "55.4 ± 0.2 s": of both; of "1.63 ± 2 %" nobody knows what it is of
+        return None if spread.unit == "%" else dataclasses.replace(value, unit=spread.unit, spread=spread.value)
+    return dataclasses.replace(value, spread=_in_unit(spread, value))
+
+
+def _in_unit(cell: Cell, other: Cell) -> float:
+    """A number that stands beside another: per cent where that is per cent."""
+    return cell.value / (100 if other.unit == "%" and not cell.unit else 1)
+
+
+def _trailing_zeros(cell: Cell) -> int:
+    """Zeros at the end of a whole number: "160 [120, 220]" was rounded to tens."""
+    digits = cell.text.replace(",", "")
+    return len(digits) - len(digits.rstrip("0")) if digits.isdigit() else 0
+
+
+def _number(text: str) -> Cell | None:
+    match = _NUMBER.fullmatch(text.strip())
+    return _from_match(match, text.strip()) if match else None
+
+
+def _from_match(match: re.Match[str], bare: str) -> Cell | None:
     number = re.sub(r"[,' \u2009\u202f_]", "", match["number"]).replace("−", "-")
     shift = int(match["exponent"][1:]) if match["exponent"] else 0
     shift += _MULTIPLIERS[match["multiplier"] or ""]

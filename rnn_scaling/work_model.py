@@ -49,24 +49,44 @@ def samples(row: ScalingRow, with_devices: bool = True) -> float:
 
 
 def product(row: ScalingRow) -> Interval:
-    """Rate x seconds."""
-    return intervals.of(row.rate) * intervals.of(row.seconds)
+    """Rate x seconds.
+
+    Means over several runs, which have a spread, need not multiply to the mean work: the mean of 1 / x is not 1 over
+    the mean of x. Their product is only known within the spread.
+    """
+    spread = max(row.rate.relative_spread, row.seconds.relative_spread)
+    return (intervals.of(row.rate) * intervals.of(row.seconds)).widened(spread)
 
 
 def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
     """One model a series with two usable rows or more; series of one row are taken together."""
-    usable = [row for row in rows if row.rate and row.seconds and row.devices]
+    usable = _usable(rows)
     by_series: dict[tuple, list[ScalingRow]] = {}
     for row in usable:
         settings = (bool(row.batch_size), bool(row.global_batch_size), bool(row.batches), row.rate_unit)
         by_series.setdefault((row.series, *settings), []).append(row)
-    alone: dict[tuple, list[ScalingRow]] = {}
+    single: dict[tuple, list[ScalingRow]] = {}
     for key, members in by_series.items():
         if len(members) == 1:
-            alone.setdefault(key[1:], []).extend(members)
+            single.setdefault(key[1:], []).extend(members)
     groups = [members for members in by_series.values() if len(members) > 1]
-    groups += [members for members in alone.values() if len(members) > 1]
+    groups += [members for members in single.values() if len(members) > 1]
     return [_model(members) for members in groups]
+
+
+def alone(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
+    """Usable rows that have no other to agree with."""
+    together = {id(row) for model in models(rows) for row in model.rows}
+    return [row for row in _usable(rows) if id(row) not in together]
+
+
+def _usable(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
+    return [row for row in rows if row.rate and row.seconds and row.devices]
+
+
+def has_settings(row: ScalingRow) -> bool:
+    """Whether a row says how many samples it processed."""
+    return bool((row.batch_size or row.global_batch_size) and row.batches)
 
 
 def _model(rows: Sequence[ScalingRow]) -> WorkModel:
@@ -74,7 +94,7 @@ def _model(rows: Sequence[ScalingRow]) -> WorkModel:
     fixed = [product(row) / samples(row, with_devices=False) for row in rows]
     shared_weak, members_weak = intervals.consensus(weak)
     shared_fixed, members_fixed = intervals.consensus(fixed)
-    absolute = all((row.batch_size or row.global_batch_size) and row.batches for row in rows)
+    absolute = all(map(has_settings, rows))
     given_global = all(row.global_batch_size for row in rows)
     if not given_global and len(members_fixed) > len(members_weak) and _agree(fixed, members_fixed):
         kind = EACH if absolute and not _falls(rows) else STRONG

@@ -9,7 +9,7 @@ from rnn_scaling import causes, intervals
 from rnn_scaling.checks.context import Context, name_line
 from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import GridRow, ScalingTable
+from rnn_scaling.scaling_table import ASIDE, GridRow, ScalingTable
 from rnn_scaling.tables.columns import plain
 
 NAME = "ratios"
@@ -56,7 +56,7 @@ def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, flo
     wanted = _words(name)
     scores = sorted(
         ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in enumerate(table.columns)
-         if i not in but and ": " not in other),
+         if i not in but and ": " not in other and table.roles.get(other) != ASIDE),
         reverse=True,
     )  # fmt: skip
     if not scores or scores[0][0] < _ALIKE or (len(scores) > 1 and scores[1][0] == scores[0][0]):
@@ -97,7 +97,8 @@ def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
 
 
 def _is_value(table: ScalingTable, i: int) -> bool:
-    return "%" not in table.columns[i] and any(line.cells[i] for line in table.grid)
+    name = table.columns[i]
+    return "%" not in name and table.roles.get(name) != ASIDE and any(line.cells[i] for line in table.grid)
 
 
 def _mean(line: GridRow, where: Sequence[int]) -> Interval | None:

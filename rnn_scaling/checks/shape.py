@@ -1,10 +1,11 @@
-"""Points out of line with both neighbours: superlinear steps, and rates that look like one worker's."""
+"""Points out of line: superlinear steps, rates that look like one worker's, batch sizes of weak and strong scaling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling import baselines, intervals, work_model
+from rnn_scaling.checks import batch_rule
 from rnn_scaling.checks.context import Context
 from rnn_scaling.finding import UNLIKELY, Finding, column_of, expect, name_row
 from rnn_scaling.intervals import Interval
@@ -28,7 +29,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if len({row.devices for row in rows}) != len(rows):
             continue  # repeats: neighbours mean nothing
         known = [(row, _efficiency(row, base)) for row in rows if id(row) not in misfits]
-        yield from _points(table, [(row, value) for row, value in known if value])
+        yield from _points(table, [(row, value.widened(_spread(row))) for row, value in known if value])
+        yield from batch_rule.check(NAME, table, group.rows)
 
 
 def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
@@ -41,6 +43,10 @@ def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
             return by_rate or by_speedup
         return by_speedup if (by_rate * row.devices).meets(by_speedup) else None  # None: the speedup check says it
     return by_rate or (intervals.of(row.efficiency) if row.efficiency else None)
+
+
+def _spread(row: ScalingRow) -> float:
+    return max(cell.relative_spread if cell else 0.0 for cell in (row.rate, row.speedup, row.efficiency))
 
 
 def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Interval]]) -> Iterator[Finding | None]:

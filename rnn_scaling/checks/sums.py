@@ -9,12 +9,15 @@ from rnn_scaling import causes
 from rnn_scaling.checks.context import Context, name_line
 from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import Cell, GridRow, ScalingTable
+from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 from rnn_scaling.tables.columns import plain
 
 NAME = "sums"
 _TOTAL = re.compile(r"\b(?:total|sum|altogether|overall|all)\b")
-_NOT_SUMMED = ("rate", "rate_each", "speedup", "efficiency", "devices", "batch_size", "batches", "global_batch_size")
+_NOT_SUMMED = (
+    *("rate", "rate_each", "speedup", "efficiency", "devices", "batch_size", "batches", "global_batch_size"),
+    ASIDE,
+)
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
@@ -54,7 +57,7 @@ def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
     for k, name in enumerate(table.columns):
         cells = [line.cells[k] for line in lines[:-1] if line.cells[k]]
         total = lines[-1].cells[k]
-        if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency"):
+        if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency", ASIDE):
             continue
         value = _sum(cells)
         yield None if _of(total).meets(value) else _finding(table, lines[-1], k, value, f"the {len(cells)} lines above")

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from rnn_scaling.checks.context import Context, name_line
 from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding
-from rnn_scaling.scaling_table import GridRow, ScalingTable
+from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 
 NAME = "swapped"
 # Put right, the logarithms of the ratios of the two columns must agree this well, against their size and by themselves
 # (0.25: the ratios within 28 %); honest columns that cross do not mirror.
 _SPREAD, _WIDEST = 0.15, 0.25
 _DISTINCT = 0.2  # columns whose ratio is nearer to 1 look the same when exchanged
-_NOT_PAIRED = ("devices", "batch_size", "global_batch_size", "batches", "speedup", "efficiency")
+_NOT_PAIRED = ("devices", "batch_size", "global_batch_size", "batches", "speedup", "efficiency", ASIDE)
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
@@ -40,6 +40,7 @@ def _unit(table: ScalingTable, k: int) -> str:
 
 def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
     lines = [line for line in table.grid if _positive(line, a) and _positive(line, b)]
+    lines = [line for line in lines if _apart(line.cells[a], line.cells[b])]
     if len(lines) < 3:
         return
     ratios = [math.log(line.cells[a].value / line.cells[b].value) for line in lines]
@@ -61,6 +62,11 @@ def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
 
 def _positive(line: GridRow, k: int) -> bool:
     return line.cells[k] is not None and line.cells[k].value > 0
+
+
+def _apart(one: Cell, other: Cell) -> bool:
+    """Whether one number is larger beyond the spread that is printed beside it."""
+    return abs(one.value - other.value) > one.spread + other.spread
 
 
 def _finding(table: ScalingTable, line: GridRow, a: int, b: int, share: float, count: int, usual: int) -> Finding:

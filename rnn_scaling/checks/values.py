@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rnn_scaling.checks.context import Context, name_line
 from rnn_scaling.finding import IMPOSSIBLE, Finding, name_row
-from rnn_scaling.scaling_table import Cell, ScalingTable
+from rnn_scaling.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "values"
 _NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\s*[%x])?", re.IGNORECASE)
@@ -16,7 +16,7 @@ _FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "spe
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each number that cannot be, in the columns that are understood; None for each that can."""
-    fields = {k: table.roles[name] for k, name in enumerate(table.columns) if name in table.roles}
+    fields = {k: table.roles[name] for k, name in enumerate(table.columns) if table.roles.get(name, ASIDE) != ASIDE}
     for line in table.grid:
         for k, field in fields.items():
             cell, text = line.cells[k], line.texts[k]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling import intervals, work_model
 from rnn_scaling.checks.context import Context
@@ -19,14 +19,16 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     for row in table.rows:
         if row.work and row.rate and row.seconds:
             value = intervals.of(row.work) / intervals.of(row.seconds)
-            good = intervals.of(row.rate).meets(value)
+            good = intervals.of(row.work).meets(work_model.product(row))
             yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
     for model in work_model.models(table.rows):
         yield from _series(table, model, context)
+    yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
 
 
 def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator[Finding | None]:
     if model.kind == work_model.VARIES:
+        yield from _known(table, model.rows, context.items_per_sample)
         return
     if model.kind == work_model.EACH:
         yield _each(table, model)
@@ -39,6 +41,31 @@ def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator
         yield _rate_finding(table, row, value, _cause(row, model, settings))
     if model.absolute and model.kind != work_model.EACH:
         yield from _window(table, model, _known_items(model, context))
+
+
+def _known(table: ScalingTable, rows: Sequence[ScalingRow], items: float | None) -> Iterator[Finding | None]:
+    """Rows that agree on nothing, each against the items a sample that the user knows."""
+    rows = [row for row in rows if work_model.has_settings(row)] if items is not None else []
+    fits = {
+        a_device: [_is_work(row, items * work_model.samples(row, with_devices=a_device)) for row in rows]
+        for a_device in (True, False)
+    }  # the batch size is a device's, or that of all of them
+    a_device = sum(fits[True]) >= sum(fits[False])
+    for row, good in zip(rows, fits[a_device]):
+        if good:
+            yield None
+            continue
+        settings = work_model.samples(row, with_devices=a_device)
+        value = intervals.point(items * settings) / intervals.of(row.seconds)
+        cause = (
+            f"rate x seconds is {(work_model.product(row) / settings).middle:.6g} items a sample, not {items:g}: the "
+            "rate, the seconds or a setting is wrong"
+        )
+        yield _rate_finding(table, row, value, cause)
+
+
+def _is_work(row: ScalingRow, work: float) -> bool:
+    return work_model.product(row).meets(intervals.point(work))
 
 
 def _known_items(model: WorkModel, context: Context) -> float | None:

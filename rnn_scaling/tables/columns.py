@@ -24,7 +24,19 @@ TIME_UNITS = {
     **{"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3},
     **{"us": 1e-6, "µs": 1e-6, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0},
 }
+_SEVERAL_BATCHES = re.compile(r"\d\s*(?:/|to|-|–|or)\s*\d[\d,]*\s*(?:mini-?\s?)?(?:batches|steps|iterations|iters)\b")
 _BATCHES_IN_HEADER = re.compile(r"\b(\d[\d,]*)\s*(?:mini-?\s?)?(?:batches|steps|iterations|iters)\b")
+
+
+_ENDS = r"low(?:er)?|high|upper|lo|hi"
+_WIDTHS = (
+    r"ci(?: ?95)?(?: ?%)?|confidence interval|interval|kind|std(?:\.? ?dev(?:iation)?\.?)?|std(?:dev|ev)"
+    r"|std\.? ?err(?:or)?|sd|sem|standard (?:deviation|error)|half[ -]?width|±|\+/-"
+)
+_BOUND = re.compile(
+    rf"(?P<stem>.*?)[\s.,:(\[/-]*(?<![a-z0-9])(?:95 ?% ?)?(?:(?:{_WIDTHS})[ ,(]*)?(?P<end>{_ENDS}|{_WIDTHS})"
+    r"(?: (?:bound|limit|end))?(?:,? 95 ?%)?[\s)\]]*(?:[(\[][^()\[\]]*[)\]])?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +78,23 @@ def recognise(header: str) -> Column:
     return _rate(text) or _seconds(text) or _counts(text)
 
 
+def bound(header: str) -> tuple[str, str] | None:
+    """(what it is a bound of, "low", "high" or "width"): "speedup_low" is ("speedup", "low"), "std" is ("", "width").
+
+    None when the header names no bound, deviation or interval.
+    """
+    match = _BOUND.fullmatch(plain(header))
+    if not match:
+        return None
+    end = match["end"][:2] if re.fullmatch(_ENDS, match["end"]) else ""
+    return match["stem"].strip(), {"lo": "low", "hi": "high", "up": "high"}.get(end, "width")
+
+
+def is_about_runs(header: str) -> bool:
+    """Whether a column counts the runs behind a row, or names the form of the file: nothing that was measured."""
+    return bool(re.fullmatch(r"(?:number of |num |n )?(?:runs|repeats)(?: (?:ok|failed))?|schema", plain(header)))
+
+
 def _rate(text: str) -> Column | None:
     match = _RATE.search(text)
     alias = next((unit for word, unit in _RATE_ALIASES.items() if re.search(rf"\b{word}\b", text)), "")
@@ -89,6 +118,8 @@ def _seconds(text: str) -> Column | None:
     if re.search(r"clock|date|timestamp", text):
         return None
     scale = TIME_UNITS.get((unit or bare)[1] if unit or bare else "s", 1.0)
+    if _SEVERAL_BATCHES.search(text):
+        return Column()  # the rows are of different work, and nothing says which is of how much
     batches = _BATCHES_IN_HEADER.search(text)
     if re.search(r"(?:/|per|a)\s*(?:step|batch|iteration)\b|\bstep time|batch time|iteration time", text):
         return Column("seconds", scale=scale, batches=1)

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.scaling_table import Cell, GridRow, ScalingRow, ScalingTable, exact
-from rnn_scaling.tables import columns, grid
+from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingRow, ScalingTable, exact
+from rnn_scaling.tables import asides, columns, grid
 from rnn_scaling.tables.columns import Column
 from rnn_scaling.tables.grid import Grid, RawTable
 
@@ -30,12 +30,15 @@ def interpret(raw: RawTable) -> ScalingTable:
     """The points of a raw table; `rows` is empty when none of its columns is understood."""
     table = grid.build(raw)
     kinds = [_kind(table, k) for k in range(len(table.columns))]
+    table, kinds = asides.apply(table, kinds)
     layout = _layout(table, kinds)
     rows = [row for line in table.rows for row in _points(raw.source, table, kinds, layout, line)]
     roles = {table.columns[k]: field for field, k in layout.shared.items()}
     roles.update({table.columns[k]: field for _, group in layout.groups for field, k in group.items()})
-    unread = [name for k, name in enumerate(table.columns) if name and name not in roles and k not in layout.labels]
-    notes = [*table.notes, *layout.notes]
+    roles.update({table.columns[k]: ASIDE for k, kind in enumerate(kinds) if kind.role == ASIDE})
+    filled = [k for k, name in enumerate(table.columns) if name and any(row.texts[k] for row in table.rows)]
+    unread = [table.columns[k] for k in filled if table.columns[k] not in roles and k not in layout.labels]
+    notes = [*table.notes, *layout.notes, *asides.not_understood(table, kinds, roles)]
     if unread and roles:
         notes.append(f"line {raw.line}: not understood, compared with their neighbours only: {', '.join(unread)}")
     return ScalingTable(
@@ -79,7 +82,7 @@ def _layout(table: Grid, kinds: Sequence[Column]) -> _Layout:
     labels = tuple(k for k, kind in enumerate(kinds) if not kind.role and _is_label(table, k))
     places: dict[str, list[int]] = {}
     for k, kind in enumerate(kinds):
-        if kind.role:
+        if kind.role and kind.role != ASIDE:
             places.setdefault(kind.role, []).append(k)
     notes: list[str] = []
     counts = {len(places[field]) for field in REPEATED if field in places}
@@ -127,7 +130,7 @@ def _is_label(table: Grid, k: int) -> bool:
 
 
 def _all_missing(texts: Sequence[tuple[str, Cell | None]]) -> bool:
-    return all(re.fullmatch(r"n/?a|-+|error|failed|oom|nan|\?", text.lower()) for text, _ in texts)
+    return all(asides.is_missing(text) for text, _ in texts)
 
 
 def _main_time(table: Grid, kinds: Sequence[Column], where: Sequence[int], speedups: Sequence[int]) -> int:
@@ -152,7 +155,9 @@ def _points(source: str, table: Grid, kinds: Sequence[Column], layout: _Layout, 
     labels = [line.texts[k] for k in layout.labels if line.texts[k]]
     used = {k for _, group in layout.groups for k in group.values()} | set(layout.shared.values())
     extra = {
-        table.columns[k]: cell for k, cell in enumerate(line.cells) if cell and k not in used and k not in layout.labels
+        table.columns[k]: cell
+        for k, cell in enumerate(line.cells)
+        if cell and k not in used and k not in layout.labels and kinds[k].role != ASIDE
     }
     points = []
     for name, group in layout.groups:
@@ -163,6 +168,8 @@ def _points(source: str, table: Grid, kinds: Sequence[Column], layout: _Layout, 
         numbers = {field: cell for field, cell in numbers.items() if cell and cell.value > 0}
         if "seconds" in places and kinds[places["seconds"]].batches and "batches" not in places:
             numbers["batches"] = exact(kinds[places["seconds"]].batches)
+        if "batch_size" in numbers and numbers["batch_size"].unit in ("in all", "in total"):
+            numbers.setdefault("global_batch_size", numbers.pop("batch_size"))
         if not any(cell for field, cell in numbers.items() if field != "batches"):
             continue
         count = line.cells[places["devices"]] if "devices" in places else None
@@ -195,9 +202,11 @@ def scaled(cell: Cell | None, kind: Column) -> Cell | None:
     if scale in (0.01, 1e-3, 1e-6):
         shift = {0.01: 2, 1e-3: 3, 1e-6: 6}[scale]
         unit = "%" if scale == 0.01 else cell.unit
-        return dataclasses.replace(cell, value=float(cell.value) / 10**shift, digits=cell.digits + shift, unit=unit)
+        value, spread = float(cell.value) / 10**shift, cell.spread / 10**shift
+        return dataclasses.replace(cell, value=value, digits=cell.digits + shift, unit=unit, spread=spread)
     # Minutes: one more decimal keeps the bounds at least as wide as the print's.
-    return dataclasses.replace(cell, value=cell.value * scale, digits=cell.digits - len(str(int(scale))))
+    digits = cell.digits - len(str(int(scale)))
+    return dataclasses.replace(cell, value=cell.value * scale, digits=digits, spread=cell.spread * scale)
 
 
 def _series_by_setting(rows: list[ScalingRow]) -> list[ScalingRow]:

@@ -9,6 +9,9 @@ from typing import Any
 
 from rnn_scaling.tables.grid import RawTable
 
+REPORT_SETTINGS = ("num_devices", "batch_size", "global_batch_size")
+REPORT_METRICS = ("words_per_second", "speedup", "efficiency")
+
 
 def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
     """Yields every list of flat objects, and every object of equally long lists, in a parsed document.
@@ -29,6 +32,33 @@ def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
         return
     for key, value in document.items():
         yield from tables(value, source, f"{name}.{key}" if name else str(key))
+
+
+def report(document: Mapping[str, Any], source: str) -> Iterator[RawTable]:
+    """Yields one table a series of a report (rnn_scaling.report/1): settings, metrics and their intervals.
+
+    A row's line is its place in the series, from 1.
+
+    Raises:
+      ValueError: if its series are no list of rows.
+    """
+    series = document.get("series")
+    if not isinstance(series, list) or not all(
+        isinstance(s, Mapping) and isinstance(s.get("rows"), list) for s in series
+    ):
+        raise ValueError("no list of series with rows")
+    for each in series:
+        rows = [row for row in each["rows"] if isinstance(row, Mapping)]
+        settings = [{name: row.get(name) for name in REPORT_SETTINGS} for row in rows]
+        metrics = [{name: _interval(row.get(name)) for name in REPORT_METRICS} for row in rows]
+        flat = [{"series": str(each.get("title", "")), **s, **_flat(m)} for s, m in zip(settings, metrics)]
+        if flat:
+            yield _rows(flat, source, str(each.get("title", "")))
+
+
+def _interval(value: Any) -> dict[str, Any]:
+    found = value if isinstance(value, Mapping) else {}
+    return {end: found.get(end) for end in ("value", "low", "high")}
 
 
 def _rows(objects: Sequence[Mapping[str, Any]], source: str, name: str) -> RawTable:

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import record
 from rnn_scaling.record import RecordError
@@ -18,6 +19,7 @@ from rnn_scaling.tables.interpret import interpret
 # One JSON document must fit in memory, where it takes about ten times its size.
 MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 2**20
+REPORT_SCHEMA = "rnn_scaling.report/1"
 _HEAD_BYTES = 64 * 2**10
 
 
@@ -123,7 +125,19 @@ def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
         except RecordError as e:
             raise UnreadableError(str(e)) from e
         return
+    if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.report/"):
+        yield from _report(path, document)
+        return
     yield from map(interpret, json_rows.tables(document, str(path)))
+
+
+def _report(path: Path, document: dict[str, Any]) -> Iterator[ScalingTable]:
+    if document["schema"] != REPORT_SCHEMA:
+        raise UnreadableError(f"{path}: schema {document['schema']!r}; expected {REPORT_SCHEMA}")
+    try:
+        yield from map(interpret, json_rows.report(document, str(path)))
+    except ValueError as e:
+        raise UnreadableError(f"{path}: a report with {e}") from e
 
 
 def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:

@@ -126,6 +126,72 @@ def test_every_check_has_a_case_and_says_nothing_of_nothing():
         assert list(registry.load(registry.CHECKS, name).check(empty, Context())) == []
 
 
+MIXED = "|GPUs|batch size|images/s|\n|-|-|-|\n|1|64|100|\n|2|64|190|\n|4|16|300|\n|8|8|500|\n"
+
+
+def test_weak_and_strong_scaling_in_one_series_are_told_to_part(tmp_path):
+    (found,) = run(tmp_path, MIXED).findings
+    assert (found.kind, found.line, found.row, found.stands) == ("unlikely", 4, "2 devices", "64")
+    assert (
+        "mixes weak and strong: split the table. 64, 64, 16, 8 on 1, 2, 4, 8 devices is 64, 128, 64, 64" in found.cause
+    )
+    total = MIXED.replace("batch size", "global batch size").replace("|2|64|", "|2|128|").replace("|4|16|", "|4|64|")
+    (found,) = run(tmp_path, total.replace("|8|8|", "|8|64|")).findings
+    assert (found.column, found.line, found.stands) == ("global batch size", 4, "128")
+
+
+SERIES = {  # (devices, batch size) of honest tables
+    "weak": [(1, 64), (2, 64), (4, 64), (8, 64)],
+    "strong": [(1, 64), (2, 32), (4, 16), (8, 8)],
+    "strong with remainders, rounded up": [(1, 100), (3, 34), (6, 17), (7, 15), (8, 13)],
+    "strong with remainders, rounded down": [(1, 100), (3, 33), (6, 16), (7, 14), (8, 12)],
+    "two weak series": [(1, 32), (2, 32), (4, 32), (1, 64), (2, 64), (4, 64)],
+    "weak and strong, each whole": [(1, 64), (2, 64), (4, 64), (2, 32), (4, 16)],
+    "larger batches on more devices": [(1, 32), (2, 64), (4, 128), (8, 128)],
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_series_of_one_kind_are_not_told_to_part(tmp_path, name):
+    rows = [f"|{n}|{batch}|{95 * n + batch + 7 * k}|" for k, (n, batch) in enumerate(SERIES[name])]
+    report = run(tmp_path, "\n".join(["|GPUs|batch size|images/s|", "|-|-|-|", *rows]))
+    assert not [f for f in report.findings if "mixes" in f.cause], report.findings
+
+
+VARIED = "|GPUs|batch size|batches|seconds|words/s|\n|-|-|-|-|-|\n|1|32|20|10.000|12800.0|\n|2|32|20|10.000|25000.0|\n|4|32|20|10.000|47000.0|\n"
+
+
+def test_known_items_a_sample_are_held_against_rows_that_disagree(tmp_path):
+    assert run(tmp_path, VARIED).findings == []
+    found = run(tmp_path, VARIED, items_per_sample=200).findings
+    assert [(f.check, f.kind, f.line, f.expected.split()[0]) for f in found] == [
+        ("work", "impossible", 4, "25600.00"), ("work", "impossible", 5, "51200.00"),
+    ]  # fmt: skip
+    assert "195.313 items a sample, not 200" in found[0].cause
+    alone = "\n".join(VARIED.splitlines()[:3])
+    assert run(tmp_path, alone, items_per_sample=200).findings == []
+    assert [f.line for f in run(tmp_path, alone, items_per_sample=210).findings] == [3]
+
+
+def test_means_with_a_spread_are_not_held_to_the_last_digit(tmp_path):
+    text = VARIED.replace("25000.0", "25500.0 ± 400.0").replace("47000.0", "50900.0 ± 400.0")
+    assert run(tmp_path, text, items_per_sample=200).findings == []
+    plain = text.replace(" ± 400.0", "")
+    assert [f.line for f in run(tmp_path, plain, items_per_sample=200).findings] == [4, 5]
+
+
+def test_a_superlinear_step_within_the_spread_is_in_line(tmp_path):
+    text = CASES["superlinear_point"][0]
+    assert run(tmp_path, text.replace("5.99", "5.99 ± 0.02")).findings
+    assert run(tmp_path, text.replace("5.99", "5.99 ± 0.60")).findings == []
+
+
+def test_columns_whose_spreads_overlap_are_not_exchanged(tmp_path):
+    text = "|case|read|load|\n|-|-|-|\n|a|1.0@|2.0|\n|b|1.1@|2.2|\n|c|1.0@|2.0|\n|d|2.0@|1.0|\n"
+    assert [f.check for f in run(tmp_path, text.replace("@", "")).findings] == ["swapped"]
+    assert run(tmp_path, text.replace("@", " ± 2.0")).findings == []
+
+
 HONEST = {
     "crossing columns are not exchanged": "GPUs\tInit time(s)\tTrain time(s)\n1\t68\t163\n2\t142\t93\n4\t75\t47\n8\t110\t30\n",
     "lopsided columns that cross": "case  error (%)  skip (%)\na  0.26  15.86\nb  1.01  0.02\nc  2.51  0.06\nd  0.44  15.9\ne  1.5  0.03\n",

@@ -77,6 +77,80 @@ def test_cells(text):
     assert (cell.value if cell else None) == CELLS[text]
 
 
+SPREADS = {
+    "1.63 ± 1.86": (1.63, 2, 1.86), "34292.8 +/- 4": (34292.8, 1, 4), "1.63 (0.1)": (1.63, 2, 0.1),
+    "1.63 (sd 0.02)": (1.63, 2, 0.02), "**1.63** ± 0.02": (1.63, 2, 0.02), "1.63x ± 0.02x": (1.63, 2, 0.02),
+    "1.63 [1.5, 1.7]": (1.63, 2, 0.13), "1.63 (95 % CI 1.5 to 1.7)": (1.63, 2, 0.13), "1.63 [1.5-1.7]": (1.63, 2, 0.13),
+    "77.5 % ± 1.2": (0.775, 3, 0.012), "88 % [85 %, 90 %]": (0.88, 2, 0.03), "55.4k ± 0.2k": (55400, -2, 200),
+    "160 [120, 220]": (160, -1, 60), "1,600 [1,200, 2,200]": (1600, -2, 600), "160 [121, 220]": (160, 0, 60),
+    "55.4 ± 0.2 s": (55.4, 1, 0.2), "0 [0, 0]": (0, 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPREADS)
+def test_a_spread_stands_beside_its_number_and_does_not_round_it(text):
+    cell = parse_cell(text)
+    assert (cell.value, cell.digits, cell.spread) == pytest.approx(SPREADS[text])
+    assert not set(cell.text) & set("±[(")
+
+
+@pytest.mark.parametrize(
+    "text", ["1.63 ± 2 %", "12 [5, 7]", "4 (2 nodes)", "1 ± 2 ± 3", "± 3", "1.63 (-0.1)", "1.2 (x)"]
+)
+def test_what_is_no_spread_is_not_read_as_one(text):
+    assert parse_cell(text) is None
+
+
+BOUNDS = (
+    "GPUs,images/s,images/s std,speedup,speedup_low,speedup (upper),95% CI,half_width,runs_ok,runs_failed,gizmo high"
+)
+
+
+def test_bounds_and_counts_of_runs_are_no_quantities(tmp_path):
+    (tmp_path / "t.csv").write_text(f"{BOUNDS}\n1,100,2,1.00,,,,0.1,3,1,7\n2,190,3,1.90,1.70,2.00,x,0.1,1,3,8\n")
+    (table,) = reading.tables(tmp_path / "t.csv")
+    aside = [column for column in table.columns if table.roles.get(column) == "aside"]
+    assert aside == BOUNDS.split(",")[2:3] + BOUNDS.split(",")[4:10]
+    two = table.rows[1]
+    assert (two.rate.spread, two.speedup.spread) == (3, pytest.approx(0.2)) and two.series == ""
+    assert (two.speedup.value, two.speedup.digits, set(two.extra)) == (1.9, 2, {"gizmo high"})
+
+
+def test_a_bound_without_its_number_stays_a_quantity(tmp_path):
+    (tmp_path / "t.csv").write_text("GPUs,images/s low,speedup\n1,100,1.00\n2,190,1.90\n")
+    (table,) = reading.tables(tmp_path / "t.csv")
+    assert [row.rate.value for row in table.rows] == [100, 190]
+
+
+def test_every_cell_that_is_not_understood_is_said(tmp_path):
+    rows = ["1|100|1.00|a", "2|190 or so|1.90|b", "4|n/a|~|c", "eight|700||", "16|failed|14.1 ± 2 %|d"]
+    (tmp_path / "t.md").write_text(
+        "\n".join(["|GPUs|images/s|speedup|host|", "|-|-|-|-|", *(f"|{row}|" for row in rows)])
+    )
+    (table,) = reading.tables(tmp_path / "t.md")
+    assert [note.partition("; ")[0] for note in table.notes] == [
+        "line 6: 'eight' under 'GPUs' is no number",
+        "line 4: '190 or so' under 'images/s' is no number",
+        "line 5: '~' under 'speedup' is no number",
+        "line 7: '14.1 ± 2 %' under 'speedup' is no number",
+    ]
+    (tmp_path / "t.md").write_text("|GPUs|images/s|speedup|\n|-|-|-|\n|1|100|one|\n|2|190|two|\n")
+    (table,) = reading.tables(tmp_path / "t.md")
+    assert "column 'speedup': no cell of it is a number ('one' at line 3)" in table.notes[0]
+
+
+def test_the_size_of_all_devices_is_not_that_of_one(tmp_path):
+    (tmp_path / "t.md").write_text("|GPUs|Batch size|images/s|\n|-|-|-|\n|1|64 in all|100|\n|2|64 in all|190|\n")
+    (table,) = reading.tables(tmp_path / "t.md")
+    assert [(row.batch_size, row.global_batch_size.value) for row in table.rows] == [(None, 64)] * 2
+
+
+@pytest.mark.parametrize("batches", ["2/3", "2 to 4"])
+def test_seconds_of_several_numbers_of_batches_are_not_compared(batches):
+    assert recognise(f"Total time to process {batches} batches (s)").role == ""
+    assert recognise("Total time to process 20 batches (s)").batches == 20
+
+
 def test_a_cell_knows_its_rounding():
     for text, low, high in (
         ("1.95x", 1.945, 1.955),

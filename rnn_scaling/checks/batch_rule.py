@@ -1,0 +1,65 @@
+"""Weak scaling keeps the batch size of a device, strong scaling that of all: a series that does both is two series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling import intervals
+from rnn_scaling.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.intervals import Interval
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+
+
+def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+    """Yields a finding when the rows of one series mix weak and strong scaling, None when they do not.
+
+    Args:
+      name: of the check that the finding belongs to.
+      rows: of one series. Nothing is said of fewer than three numbers of devices, nor where the same devices have
+        several batch sizes: those are series of their own.
+    """
+    by_devices: dict[int, ScalingRow] = {}
+    for row in rows:
+        if row.devices and _size(row) and _size(by_devices.setdefault(row.devices, row)) != _size(row):
+            return
+    known = [row for _, row in sorted(by_devices.items())]
+    if len(known) < 3 or len({bool(row.global_batch_size) for row in known}) > 1:
+        return
+    each, together = [_of_each(row) for row in known], [_of_all(row) for row in known]
+    weak, strong = intervals.consensus(each)[1], intervals.consensus(together)[1]
+    grows = all(left.high < right.low for left, right in zip(together, together[1:]))
+    if len(weak) == len(known) or len(strong) == len(known) or grows:
+        yield None
+        return
+    members = strong if len(strong) >= len(weak) else weak
+    yield _finding(name, table, known, [row for k, row in enumerate(known) if k not in members])
+
+
+def _size(row: ScalingRow) -> float:
+    cell = row.global_batch_size or row.batch_size
+    return cell.value if cell else 0.0
+
+
+def _of_each(row: ScalingRow) -> Interval:
+    return intervals.point(_size(row) / row.devices if row.global_batch_size else _size(row))
+
+
+def _of_all(row: ScalingRow) -> Interval:
+    """Samples of all devices a step; the size of one may be that of all, divided and rounded down or up."""
+    if row.global_batch_size:
+        return intervals.point(_size(row))
+    return Interval(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
+
+
+def _finding(name: str, table: ScalingTable, known: Sequence[ScalingRow], odd: Sequence[ScalingRow]) -> Finding:
+    field = "global_batch_size" if known[0].global_batch_size else "batch_size"
+    sizes = ", ".join(f"{_size(row):g}" for row in known)
+    devices = ", ".join(str(row.devices) for row in known)
+    totals = ", ".join(f"{_size(row) * (1 if row.global_batch_size else row.devices):g}" for row in known)
+    first = getattr(odd[0], field)
+    return Finding(
+        name, UNLIKELY, odd[0].source, odd[0].line, " and ".join(map(name_row, odd)), column_of(table, field),
+        first.text, "the size that the other rows have, a device or together",
+        f"mixes weak and strong: split the table. {sizes} on {devices} devices is {totals} together: neither the same "
+        "in all rows (strong scaling) nor growing with the devices (weak), so that the rows are not of one series",
+    )  # fmt: skip

@@ -131,7 +131,8 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     """What differs among runs that should have been alike but for their options: one set of repeats, one sweep.
 
     Returns:
-      Differences whose `a` is what most of the runs have, and `b` what the others have.
+      Differences whose `a` is what most of the runs have, and `b` what the others have; load that all runs had is on
+      both sides.
     """
     runs = [_Run(record) for record in records]
     found = _loads_within(runs)
@@ -308,10 +309,17 @@ def _loads_within(runs: Sequence[_Run]) -> list[Difference]:
     for name, (what, effect) in SHARES.items():
         known = [share for share in _shares(runs, name) if share is not None]
         calm, busy = [s for s in known if s <= NOTICEABLE], [s for s in known if s > NOTICEABLE]
-        if busy:
-            text = f"at most {NOTICEABLE:.0%} of the cores in {len(calm)} runs"
-            found.append(Difference(what, text, f"{_percent(busy)} in {len(busy)} runs", effect, CAUTION))
+        if busy and calm:
+            text = f"at most {NOTICEABLE:.0%} of the cores in {_runs(len(calm))}"
+            found.append(Difference(what, text, f"{_percent(busy)} in {_runs(len(busy))}", effect, CAUTION))
+        elif busy:  # nothing that tells the runs apart, but every one of them was slowed
+            text = f"all runs: {_percent(busy)}"
+            found.append(Difference(what, text, text, effect, CAUTION))
     return found
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _percent(shares: Sequence[float]) -> str:

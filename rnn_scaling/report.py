@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, flags, record, registry
 from rnn_scaling.config import option
 from rnn_scaling.reports import answer, figures, folder, table
-from rnn_scaling.reports.summary import Summary, summarise
+from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 
 USAGE = """\
 python -m rnn_scaling.report DIR [--output=DIR2] [--force]    (or ./run.sh report DIR)
@@ -23,6 +24,7 @@ writes to DIR, or to DIR2:
     table.csv         every row with its 95 % intervals
     report.json       everything above as numbers (docs/report.md has the schema)
     speedup.png, words_per_second.svg, speedup.svg, efficiency.svg
+                      (beside weak scaling, strong scaling has its own: speedup_strong.svg ...)
 
 Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
 A file of one of these names that the report did not write is not overwritten without --force.
@@ -38,6 +40,7 @@ class ReportOptions:
     force: bool = option(False, "overwrite files of the same names that the report did not write")
 
 
+MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
 
@@ -63,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _report(source, Path(options.output) if options.output else source, options.force)
     except OSError as e:
-        return _fail(1, f"{e.filename or source}: {e.strerror or e}")
+        return _fail(1, f"{source}: {e.strerror or e}")
 
 
 def _report(source: Path, target: Path, force: bool) -> int:
@@ -76,6 +79,8 @@ def _report(source: Path, target: Path, force: bool) -> int:
         return _fail(1, f"{source}: no run records (*.json) in this folder{hint}")
     summary = summarise(held, str(source))
     files = _files(summary)
+    if wrong := _unwritable(target):
+        return _fail(1, f"{target}: {wrong}; --output=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not folder.is_own(path)]
     if foreign and not force:
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
@@ -84,10 +89,34 @@ def _report(source: Path, target: Path, force: bool) -> int:
         content = render(summary)
         if name == "table.md":
             print(content.decode().removesuffix(table.MARK), end="", flush=True)
-        record.write_bytes(content, target / name)
-    said = " ".join([answer.lead(summary), answer.overview(summary)]).strip()
-    print(f"\n{said}\n\n{', '.join(str(target / name) for name in files)} written")
+        try:
+            record.write_bytes(content, target / name)
+        except OSError as e:
+            return _fail(1, f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere")
+    print(f"\n{_said(summary)}\n\n{', '.join(str(target / name) for name in files)} written")
     return 0
+
+
+def _said(summary: Summary) -> str:
+    """The answer for the terminal, with what its ± is and the first of the commands that would say more."""
+    lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
+    lines += [f"± is half of the interval: {kind}." for kind in answer.kinds(summary.series)]
+    lines += summary.hand_made[:MOST_SAID]
+    if commands := answer.all_missing(summary):
+        more = len(commands) - MOST_SAID
+        lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands[:MOST_SAID])]
+        lines += [f"and {more} more in report.html"] if more > 0 else []
+    return "\n".join(lines)
+
+
+def _unwritable(folder_: Path) -> str | None:
+    """Why no file can be made in this folder, which is made if it is not there; None if one can."""
+    try:
+        folder_.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder_):
+            return None
+    except OSError as e:
+        return f"cannot be written ({e.strerror or e})"
 
 
 def _files(summary: Summary) -> dict[str, Render]:
@@ -95,14 +124,19 @@ def _files(summary: Summary) -> dict[str, Render]:
     names = {"table.md": "table", "table.csv": "csv", "report.json": "json", "report.html": "page"}
     if summary.measured:
         names |= {"speedup.png": "plot"}
-        names |= {f"{metric}.svg": metric for metric in figures.METRICS}
-    return {file: _render(kind) for file, kind in names.items()}
+    made = {file: _render(kind) for file, kind in names.items()}
+    for k, (name, series) in enumerate(figures.groups(summary)):
+        suffix = f"_{name.split()[0].lower()}" if k else ""  # a second kind of scaling has pictures of its own
+        made |= {f"{metric}{suffix}.svg": _picture(series, metric) for metric in figures.METRICS}
+    return made
 
 
 def _render(kind: str) -> Render:
-    if kind in registry.REPORTS:
-        return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
-    return lambda summary: figures.standalone(figures.lines(summary.measured, kind, legend=True))
+    return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
+
+
+def _picture(series: Sequence[SeriesSummary], metric: str) -> Render:
+    return lambda _: figures.standalone(figures.lines(series, metric, legend=True))
 
 
 def _fail(status: int, *lines: str) -> int:

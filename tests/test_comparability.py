@@ -206,7 +206,7 @@ def test_within_names_the_odd_ones_out():
     assert {what: (d.a, d.b) for what, d in differences.items()} == {
         "CPU model": ("Processor A", "Processor B"),
         "variable XLA_FLAGS": ("not set", "x"),
-        "load of other processes": ("at most 5% of the cores in 2 runs", "20.0% of the cores in 1 runs"),
+        "load of other processes": ("at most 5% of the cores in 2 runs", "20.0% of the cores in 1 run"),
     }
     mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
     assert [d.what for d in comparability.within(mixed)] == ["inter-op threads"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import errno
 import html
 import json
 import re
@@ -14,6 +16,7 @@ import pytest
 
 from rnn_scaling import record, report, rows
 from rnn_scaling.reports import answer, csv_table, folder, json_report, page, plot, summary, table
+from rnn_scaling.statistics import over_processes
 from tests.test_record import make_record
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -98,7 +101,8 @@ def test_a_record_that_is_older_than_an_option_has_its_default():
 
 
 def of(records):
-    return summary.of_records(records)
+    runs = [folder.RunFile(f"{i}.json", each) for i, each in enumerate(records)]
+    return summary.summarise(folder.Folder(tuple(runs), ()), "results")
 
 
 GOLDENS = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
@@ -160,7 +164,8 @@ def numbers(text):
 
 def test_the_sentence_has_the_numbers_of_the_table_and_they_add_up():
     said = sentences(attributed())["replicated"]
-    cells = [row for row in table.render(of(attributed())).decode().splitlines() if row.startswith("| ")][-1]
+    lines = table.render(of(attributed())).decode().splitlines()
+    cells = next(row for row in reversed(lines) if row.startswith("| ") and " 64 |" in row or " 32 |" in row)
     efficiency, speedup, *parts = numbers(said)
     assert said.startswith("cudnn_lstm, replicated scales at") and "on 2 devices" in said
     assert efficiency in cells and speedup in cells and "±" in efficiency
@@ -238,7 +243,8 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
     whole = [60 + 4.5 + 39 * 1000 * n / rate for n, rate in ((1, 100), (2, 180))]
     assert found.total.value == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
     once = 60 + 4.5
-    assert found.same_work == pytest.approx((once + 40_000 / 100) / (once + 40_000 / 180), rel=1e-3)
+    words = 39_000  # the first batch is in what is spent once
+    assert found.same_work == pytest.approx((once + words / 100) / (once + words / 180), rel=1e-3)
     assert 1 < found.same_work < found.steady.value
 
 
@@ -317,6 +323,20 @@ def changed(**changes):
         ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0] is [1, 'a']; expected a number"),
         ({"batches.tower_words": [[1]]}, "batches.tower_words is [[1]]; expected a list for each of the 40 batches"),
         ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
+        ({"config.num_units": "many"}, "config.num_units is 'many'; expected a whole number"),
+        ({"config.num_units": 0}, "config.num_units is 0; expected at least 1"),
+        ({"config.staged_vars": 1}, "config.staged_vars is 1; expected true or false"),
+        ({"config.variable_update": "magic"}, "config.variable_update is 'magic'; expected independent, parameter_"),
+        ({"throughput.seconds": 1.0}, "throughput.seconds is 1, and its measured batches make 430"),
+        ({"throughput.words": 1.0}, "throughput.words is 1, and its measured batches make 60000"),
+        (
+            {"batches.tower_words": [[2000]] * 40},
+            "batches.tower_words[0] is [2000]; expected a number for each of the 2",
+        ),
+        (
+            {"batches.tower_words": [[1000, 999]] * 40},
+            "batches.tower_words[0] sum to 1999 and batches.words[0] is 2000",
+        ),
     ],
 )
 def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_path, capsys):
@@ -413,3 +433,126 @@ def test_help_loads_no_plotting():
         "sys.exit(bool({'matplotlib', 'jinja2', 'tensorflow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_seconds_times_rate_are_the_words_of_a_run():
+    made = of([timed(2, rate) for rate in (90, 110, 170)])
+    ((row,),) = [each.rows for each in made.series]
+    assert summary.seconds(row.row) * row.row.rate.value == pytest.approx(30 * 2000)
+    header, line = csv_table.render(made).decode().splitlines()
+    cells = dict(zip(header.split(","), next(csv.reader([line]))))
+    assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(30 * 2000)
+
+
+def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds_form():
+    repeats = table.render(of([timed(2, 140, k) for k in range(3)])).decode()
+    assert "± words/s: 95 % CI over 3 processes." in repeats and re.search(r"139\.\d+ ± 1\.\d+ \|", repeats)
+    alone = table.render(of([timed(2, 140)])).decode()
+    assert "±" not in alone and "Efficiency" not in alone
+
+
+def test_every_kind_of_interval_is_said_with_its_columns():
+    text = table.render(of([timed(1, 100), *(timed(2, 180, k) for k in range(3))])).decode()
+    assert "± words/s: 95 % CI over 3 processes." in text
+    assert "± words/s: 95 % CI over batches within one process" in text
+    assert "± speedup, efficiency: 95 % CI over 1 and 3 processes" in text
+
+
+@pytest.mark.parametrize(
+    "rates,text", [((100, 101, 102), "101.0 ± 2.5"), ((100, 130), "110 [20, 600]"), ((1.0, 1.3), "1.1 [0.2, 6.0]")]
+)
+def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
+    assert table.plus_minus(over_processes(rates), 1) == text
+
+
+def test_one_run_is_never_a_firm_statement():
+    one = answer.lead(of([timed(1, 100), timed(2, 140)]))
+    assert "(one run each: cannot be told from the difference between two processes)" in one and "scales at" not in one
+    mixed = answer.lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
+    assert "(one run on 1 device: cannot be told" in mixed
+    assert "cannot be told" not in answer.lead(of(attributed()))
+
+
+def weak_and_strong():
+    return [*attributed(), *(timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3))]
+
+
+def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
+    made = of(weak_and_strong())
+    said = answer.lead(made)
+    assert said.startswith("Weak scaling: The only series that trains one model: cudnn_lstm, replicated")
+    assert "Strong scaling: cudnn_lstm, independent, strong" in said
+    assert answer.overview(made).startswith("Weak scaling: 2 series reach") and "strong" not in answer.overview(made)
+    text = page.render(made).decode()
+    assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
+    assert text.count("<h3>Strong scaling</h3>") == 1
+    assert report.main([str(write_folder(tmp_path, weak_and_strong()))]) == 0
+    assert "replicated" not in (tmp_path / "speedup_strong.svg").read_text()
+    assert "strong" not in (tmp_path / "speedup.svg").read_text()
+
+
+def test_the_fastest_is_chosen_where_all_were_measured():
+    rates = {("replicated", 1): 100, ("replicated", 2): 150, ("replicated", 4): 280}
+    rates |= {("mirrored", 1): 100, ("mirrored", 2): 190}
+    said = answer.lead(of([timed(n, r, k, variable_update=mode) for (mode, n), r in rates.items() for k in range(3)]))
+    assert said.startswith("The fastest series on 2 devices, the most that all have: cudnn_lstm, mirrored")
+
+
+def test_load_of_all_runs_is_said_of_all_runs():
+    load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
+    (line,) = [c for c in of([dataclasses.replace(r, environment=load) for r in attributed()]).cautions if "Load" in c]
+    assert line.startswith("Load of other processes (all runs: 40.0%") and "0 runs" not in line
+
+
+def test_parts_of_every_number_of_devices_and_a_rest_of_nothing_are_shown():
+    runs = [timed(n, r, k) for n, r in ((1, 100), (2, 180), (4, 300)) for k in range(3)]
+    text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
+    assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
+    assert "not split 0: every run that the parts need is there." in text
+    assert "On every number of devices" in page.render(of(runs)).decode()
+
+
+def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path, capsys):
+    runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
+    assert report.main([str(write_folder(tmp_path, runs))]) == 0
+    out = capsys.readouterr().out.split("Runs that would say more:\n")
+    assert "± is half of the interval: " in out[0].split("report.html")[0].splitlines()[-2] + out[0]
+    lines = out[1].splitlines()
+    assert [line.startswith("  ./run.sh sweep ") for line in lines[:4]] == [True] * 3 + [False]
+    assert re.fullmatch(r"and \d+ more in report.html", lines[3])
+
+
+def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
+    runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
+    (line,) = of(runs).hand_made
+    assert "--batch_size=16 on 4 devices" in line and "--global_batch_size=64" in line and line in of(runs).cautions
+    assert not of([*runs, timed(1, 100, batch_size=32)]).hand_made, "a sweep over batch sizes is no such thing"
+
+
+def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):
+    write_folder(tmp_path, attributed())
+    (tmp_path / "copy.json").write_bytes((tmp_path / "0.json").read_bytes())
+    assert len(folder.read(tmp_path).runs) == len(attributed())
+    assert "copy.json: a copy of 0.json" in folder.read(tmp_path).left_out[0]
+
+
+@pytest.mark.parametrize("name,text", [("table.md", f"about {folder.SCHEMA}\n"), ("table.csv", folder.SCHEMA + ",1\n")])
+def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert not folder.is_own(tmp_path / name)
+
+
+def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys, monkeypatch):
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "tmpabc"))
+
+    monkeypatch.setattr(report.tempfile, "TemporaryFile", read_only)
+    assert report.main([str(write_folder(tmp_path, [timed(1, 100)]))]) == 1
+    said = f"error: {tmp_path}: cannot be written (Read-only file system); --output=DIR writes elsewhere\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "odd.json").mkdir()
+    assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: Is a directory",)

@@ -214,7 +214,7 @@ def _difference(found: Found, total: int) -> str:
 
 
 def _within(held: Sequence[Difference]) -> list[str]:
-    return [f"{d.what}: {_plain(d.a)} and {_plain(d.b)}; {d.effect}" for d in held]
+    return [f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in held]
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ import csv
 import io
 
 from rnn_scaling.reports.folder import SCHEMA
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.statistics import Interval
 
 METRICS = {"words_per_second": "words_per_second", "speedup": "speedup", "efficiency": "efficiency"}
@@ -46,7 +46,7 @@ def _line(series: SeriesSummary, summary: RowSummary) -> list[object]:
         row.config["global_batch_size"] or "",
         good,
         len(row.records) - good,
-        rounded(sum(record.throughput["seconds"] for record in row.good) / good) if good else "",
+        "" if (taken := seconds(row)) is None else rounded(taken),
     ]
     for name in METRICS:
         line += _interval(row.metric(name))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rnn_scaling.attribution import Attribution
 from rnn_scaling.reports.folder import SCHEMA
-from rnn_scaling.reports.summary import RunSteady, SeriesSummary
+from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
 from rnn_scaling.statistics import Interval
 
 if TYPE_CHECKING:
@@ -61,8 +61,17 @@ def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
     ]
 
 
-def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False) -> str:
-    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed."""
+def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
+    """(weak or strong scaling, its measured series): one picture never holds both."""
+    found = [(name, [each for each in series if each.largest]) for name, series in summary.scalings]
+    return [(name, series) for name, series in found if series]
+
+
+def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False, name: str = "") -> str:
+    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed.
+
+    `name`: what the ids in the picture begin with, unique on a page.
+    """
     shown = series[:MOST_LINES]
     below = 0.45 + (0.17 * (len(shown) + 1) + 0.1 if legend else 0)
     with style():
@@ -71,7 +80,7 @@ def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False) ->
         _margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
-        return _svg(figure, metric)
+        return _svg(figure, name or metric)
 
 
 def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: str, ideal: str = MUTED) -> None:

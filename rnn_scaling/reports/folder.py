@@ -5,16 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
+from rnn_scaling import config as configs
+from rnn_scaling import flags, record
 from rnn_scaling.record import RunRecord
 
 SCHEMA = "rnn_scaling.report/1"
-EDGE = 4096  # bytes at either end of a file within which a report's own file says so
+EDGE = 4096  # bytes at the start of a file within which a report's own file says so
+MARK = f"\n<!-- {SCHEMA} -->\n"  # the end of Markdown
+_SCHEMA = re.escape(SCHEMA.encode())
+# How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
+STARTS = {
+    ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
+    ".json": rb'\{\s*"schema": "' + _SCHEMA + rb'"',
+    ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
+    + _SCHEMA
+    + rb'">',
+    ".svg": rb"<!-- " + _SCHEMA + rb" -->\n<svg ",
+    ".png": rb"\x89PNG\r\n\x1a\n(?s:.){0,200}tEXtSoftware\x00" + _SCHEMA,
+}
+ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
 SMALLEST, LARGEST = 1e-12, 1e18  # of seconds and words that can be; beyond them sums and ratios overflow
 WHOLE_NUMBERS = {"num_devices": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}  # with their minimum
 
@@ -39,10 +54,12 @@ def read(folder: Path) -> Folder:
     """Every run record (*.json) of the folder itself, by file name.
 
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
-    repeats of one configuration. The report's own JSON is passed over.
+    repeats of one configuration. The report's own JSON is passed over, and so is a copy of a record: two processes
+    never took the same times to the last digit, so counting both would narrow every interval.
     """
     runs, left_out = [], []
     shared: dict[str, dict[str, Any]] = {}
+    seen: dict[int, RunFile] = {}
     for path in sorted(folder.glob("*.json")):
         try:
             run = record.read(path)
@@ -51,11 +68,20 @@ def read(folder: Path) -> Folder:
         except RecursionError:
             left_out.append(f"{path}: nested too deeply for a run record")
             continue
-        except (OSError, record.RecordError) as e:
+        except OSError as e:
+            left_out.append(f"{path}: {e.strerror or e}")
+            continue
+        except record.RecordError as e:
             if not is_own(path):
                 left_out.append(str(e))
             continue
-        runs.append(RunFile(path.name, _shared(run, shared)))
+        file = RunFile(path.name, _shared(run, shared))
+        if run.status == "ok" and len(run.batches["seconds"]) > 1:
+            first = seen.setdefault(_times(run), file)
+            if first is not file and _same_run(first.record, run):
+                left_out.append(f"{path}: a copy of {first.name}, whose batches are the same to the last digit")
+                continue
+        runs.append(file)
     return Folder(tuple(runs), tuple(left_out))
 
 
@@ -65,14 +91,25 @@ def subfolders_with_records(folder: Path) -> list[Path]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file was written by the report: its first or last bytes name the schema."""
+    """Whether a file was written by the report: the schema stands where the report puts it in a file of that name."""
+    mark = MARK.encode()
     try:
         with open(path, "rb") as file:
-            start = file.read(EDGE)
-            file.seek(max(0, path.stat().st_size - EDGE))
-            return SCHEMA.encode() in start + file.read(EDGE)
+            if path.suffix == ".md":
+                file.seek(max(0, path.stat().st_size - len(mark)))
+                return file.read() == mark
+            pattern = STARTS.get(path.suffix)
+            return pattern is not None and re.match(pattern, file.read(EDGE)) is not None
     except OSError:
         return False
+
+
+def _times(run: RunRecord) -> int:
+    return hash((repr(run.config.get("num_devices")), tuple(run.batches["seconds"])))
+
+
+def _same_run(a: RunRecord, b: RunRecord) -> bool:
+    return a.batches == b.batches and a.config == b.config
 
 
 def problems(run: RunRecord) -> Iterator[str]:
@@ -96,11 +133,29 @@ def problems(run: RunRecord) -> Iterator[str]:
         value = run.config.get(name, None if name == "num_devices" else minimum)
         if type(value) is not int or value < minimum:
             yield f"config.{name} is {_spelled(value)}; expected a whole number of at least {minimum}"
+    yield from _option_problems(run.config)
     if run.status == "ok" or run.throughput:
         yield from _batch_problems(run)
     for name, value in run.phases.items():
         if not _is_number(value) or value < 0:
             yield f"phases.{name} is {_spelled(value)}; expected seconds"
+
+
+def _option_problems(config: dict[str, Any]) -> Iterator[str]:
+    """Values that no command line could have given; an option that this version does not know may be anything."""
+    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+    types = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    for name, value in config.items():
+        field = configs.OPTIONS.get(name)
+        if field is None or (value is None and "None" in str(field.type)):
+            continue
+        kind, choices, minimum = flags.kind_of(field), field.metadata["choices"], field.metadata["minimum"]
+        if type(value) not in types[kind]:
+            yield f"config.{name} is {_spelled(value)}; expected {expected[kind]}"
+        elif choices and value not in choices:
+            yield f"config.{name} is {_spelled(value)}; expected {', '.join(choices)}"
+        elif minimum is not None and not value >= minimum:
+            yield f"config.{name} is {_spelled(value)}; expected at least {minimum:g}"
 
 
 def _batch_problems(run: RunRecord) -> Iterator[str]:
@@ -119,14 +174,24 @@ def _batch_problems(run: RunRecord) -> Iterator[str]:
     if type(warmup) is not int or not 0 <= warmup < count:
         yield f"batches.warmup is {_spelled(warmup)}; expected a whole number below the {count} batches"
     for name in ("tower_words", "tower_positions"):
-        yield from _tower_problems(name, batches.get(name, []), count)
+        yield from _tower_problems(name, batches.get(name, []), count, run.config.get("num_devices"))
+    towers = batches.get("tower_words", [])
+    wrong = (i for i, (each, words) in enumerate(zip(towers, lists["words"])) if not _close(sum(each), words))
+    if (i := next(wrong, None)) is not None:
+        yield f"batches.tower_words[{i}] sum to {sum(towers[i])} and batches.words[{i}] is {lists['words'][i]}"
     for name in ("words", "seconds", "words_per_second"):
         value = run.throughput.get(name) if isinstance(run.throughput, dict) else None
         if not _all_positive([value]):
             yield f"throughput.{name} is {_spelled(value)}; expected a number above 0"
+            return
+    sums = {name: math.fsum(values[warmup:]) for name, values in lists.items()}
+    sums["words_per_second"] = sums["words"] / sums["seconds"]
+    for name, value in sums.items():
+        if not _close(run.throughput[name], value):
+            yield f"throughput.{name} is {run.throughput[name]:.10g}, and its measured batches make {value:.10g}"
 
 
-def _tower_problems(name: str, batches: Any, count: int) -> Iterator[str]:
+def _tower_problems(name: str, batches: Any, count: int, devices: Any) -> Iterator[str]:
     """Numbers of each tower in each batch; older records have none."""
     if batches == []:
         return
@@ -137,6 +202,13 @@ def _tower_problems(name: str, batches: Any, count: int) -> Iterator[str]:
         if not (isinstance(towers, list) and _all_positive(towers)):
             yield f"batches.{name}[{i}] is {_spelled(towers)}; expected a number above 0 for each tower"
             return
+        if len(towers) != devices:
+            yield f"batches.{name}[{i}] is {_spelled(towers)}; expected a number for each of the {devices} towers"
+            return
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=ROUNDING)
 
 
 def _all_positive(values: list[Any]) -> bool:

@@ -72,10 +72,9 @@ def _context(summary: Summary) -> dict[str, Any]:
         "kinds": answer.kinds(summary.series),
         "series": [_series(each, k) for k, each in enumerate(summary.series)],
         "commands": _row_commands(summary),
-        "lines": _lines(measured),
-        "legend": list(zip([each.title for each in measured[: figures.MOST_LINES]], _swatches(measured))),
-        "undrawn_lines": max(0, len(measured) - figures.MOST_LINES),
+        "curves": _curves(summary),
         "losses": [_loss(each, k) for k, each in enumerate(losses)],
+        "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
         "meaning": {name: MEANING[name] for name in ORDER if name in {part.name for loss in parts for part in loss}},
         "times": _batch_times(measured),
         "steady": _steady_grid(summary),
@@ -93,6 +92,7 @@ def _context(summary: Summary) -> dict[str, Any]:
 
 def _unbroken(text: str) -> str:
     """The text with a number, its interval and its unit kept on one line."""
+    text = re.sub(r" \[(-?[\d.]+), (-?[\d.]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
 
 
@@ -124,7 +124,7 @@ def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
         "title": series.title,
         "held": held,
         "grid": Grid(series.title, head, lines),
-        "kinds": table.kinds(rows),
+        "notes": table.notes(rows),
         "command": series.command(),
     }
 
@@ -134,7 +134,31 @@ def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
     return [(title, count, repeated(row)) for title, count, row in rows[:MOST_COMMANDS]]
 
 
-def _lines(series: Sequence[SeriesSummary]) -> list[Figure]:
+def _curves(summary: Summary) -> list[dict[str, Any]]:
+    """The pictures of weak and of strong scaling, each with a legend of its own."""
+    groups = figures.groups(summary)
+    found = []
+    for k, (name, series) in enumerate(groups):
+        if pictures := _lines(series, f"-{k}" if k else ""):
+            titles = [each.title for each in series[: figures.MOST_LINES]]
+            found.append(
+                {
+                    "name": name if len(groups) > 1 else "",
+                    "figures": pictures,
+                    "legend": list(zip(titles, _swatches(series))),
+                    "undrawn": max(0, len(series) - figures.MOST_LINES),
+                }
+            )
+    return found
+
+
+def _split(series: SeriesSummary) -> Grid | None:
+    """What each part takes on every number of devices; one number alone stands beside its waterfall already."""
+    head, lines = table.parts_grid(series)
+    return Grid(f"{series.title}: points of efficiency", head, lines) if len(lines) > 1 else None
+
+
+def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
     if len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) < 2:
         return []  # one number of devices makes no line
     found = []
@@ -143,7 +167,8 @@ def _lines(series: Sequence[SeriesSummary]) -> list[Figure]:
             about = (
                 f"{title} over the number of devices, a line for each series; the numbers stand in the tables above."
             )
-            found.append(_figure(figures.lines(series, metric), f"fig-{metric}", title, about))
+            name = f"fig-{metric}{suffix}"
+            found.append(_figure(figures.lines(series, metric, name=name), name, title, about))
     return found
 
 
@@ -177,10 +202,14 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
         if part.value
     ]
     lines += [[part.name, "needs a missing run", "n/a"] for part in loss.parts if part.value is None]
-    if loss.residual.value or any(part.value is None for part in loss.parts):
-        lines.append(["not split", table.plus_minus(loss.residual_points, 1), table.plus_minus(loss.residual, 1)])
-    values = [*(part.points for part in loss.parts), loss.residual_points, loss.loss_points]
+    rest = ["0", "0"]
+    if table.has_rest(loss):
+        rest = [table.plus_minus(loss.residual_points, 1), table.plus_minus(loss.residual, 1)]
+    lines.append(["not split", *rest])
     lines.append(["whole loss", table.plus_minus(loss.loss_points, 1), table.plus_minus(loss.loss, 1)])
+    values = [*(part.points for part in loss.parts), loss.residual_points, loss.loss_points]
+    kinds = dict.fromkeys(f"± is half the interval: {v.kind}." for v in values if v and v.half_width)
+    complete = [] if table.has_rest(loss) else [f"Not split 0: {table.ALL_THERE}."]
     caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
     figure = None
     if k < MOST_FIGURES:
@@ -190,7 +219,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
         "title": f"{series.title}, {row.devices}",
         "figure": figure,
         "grid": Grid(caption, ["Part", "Points of efficiency", "Words/s"], lines),
-        "kinds": list(dict.fromkeys(value.kind for value in values if value and value.half_width)),
+        "notes": [*kinds, *complete],
         "command": series.command(),
     }
 
@@ -239,7 +268,14 @@ def _speedups(series: SeriesSummary) -> Grid | None:
     rows = [row for row in series.rows if row.speedups]
     if len(rows) < 2:
         return None
-    head = ["Devices", "Steady", "Train", "Total", "Same work", *(f"{name} (s)" for name in (*PHASES.values(), "End"))]
+    head = [
+        "Devices",
+        "Measured",
+        "Train",
+        "Total",
+        "Same work",
+        *(f"{name} (s)" for name in (*PHASES.values(), "End")),
+    ]
     return Grid(series.title, head, [_speedup_line(row) for row in rows])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,8 +15,8 @@ from rnn_scaling.comparability import SHARES, Difference
 from rnn_scaling.facts import INCOMPARABLE
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.folder import Folder, RunFile
-from rnn_scaling.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.reports.folder import Folder
+from rnn_scaling.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.statistics import Interval, over_processes, ratio
 from rnn_scaling.steady_state import SteadyState
 
@@ -43,8 +44,9 @@ class Speedups:
     process from its first line to its last. `phases`: mean seconds of each phase.
 
     same_work: how much sooner the words of the run on one device would be done, from start to end: what is spent once
-    on n devices + these words at their steady rate, against the same on one device. In weak scaling n devices do n
-    times the words in a run, which hides a fixed cost from the other three.
+    on n devices + these words at their steady rate, against the same on one device. The first batch is spent once, so
+    its words are not among them. In weak scaling n devices do n times the words in a run, which hides a fixed cost
+    from the other three.
     """
 
     steady: Interval
@@ -94,6 +96,10 @@ class SeriesSummary:
         """Total work constant; otherwise work a device."""
         return bool(self.rows[0].row.config["global_batch_size"])
 
+    def at(self, count: int) -> RowSummary | None:
+        """The measured row on so many devices."""
+        return next((row for row in self.rows if row.row.num_devices == count and row.row.rate is not None), None)
+
     @functools.cached_property
     def largest(self) -> RowSummary | None:
         """The row on the most devices that was measured; None when every run failed."""
@@ -139,12 +145,29 @@ class Summary:
         return [each.row for series in self.series for each in series.rows]
 
     @functools.cached_property
+    def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
+        """(what it is, its series) of weak and strong scaling, where there are any: never compared with each other."""
+        kinds = {"Weak scaling": False, "Strong scaling": True}
+        found = [(name, tuple(each for each in self.series if each.strong == kind)) for name, kind in kinds.items()]
+        return [(name, series) for name, series in found if series]
+
+    @functools.cached_property
     def cautions(self) -> list[str]:
         """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
         records = [record for row in self.rows for record in row.records]
         grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
-        said = [f"Not all runs had the same {d.what} ({d.a}; {d.b}): {d.effect}." for d in grave]
-        return [*environment.cautions(records), *said]
+        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made]
+
+    @functools.cached_property
+    def hand_made(self) -> list[str]:
+        """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
+        groups: dict[Key, list[Row]] = {}
+        for each in self.series:
+            if not each.strong:
+                row = each.rows[0].row
+                key = tuple(item for item in row.key if item[0] not in ("num_devices", "batch_size"))
+                groups.setdefault(key, []).extend(each.row for each in each.rows)
+        return [line for rows in groups.values() if (line := _hand_made(rows))]
 
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
@@ -190,9 +213,38 @@ def summarise(folder: Folder, name: str) -> Summary:
     )
 
 
-def of_records(records: Sequence[RunRecord], name: str = "results") -> Summary:
-    """A summary of records that are in no folder."""
-    return summarise(Folder(tuple(RunFile(f"{i}.json", record) for i, record in enumerate(records)), ()), name)
+def seconds(row: Row) -> float | None:
+    """Seconds of the measured batches, the geometric mean over the good runs; None without one.
+
+    words/s are a geometric mean too, so seconds x words/s = the words of a run.
+    """
+    if not row.good:
+        return None
+    logs = [math.log(math.fsum(measured_batches(record)[0])) for record in row.good]
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _caution(difference: Difference) -> str:
+    d = difference
+    if d.a == d.b:
+        return f"{d.what[:1].upper()}{d.what[1:]} ({d.a}): {d.effect}."
+    return f"Not all runs had the same {d.what} ({d.a}; {d.b}): {d.effect}."
+
+
+def _hand_made(rows: Sequence[Row]) -> str | None:
+    """What to say of rows that differ in devices and batch size alone, with one product and no other row."""
+    ordered = sorted(rows, key=lambda row: row.num_devices)
+    totals = {row.num_devices * row.config["batch_size"] for row in rows}
+    counts = {row.num_devices for row in rows}
+    if len(totals) > 1 or len(counts) < max(2, len(rows)):
+        return None
+    config, total = ordered[0].config, totals.pop()
+    sizes = ", ".join(f"--batch_size={row.config['batch_size']} on {devices(row.num_devices)}" for row in ordered)
+    return (
+        f"{config['encoder_type']}, {config['variable_update']}: {sizes} is strong scaling made by hand "
+        f"({total} sentence pairs a step in all), so each is a series of its own without speedup; "
+        f"--global_batch_size={total} makes them one."
+    )
 
 
 def _row(
@@ -230,7 +282,7 @@ def _speedups(row: Row) -> Speedups | None:
     steady = row.metric("speedup")
     train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases["total"]))
     phases = _mean_phases(row)
-    words = sum(sum(record.batches["words"]) for record in base.good) / len(base.good)
+    words = sum(sum(record.batches["words"][1:]) for record in base.good) / len(base.good)
     same_work = (spent_once(_mean_phases(base)) + words / base.rate.value) / (
         spent_once(phases) + words / row.rate.value
     )

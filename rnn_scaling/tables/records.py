@@ -9,7 +9,7 @@ from typing import Any
 from rnn_scaling.record import RunRecord
 from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable, exact
 
-NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress", "batch_size"})
+NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress"})
 # Pairs that must be equal in every record: column of the derived number, column of the one made from raw values.
 EQUAL = (
     ("throughput.words", "sum of batches.words"),
@@ -43,7 +43,8 @@ def _row(path: str, record: RunRecord) -> ScalingRow:
         line=0,
         series=_series(config),
         devices=config.get("num_devices") if isinstance(config.get("num_devices"), int) else None,
-        batch_size=_cell(config.get("batch_size")),
+        batch_size=None if _is_strong(config) else _cell(config.get("batch_size")),
+        global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,
         batches=_cell(record.batches.get("measured")),
         seconds=_cell(throughput.get("seconds")),
         rate=_cell(throughput.get("words_per_second")),
@@ -55,9 +56,15 @@ def _row(path: str, record: RunRecord) -> ScalingRow:
 
 def _series(config: Mapping[str, Any]) -> str:
     """The mode and kernel by name, and a short mark for the other options, so that only like runs are compared."""
-    rest = sorted((name, repr(value)) for name, value in config.items() if name not in NOT_SERIES)
+    unlike = {*NOT_SERIES, "batch_size"} if _is_strong(config) else NOT_SERIES
+    rest = sorted((name, repr(value)) for name, value in config.items() if name not in unlike)
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
     return " / ".join([str(config.get("encoder_type", "")), str(config.get("variable_update", "")), mark])
+
+
+def _is_strong(config: Mapping[str, Any]) -> bool:
+    """Whether the devices share one batch; a record's batch_size is then the largest share."""
+    return bool(config.get("global_batch_size"))
 
 
 def _parts(record: RunRecord) -> dict[str, Cell | None]:
@@ -84,7 +91,8 @@ def _parts(record: RunRecord) -> dict[str, Cell | None]:
 def _implied(record: RunRecord) -> Cell | None:
     """Words of the measured batches where every sentence has its full length, as synthetic ones do."""
     config = record.config
-    factors = [config.get(name) for name in ("batch_size", "num_devices")] + [record.batches.get("measured")]
+    names = ("global_batch_size",) if _is_strong(config) else ("batch_size", "num_devices")
+    factors = [*map(config.get, names), record.batches.get("measured")]
     lengths = [config.get("src_max_len"), config.get("tgt_max_len")]
     if config.get("data_source") == "text" or not all(isinstance(v, int) for v in factors + lengths):
         return None

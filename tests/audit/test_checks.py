@@ -147,6 +147,7 @@ SERIES = {  # (devices, batch size) of honest tables
     "strong with remainders, rounded down": [(1, 100), (3, 33), (6, 16), (7, 14), (8, 12)],
     "two weak series": [(1, 32), (2, 32), (4, 32), (1, 64), (2, 64), (4, 64)],
     "weak and strong, each whole": [(1, 64), (2, 64), (4, 64), (2, 32), (4, 16)],
+    "two weak series, one row of the second": [(1, 64), (2, 64), (2, 32), (4, 64)],
     "larger batches on more devices": [(1, 32), (2, 64), (4, 128), (8, 128)],
 }
 

@@ -9,6 +9,8 @@ import re
 
 import pytest
 
+from rnn_scaling.audit import audit
+from rnn_scaling.record import write
 from rnn_scaling.reports import csv_table, folder, json_report, summary, table
 from tests import compared
 from tests.audit.tables import run
@@ -71,6 +73,30 @@ def test_consistent_records_have_no_finding_in_any_output(tmp_path, rendered, re
     assert all("Whole loss" in note and "Speedup" not in note for note in report.notes), report.notes
     assert report.tables >= (1 if name == "table.csv" else 4)
     assert report.comparisons > 100  # most of the 20 rows were read, with speedups and efficiencies
+
+
+def test_consistent_records_of_weak_and_strong_runs_have_no_finding(tmp_path):
+    """A batch of 100 on three devices is 34, 33 and 33."""
+    for k, one in enumerate(records(1)):
+        write(one, tmp_path / f"{k}.json")
+    report = audit(tmp_path)
+    assert (report.findings, report.error) == ([], "") and report.comparisons > 150
+    wrong = next(one for one in records(1) if (one.config["global_batch_size"], one.config["num_devices"]) == (100, 3))
+    wrong = dataclasses.replace(wrong, config={**wrong.config, "global_batch_size": 99})
+    write(wrong, tmp_path / "wrong.json")
+    assert {(f.source, f.check) for f in audit(tmp_path).findings} == {(f"{tmp_path}/wrong.json", "record_parts")}
+
+
+def test_weak_records_of_several_batch_sizes_are_no_mix(tmp_path):
+    for k, (devices, size) in enumerate([(1, 64), (2, 64), (4, 32), (8, 32)]):
+        one = record(devices, 1 - 0.02 * devices, 0)
+        words = [devices * size * WORDS] * (BATCHES + 1)
+        seconds = [n / 5000 / devices for n in words]
+        throughput = {"words": sum(words[1:]), "seconds": sum(seconds[1:]), "words_per_second": 5000.0 * devices}
+        batches = {**one.batches, "seconds": seconds, "words": words}
+        config = {**one.config, "batch_size": size}
+        write(dataclasses.replace(one, config=config, batches=batches, throughput=throughput), tmp_path / f"{k}.json")
+    assert audit(tmp_path).findings == []
 
 
 NUMBER = r"-?\d+(?:\.\d+)?"

@@ -12,6 +12,7 @@ import pytest
 from rnn_scaling.scaling_table import exact, parse_cell
 from rnn_scaling.tables import reading
 from rnn_scaling.tables.columns import recognise
+from tests.audit.tables import run
 
 HEADER = ["GPU number", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup ratio"]
 ROWS = [["1", "384", "27.720", "55411.433", ""], ["2", "384", "28.461", "107938.535", "1.95"]]
@@ -114,6 +115,22 @@ def test_bounds_and_counts_of_runs_are_no_quantities(tmp_path):
     two = table.rows[1]
     assert (two.rate.spread, two.speedup.spread) == (3, pytest.approx(0.2)) and two.series == ""
     assert (two.speedup.value, two.speedup.digits, set(two.extra)) == (1.9, 2, {"gizmo high"})
+
+
+def test_bounds_are_in_no_sum_ratio_or_exchange(tmp_path):
+    text = (
+        "read,load,load low,load high,total load,total load low,ratio (load / read)\n1.0,2.0,-1.5,2.5,2.0,0.1,2.00\n"
+        "1.1,2.2,1.5,2.5,2.2,0.1,2.00\n1.0,2.0,2.5,1.5,2.0,0.1,2.00\ntotal,6.2,9,9,6.2,9,\n"
+    )
+    report = run(tmp_path, text, "t.csv")
+    assert report.findings == [] and report.comparisons >= 5
+    (found,) = run(tmp_path, text.replace("2.2,0.1,2.00", "2.2,0.1,2.20"), "t.csv").findings
+    assert (found.check, found.line) == ("ratios", 3)
+
+
+def test_a_bound_below_zero_is_no_fault(tmp_path):
+    report = run(tmp_path, "GPUs,images/s,low,high\n1,100,-9,209\n2,190,-10,nan\n", "t.csv")
+    assert report.tables == 1 and report.findings == []
 
 
 def test_a_bound_without_its_number_stays_a_quantity(tmp_path):

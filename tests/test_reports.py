@@ -527,6 +527,7 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     (line,) = of(runs).hand_made
     assert "--batch_size=16 on 4 devices" in line and "--global_batch_size=64" in line and line in of(runs).cautions
     assert not of([*runs, timed(1, 100, batch_size=32)]).hand_made, "a sweep over batch sizes is no such thing"
+    assert not of(runs[1:2]).hand_made
 
 
 def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):

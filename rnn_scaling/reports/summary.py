@@ -235,8 +235,7 @@ def _hand_made(rows: Sequence[Row]) -> str | None:
     """What to say of rows that differ in devices and batch size alone, with one product and no other row."""
     ordered = sorted(rows, key=lambda row: row.num_devices)
     totals = {row.num_devices * row.config["batch_size"] for row in rows}
-    counts = {row.num_devices for row in rows}
-    if len(totals) > 1 or len(counts) < max(2, len(rows)):
+    if len(totals) > 1 or len(rows) < 2:
         return None
     config, total = ordered[0].config, totals.pop()
     sizes = ", ".join(f"--batch_size={row.config['batch_size']} on {devices(row.num_devices)}" for row in ordered)

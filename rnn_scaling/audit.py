@@ -20,15 +20,16 @@ python -m rnn_scaling.audit FILE... [--format=text|markdown|json] [--items_per_s
 
 Finds numbers that cannot be in tables of scaling results: speedups that are not the ratio of their rates, efficiencies
 that are not speedup / devices, rate x seconds that is not the work of the settings, rates of one worker printed as
-totals, rows of another number of devices, sums, exchanged columns, superlinear points. A number that fits within the
-rounding of what is printed is never reported.
+totals, rows of another number of devices, sums, exchanged columns, superlinear points, mixed scalings. A number that
+fits within the rounding of what is printed is never reported.
 
-FILE is Markdown or any text with tables in it (pipes, tabs, blanks), CSV, TSV, JSON, JSON Lines, one of our run
-records, or a folder of them. docs/audit.md lists the headers that are understood; other columns are named on stderr.
+FILE is Markdown or any text with tables in it (pipes, tabs, blanks), CSV, TSV, JSON, JSON Lines, one of our reports or
+run records, or a folder of these. docs/audit.md lists the headers that are understood; other columns, and cells that
+are no numbers, are named on stderr.
 
     --format            text: FILE:LINE, one finding each (default); markdown: a table; json: "rnn_scaling.audit/1"
     --items_per_sample  words a sample (a sentence pair, say) when they are known and the same everywhere: then
-                        rate x seconds is compared with batch size x devices x batches x N
+                        rate x seconds of every row is compared with batch size x devices x batches x N
 
 Exit status: 0 nothing found, 1 findings, 2 none found but a file cannot be read or holds no table, or wrong use."""
 

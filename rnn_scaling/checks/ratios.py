@@ -56,7 +56,7 @@ def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, flo
     wanted = _words(name)
     scores = sorted(
         ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in enumerate(table.columns)
-         if i not in but and ": " not in other and table.roles.get(other) != ASIDE),
+         if i not in but and ": " not in other),
         reverse=True,
     )  # fmt: skip
     if not scores or scores[0][0] < _ALIKE or (len(scores) > 1 and scores[1][0] == scores[0][0]):

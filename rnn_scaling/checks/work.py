@@ -23,7 +23,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
     for model in work_model.models(table.rows):
         yield from _series(table, model, context)
-    yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
+    if context.items_per_sample is not None:
+        yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
 
 
 def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator[Finding | None]:

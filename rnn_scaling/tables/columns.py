@@ -83,7 +83,7 @@ def bound(header: str) -> tuple[str, str] | None:
 
     None when the header names no bound, deviation or interval.
     """
-    match = _BOUND.fullmatch(plain(header))
+    match = _BOUND.fullmatch(plain(header)) if len(header) < 120 else None  # a longer one is a sentence
     if not match:
         return None
     end = match["end"][:2] if re.fullmatch(_ENDS, match["end"]) else ""

@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling import registry
+from rnn_scaling.checks import batch_rule
+from rnn_scaling.scaling_table import ScalingRow, ScalingTable, exact
 from tests.audit.tables import run
 
 # The faults are of the kinds that published tables have; the numbers follow the seed documents' form.
@@ -157,6 +159,19 @@ def test_series_of_one_kind_are_not_told_to_part(tmp_path, name):
     rows = [f"|{n}|{batch}|{95 * n + batch + 7 * k}|" for k, (n, batch) in enumerate(SERIES[name])]
     report = run(tmp_path, "\n".join(["|GPUs|batch size|images/s|", "|-|-|-|", *rows]))
     assert not [f for f in report.findings if "mixes" in f.cause], report.findings
+
+
+def test_rows_of_the_same_devices_with_several_batch_sizes_are_several_series():
+    sizes = [(1, 32), (1, 64), (2, 64), (4, 16)]
+    rows = [
+        ScalingRow("logs", k, devices=n, batch_size=exact(size), rate=exact(95 * n))
+        for k, (n, size) in enumerate(sizes)
+    ]
+    table = ScalingTable("logs", 1, "", (), tuple(rows))
+    assert list(batch_rule.check("shape", table, rows)) == []
+    assert [found.row for found in batch_rule.check("shape", table, [rows[0], *rows[2:]])] == [
+        "2 devices and 4 devices"
+    ]
 
 
 VARIED = "|GPUs|batch size|batches|seconds|words/s|\n|-|-|-|-|-|\n|1|32|20|10.000|12800.0|\n|2|32|20|10.000|25000.0|\n|4|32|20|10.000|47000.0|\n"

@@ -119,7 +119,7 @@ def test_bounds_and_counts_of_runs_are_no_quantities(tmp_path):
 
 def test_bounds_are_in_no_sum_ratio_or_exchange(tmp_path):
     text = (
-        "read,load,load low,load high,total load,total load low,ratio (load / read)\n1.0,2.0,-1.5,2.5,2.0,0.1,2.00\n"
+        "read,load,load low,load high,total load,total load low,load vs. read\n1.0,2.0,1.5,2.5,2.0,0.1,2.00\n"
         "1.1,2.2,1.5,2.5,2.2,0.1,2.00\n1.0,2.0,2.5,1.5,2.0,0.1,2.00\ntotal,6.2,9,9,6.2,9,\n"
     )
     report = run(tmp_path, text, "t.csv")

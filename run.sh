@@ -8,10 +8,10 @@ usage() {
 ./run.sh [COMMAND] [--flags ...]
 
   (none)       the default sweep: both encoders x (independent, parameter_server, replicated) x 1..N devices,
-               synthetic data; prints the table, writes records, table.md and speedup.png to results/default
+               synthetic data; prints the tables, writes records and the report to results/default
   sweep        a sweep of your own: any flag of the trainer takes a list     ./run.sh sweep --help
   train        one run                                                       ./run.sh train --help
-  report DIR   the table and the plot of a folder of records, made again
+  report DIR   tables, CSV, JSON, pictures and one HTML page of a folder of records
   ab           two settings in turns, and whether they differ                ./run.sh ab --help
   compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
   audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
@@ -21,6 +21,8 @@ usage() {
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR) at http://localhost:6006
   setup        only sets up the environment
+
+Paths are relative to the folder of run.sh, from wherever it is called.
 
 Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv).
 USAGE

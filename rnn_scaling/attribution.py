@@ -247,7 +247,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     always = ("encoder_type", "variable_update", "num_devices")
     words = []
     for name, value in known.items():
-        if name in unread or (name in NOT_COMPARED and name != "preset"):
+        if value is None or name in unread or (name in NOT_COMPARED and name != "preset"):
             continue
         derived = name == "decoder_type" and value == wanted["encoder_type"]
         derived = derived or (

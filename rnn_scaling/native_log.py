@@ -31,9 +31,13 @@ class NativeLog:
         terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
         self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         crash_reader, self._crash = os.pipe()
+        ready_reader, ready = os.pipe()
         if os.fork() == 0:
-            _wait_for_a_crash(crash_reader, terminal.fileno(), self._file.fileno())
+            _wait_for_a_crash(crash_reader, terminal.fileno(), self._file.fileno(), ready)
         os.close(crash_reader)
+        os.close(ready)
+        os.read(ready_reader, 1)  # until it has left the group, a signal to the group would end it too
+        os.close(ready_reader)
         os.dup2(self._file.fileno(), 2)
         sys.stderr = terminal
         faulthandler.enable(file=self._crash)
@@ -49,11 +53,15 @@ def _tail(file: int, lines: int) -> str:
     return "\n".join(content.decode("utf-8", "replace").splitlines()[-lines:])
 
 
-def _wait_for_a_crash(crash: int, terminal: int, log: int) -> NoReturn:
-    """Copies `crash` to `terminal` until its writer has ended, after the end of `log`; silent when nothing comes."""
+def _wait_for_a_crash(crash: int, terminal: int, log: int, ready: int) -> NoReturn:
+    """Copies `crash` to `terminal` until its writer has ended, after the end of `log`; silent when nothing comes.
+
+    It writes a byte to `ready` when it no longer belongs to its parent's process group.
+    """
     try:
         # Out of the group, which Ctrl-C and a sweep's time limit end, and of what a reader of stdout waits for.
         os.setsid()
+        os.write(ready, b".")
         os.dup2(terminal, 2)
         os.dup2(crash, 0)
         os.dup2(log, 1)

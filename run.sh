@@ -106,7 +106,7 @@ main() {
     trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
-    tensorboard) exec "$bin/tensorboard" --bind_all=false --host=localhost "${@:---logdir=logs}" ;;
+    tensorboard) exec "$bin/tensorboard" --host=localhost "${@:---logdir=logs}" ;;
   esac
 }
 

@@ -9,12 +9,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from rnn_scaling.scaling_table import ScalingRow, ScalingTable
 
 Value = str | int | float | None
+
+
+class RankReader(Protocol):
+    """Reads a log in which several ranks may write; `streams` is keyed by rank, None for lines without a tag."""
+
+    problems: Problems
+    streams: Mapping[int | None, Any]
+    totals: Sequence[Any]
+    cut: Sequence[ScalingRow]
+
+    def read(self, line: int, rank: int | None, text: str) -> None:
+        """Takes one line; ValueError for a number that cannot be."""
+
+    def end_without_total(self, rank: int | None) -> None:
+        """Closes a rank's run whose total never came."""
+
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -158,6 +175,21 @@ def untag(text: str) -> tuple[int | None, str]:
     if match is None:
         return None, text
     return int(match[1] or match[2] or match[3]), text[match.end() :]
+
+
+def read_by_rank(reader: RankReader, lines: Iterable[str]) -> None:
+    """Gives `reader` every line with its rank, up to MAX_ROWS results, and then ends the runs that are still open."""
+    for line, tagged in numbered(lines):
+        rank, text = untag(tagged[:4000])
+        try:
+            reader.read(line, rank, text)
+        except ValueError as e:
+            reader.problems.add(line, str(e), "bad number")
+        if len(reader.totals) + len(reader.cut) > MAX_ROWS or len(reader.streams) > MAX_ROWS:
+            reader.problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
+            break
+    for rank in reader.streams:
+        reader.end_without_total(rank)
 
 
 def positive(text: str, what: str) -> float:

@@ -12,14 +12,12 @@ from collections.abc import Iterable
 
 from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import (
-    MAX_ROWS,
     ImportedLog,
     Problems,
     finish,
-    numbered,
     positive,
+    read_by_rank,
     scaling_table,
-    untag,
 )
 from rnn_scaling.importers.rank_totals import Total
 from rnn_scaling.scaling_table import Cell, ScalingRow, parse_cell
@@ -66,17 +64,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no rate is there.
     """
     reader = _Reader(source)
-    for line, tagged in numbered(lines):
-        rank, text = untag(tagged[:4000])
-        try:
-            reader.read(line, rank, text)
-        except ValueError as e:
-            reader.problems.add(line, str(e), "bad number")
-        if len(reader.totals) + len(reader.cut) > MAX_ROWS or len(reader.streams) > MAX_ROWS:
-            reader.problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
-            break
-    for rank in reader.streams:
-        reader.end_without_total(rank)
+    read_by_rank(reader, lines)
     groups = rank_totals.runs(reader.totals)
     rows = sorted([*(_row(group[0], source) for group in groups), *reader.cut], key=lambda row: row.line)
     notes = [*NOTES, *rank_totals.note(groups, UNIT), *_separate(groups)]

@@ -161,7 +161,7 @@ def test_problems_of_one_kind_are_counted():
 def test_rows_are_bounded(monkeypatch):
     from rnn_scaling.importers import horovod_synthetic
 
-    monkeypatch.setattr(horovod_synthetic, "MAX_ROWS", 3)
+    monkeypatch.setattr(common, "MAX_ROWS", 3)
     log = horovod_synthetic.parse((samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x")
     assert len(log.tables[0].rows) == 4 and "more than 3 results" in log.problems[0].reason
 

@@ -63,6 +63,7 @@ class _Main:
     def __init__(self, config: RunConfig) -> None:
         self._config, self._state = config, RunState(config, started=_STARTED)
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
+        self._is_recorded = False
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -113,7 +114,7 @@ class _Main:
         result = state.record("ok")
         print(result.steady_state["text"], file=sys.stderr)
         self._table = table.render_runs([result])  # also when the record cannot be written
-        written = self._save(result)
+        written = self._is_recorded = self._save(result)
         try:
             if log_dir:
                 benchmark.write_logs(log_dir, step, state)
@@ -138,7 +139,8 @@ class _Main:
     def _interrupt(self) -> int:
         message = f"interrupted by {self._signal}"
         print(f"\n{message}", file=sys.stderr)
-        self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
+        if not self._is_recorded:  # a finished run stays one
+            self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
         sys.stderr.flush()
         os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
 

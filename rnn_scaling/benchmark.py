@@ -14,6 +14,7 @@ from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.load import LoadMeter
+from rnn_scaling.record import RunRecord
 from rnn_scaling.replica import UpdateRule, VariableUpdate
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.steady_state import UntilKnown
@@ -49,10 +50,9 @@ def run(config: RunConfig, state: RunState) -> TrainStep:
     return step
 
 
-def write_logs(log_dir: str, step: TrainStep, state: RunState) -> None:
+def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
     """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
-    timer = state.timer
-    tensorboard.write(log_dir, step.graph(), timer.step_s, timer.step_words, timer.step_loss)
+    tensorboard.write(log_dir, step.graph(), result)
 
 
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:

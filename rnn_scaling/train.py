@@ -117,7 +117,7 @@ class _Main:
         written = self._is_recorded = self._save(result)
         try:
             if log_dir:
-                benchmark.write_logs(log_dir, step, state)
+                benchmark.write_logs(log_dir, step, result)
         except Exception as e:
             print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)
             written = False

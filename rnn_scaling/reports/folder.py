@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,15 @@ def read(folder: Path) -> Folder:
     repeats of one configuration. The report's own JSON is passed over, and so is a copy of a record: two processes
     never took the same times to the last digit, so counting both would narrow every interval.
     """
+    return read_files({path.name: path for path in sorted(folder.glob("*.json"))})
+
+
+def read_files(paths: Mapping[str, Path]) -> Folder:
+    """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
     shared: dict[str, dict[str, Any]] = {}
     seen: dict[int, RunFile] = {}
-    for path in sorted(folder.glob("*.json")):
+    for name, path in paths.items():
         try:
             run = record.read(path)
             if wrong := next(problems(run), None):
@@ -75,7 +80,7 @@ def read(folder: Path) -> Folder:
             if not is_own(path):
                 left_out.append(str(e))
             continue
-        file = RunFile(path.name, _shared(run, shared))
+        file = RunFile(name, _shared(run, shared))
         if run.status == "ok" and len(run.batches["seconds"]) > 1:
             first = seen.setdefault(_times(run), file)
             if first is not file and _same_run(first.record, run):

@@ -42,8 +42,13 @@ class Grid:
     text_columns: tuple[int, ...] = ()  # set to the left
 
 
-def render(summary: Summary) -> bytes:
-    """The page as UTF-8."""
+def render(summary: Summary, made_by: str = "") -> bytes:
+    """The page as UTF-8.
+
+    Args:
+      summary: what it says.
+      made_by: the command that shows these pictures, where it is not `./run.sh report`.
+    """
     import jinja2
 
     loader = jinja2.FileSystemLoader(TEMPLATES)
@@ -51,18 +56,18 @@ def render(summary: Summary) -> bytes:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["unbroken"] = _unbroken
-    page = environment.get_template("page.html").render(**_context(summary))
+    page = environment.get_template("page.html").render(**_context(summary, made_by))
     return page.encode()
 
 
-def _context(summary: Summary) -> dict[str, Any]:
+def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     measured = summary.measured
     losses = [each for each in measured if each.largest and each.largest.loss]
     parts = [each.largest.loss.parts for each in losses if each.largest and each.largest.loss]
     return {
         "schema": SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
-        "report_command": f"./run.sh report {shlex.quote(summary.name)}",
+        "report_command": made_by or f"./run.sh report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "lead": _unbroken(answer.lead(summary)),
         "overview": _unbroken(answer.overview(summary)),

@@ -154,7 +154,7 @@ def environment() -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "load_average": _load_average(),
         "gpus": gpus(),
-        "topology": _command("nvidia-smi", "topo", "-m") if visible_gpus() else None,
+        "topology": gpu_topology(),
         "variables": {k: v for k, v in sorted(os.environ.items()) if RELEVANT_VARIABLES.match(k)},
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -258,6 +258,11 @@ def gpus() -> list[dict[str, str]]:
         if rows is not None:  # a driver that does not know a field refuses the whole query
             return rows
     return []
+
+
+def gpu_topology() -> str | None:
+    """What `nvidia-smi topo -m` says of all GPUs of the machine; None: none is visible, or it does not answer."""
+    return _command("nvidia-smi", "topo", "-m") if visible_gpus() else None
 
 
 def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rnn_scaling import machine, steady_state
+from rnn_scaling import clocks, machine, steady_state
+from rnn_scaling.clocks import ClockSampler
 from rnn_scaling.config import RunConfig
 from rnn_scaling.load import NOTICEABLE, Load
 from rnn_scaling.record import RunRecord
@@ -37,6 +38,7 @@ class RunState:
         self.parameters: dict[str, int] = {}
         self._environment: dict[str, Any] | None = None
         self._load: Load | None = None
+        self._sampler: ClockSampler | None = None
         self._tower_words: list[list[int]] = []
         self._tower_positions: list[list[int]] = []
 
@@ -57,6 +59,19 @@ class RunState:
                 f"warning: other processes used {load.others:.0%} of this run's cores while it ran; words/s may be low",
                 file=sys.stderr,
             )
+
+    def sample_clocks(self) -> None:
+        """Begins to sample the clocks of the devices; to be called right before the first batch."""
+        self._sampler = clocks.start(self.resolved)
+
+    def end_clocks(self) -> None:
+        """Ends the sampling, and says where devices that should be equal were not, or were held down."""
+        if self._sampler is None:
+            return
+        self._sampler.stop()
+        sampled = self._sampler.read()
+        for found in (*clocks.differing(sampled), *clocks.held_down(sampled)):
+            print(f"warning: {found.text}", file=sys.stderr)
 
     def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
         """The record as of now.
@@ -101,6 +116,7 @@ class RunState:
                 # Asking the driver takes seconds that an interrupted run does not have.
                 "gpus_after": machine.gpus() if self._environment["gpus"] and status == "ok" else [],
                 "load": dataclasses.asdict(self._load) if self._load else None,
+                "clocks": self._sampler.read() if self._sampler else None,
             },
         )
 

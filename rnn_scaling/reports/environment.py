@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import clocks, topology
 from rnn_scaling.record import RunRecord
 
 SHOWN = 4  # different values that are listed
@@ -32,7 +34,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     alike: dict[tuple[int, ...], list[RunRecord]] = {}
     for record in records:  # most runs share all parts but their load: look at those once
-        parts = (value for name, value in record.environment.items() if name != "load")
+        parts = (value for name, value in record.environment.items() if name not in ("load", "clocks"))
         alike.setdefault((id(record.resolved), *map(id, parts)), []).append(record)
     counts: dict[str, dict[str, int]] = {}
     for group in alike.values():
@@ -40,7 +42,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
             values = counts.setdefault(name, {})
             values[value] = values.get(value, 0) + len(group)
     found = [Fact(name, tuple(values.items())) for name, values in counts.items()]
-    return (*found, *_load(records))
+    return (*found, *_load(records), *_sampled_clocks(records))
 
 
 def cautions(records: Sequence[RunRecord]) -> list[str]:
@@ -63,7 +65,54 @@ def cautions(records: Sequence[RunRecord]) -> list[str]:
     throttled = sum(any(_throttled(gpu) for gpu in _gpus(record, "gpus_after")) for record in records)
     if throttled:
         lines.append(f"In {_runs(throttled)} of {len(records)} the driver held the GPUs' clocks down.")
-    return lines
+    return [*lines, *_clock_cautions(records), *_subset_cautions(records)]
+
+
+def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
+    """Equal GPUs that ran differently and GPUs that were held down: each kind once, in the words of its first run."""
+    first: dict[tuple[Any, ...], str] = {}
+    counts: dict[tuple[Any, ...], int] = {}
+    for record in records:
+        sampled = record.environment.get("clocks")
+        for found in (*clocks.differing(sampled), *clocks.held_down(sampled)):
+            first.setdefault(found.key, found.text)
+            counts[found.key] = counts.get(found.key, 0) + 1
+    return [f"In {_runs(counts[key])} of {len(records)} (numbers of the first): {text}." for key, text in first.items()]
+
+
+def _subset_cautions(records: Sequence[RunRecord]) -> list[str]:
+    """Runs on GPUs with farther links between them than others of the same machine have."""
+    found: dict[str, int] = {}
+    for record in records:
+        if line := _subset_caution(record):
+            found[line] = found.get(line, 0) + 1
+    return [f"In {_runs(count)} of {len(records)} {line}" for line, count in found.items()]
+
+
+def _subset_caution(record: RunRecord) -> str | None:
+    said, towers = record.environment.get("topology"), record.config.get("num_devices")
+    exchanges = record.resolved.get("device_type") == "GPU" and record.config.get("variable_update") != "independent"
+    if not (exchanges and isinstance(said, str) and isinstance(towers, int)):
+        return None
+    return _far_links(said, tuple(str(gpu.get("index")) for gpu in _gpus(record, "gpus")[:towers]))
+
+
+@functools.lru_cache(maxsize=64)  # the runs of a report are on few sets of GPUs, and 16 GPUs have 12,870 of 8
+def _far_links(said: str, indices: tuple[str, ...]) -> str | None:
+    """What to say of GPUs whose links are farther than others'; `said`: by `nvidia-smi topo -m`."""
+    try:
+        links, used = topology.parse(said), [int(index) for index in indices]
+    except ValueError:
+        return None
+    best = topology.better(links, used)
+    if best is None:
+        return None
+    devices, far = ",".join(map(str, best.subsets[0])), topology.farthest(links, used)
+    nearer = f"nearer links ({best.worst} at most)" if best.worst != far else "nearer links beside it"
+    return (
+        f"the GPUs {','.join(indices)} exchanged, whose farthest link is {far}; {devices} have {nearer} "
+        f"and should exchange faster: CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={devices}."
+    )
 
 
 def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
@@ -100,6 +149,22 @@ def _load(records: Sequence[RunRecord]) -> list[Fact]:
         return []
     text = f"{sum(loads) / len(loads):.1%} of the run's cores on average, {max(loads):.1%} at most"
     return [Fact("Load of other processes", ((text, len(loads)),))]
+
+
+def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
+    told: dict[str, list[float]] = {}
+    count = 0
+    for record in records:
+        found = clocks.medians(record.environment.get("clocks"))
+        count += bool(found)
+        for kind, values in found.items():
+            told.setdefault(kind, []).extend(values)
+    shown = []
+    for kind, values in told.items():
+        low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+        shown.append(f"{kind} {low if low == high else f'{low} to {high}'} MHz")
+    name = "Clocks during the batches (medians of each device)"
+    return [Fact(name, ((", ".join(shown), count),))] if shown else []
 
 
 def _others(record: RunRecord) -> float | None:

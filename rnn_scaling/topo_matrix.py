@@ -1,0 +1,104 @@
+"""The matrix of `nvidia-smi topo -m` as text: its header, its rows, and the kinds of links.
+
+Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+# From near to far. PSB: one board with two GPUs. SOC is the name that SYS has in old drivers.
+LEVELS = ("NV#", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
+MEANING = {
+    "NV#": "# bonded NVLinks",
+    "PSB": "one board",
+    "PIX": "at most one PCIe bridge",
+    "PXB": "several PCIe bridges",
+    "PHB": "the CPU's PCIe host bridge",
+    "NODE": "host bridges of one NUMA node",
+    "SYS": "the link between NUMA nodes",
+    "SOC": "the link between CPU sockets",
+}
+RELATION = re.compile(r"X|NV\d+|[A-Z]{2,5}|N/A")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_HEADER = re.compile(r"\s*(GPU\d+|NIC\d+|mlx\w+)\b(?=.*CPU\s+Affinity)|\s+GPU\d+(\s+(GPU\d+|NIC\d+|mlx\w+))*\s*$")
+_COLUMNS = re.compile(r"GPU\s+NUMA\s+ID|CPU\s+Affinity|NUMA\s+Affinity|\S+")
+_ROW = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """The first line of a matrix: names of the devices, then of the columns about CPUs and memory."""
+
+    devices: list[str]
+    extras: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of a matrix; `extras` are "" where the line says nothing."""
+
+    name: str
+    links: list[str]
+    extras: list[str]
+
+
+def read_header(line: str) -> Header | None:
+    """The names of a matrix's columns; None: the line is no header. Underlining (ANSI codes) is left out."""
+    line = _ANSI.sub("", line)
+    names = [" ".join(name.split()) for name in _COLUMNS.findall(line)] if "GPU" in line else []
+    if not names or not _HEADER.match(line) or (len(names) > 1 and _ROW.fullmatch(names[1])):
+        return None
+    devices = [name for name in names if "Affinity" not in name and name != "GPU NUMA ID"]
+    return Header(devices, names[len(devices) :])
+
+
+def read_row(line: str, header: Header) -> Row | None:
+    """One device's line of the matrix; None: the line is something else. A line that is cut has fewer links."""
+    line = _ANSI.sub("", line)
+    words, size = line.split(), len(header.devices)
+    if not words or words[0] not in header.devices:
+        return None
+    match = re.match(rf"\s*\S+(?:\s+\S+){{{size}}}", line)
+    rest = line[match.end() :] if match else ""
+    if "\t" in rest:  # the CPUs' column may be empty, and one column's name takes two tabs
+        cpus, *others = (cell.strip() for cell in rest.split("\t")[1:])
+        extras = [cpus, *filter(None, others)]
+    else:
+        extras = rest.split()
+    width = len(header.extras)
+    return Row(words[0], words[1 : size + 1], (extras + [""] * width)[:width])
+
+
+def level_of(link: str) -> str:
+    """NV2 -> NV#; other links are their own level."""
+    return "NV#" if re.fullmatch(r"NV\d+", link) else link
+
+
+def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
+    """Positions of the devices that hang together by links of `level` or nearer, lowest first.
+
+    Args:
+      links: device x device.
+      level: one of LEVELS.
+    """
+    near = set(LEVELS[: LEVELS.index(level) + 1])
+    left, found = list(range(len(links))), []
+    while left:
+        group, queue = [], [left[0]]
+        while queue:
+            device = queue.pop()
+            if device in left:
+                left.remove(device)
+                group.append(device)
+                queue += [other for other in left if level_of(links[device][other]) in near]
+        found.append(sorted(group))
+    return found
+
+
+def levels(links: Sequence[Sequence[str]]) -> list[str]:
+    """The levels that links between two different devices have, near ones first."""
+    present = {level_of(link) for i, row in enumerate(links) for j, link in enumerate(row) if i != j}
+    return [level for level in LEVELS if level in present]

@@ -1,0 +1,344 @@
+"""How the GPUs of this machine are connected: links between each two, groups, and which of them to use together.
+
+Read from `nvidia-smi topo -m` and NVML. No bandwidth is in it: what a link carries has to be measured.
+
+Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rnn_scaling import machine, nvml
+from rnn_scaling.topo_matrix import LEVELS, MEANING, Header, Row, connected, level_of, levels, read_header, read_row
+
+EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
+BEAM = 64  # subsets that are kept at each size above that
+NAMED = 4  # equally good subsets that are named
+# Only their order counts. A lane of NVLink carries one to four times what 16 lanes of PCIe do, so more lanes win.
+_WORTH = {"N/A": 0, "SOC": 1, "SYS": 1, "NODE": 2, "PHB": 3, "PXB": 4, "PIX": 5, "PSB": 6}
+_NVLINK = 10
+_SAME = {"SOC": "SYS", "PSB": "PIX"}  # two words for one way, by the tool and its release
+
+
+class TopologyError(ValueError):
+    """A text holds no whole matrix; the message is a line for a person."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Links between the GPUs of one machine.
+
+    Attributes:
+      devices: nvidia-smi's indices of the GPUs.
+      links: GPU x GPU in nvidia-smi's words, "X" on the diagonal.
+      cpu_affinity, numa: CPUs and NUMA nodes near each GPU, as nvidia-smi writes them; "": not told.
+      nics: names of network cards; nic_links: GPU x card.
+      peer: GPU x GPU, "OK" where one can read the other's memory, else NVML's reason; "" or empty: not told.
+      source: who said so.
+      disagreements: what nvidia-smi and NVML say differently, one line each.
+    """
+
+    devices: tuple[int, ...]
+    links: tuple[tuple[str, ...], ...]
+    cpu_affinity: tuple[str, ...]
+    numa: tuple[str, ...]
+    nics: tuple[str, ...] = ()
+    nic_links: tuple[tuple[str, ...], ...] = ()
+    peer: tuple[tuple[str, ...], ...] = ()
+    source: str = "nvidia-smi"
+    disagreements: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The subsets of one size that should exchange fastest.
+
+    Attributes:
+      subsets: nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first.
+      worst: the farthest link within each of them; "": a single GPU.
+      count: how many are equally good.
+      exhaustive: every subset was looked at; otherwise a search that may miss a better one.
+    """
+
+    subsets: tuple[tuple[int, ...], ...]
+    worst: str
+    count: int
+    exhaustive: bool
+
+
+def read() -> Topology | None:
+    """The topology of this machine, from nvidia-smi and NVML, whichever answers; None: no visible GPU, or neither.
+
+    The matrix is nvidia-smi's where both answer; `disagreements` says where NVML's is another.
+    """
+    said = machine.gpu_topology()
+    api = nvml.start() if said is not None or machine.visible_gpus() else None
+    connections = None
+    if api is not None:
+        connections = nvml.connections(api)
+        nvml.told(api, "nvmlShutdown")
+    other = from_nvml(connections) if connections else None
+    try:
+        matrix = parse(said) if said is not None else None
+    except TopologyError as e:
+        return other and dataclasses.replace(other, disagreements=(f"`nvidia-smi topo -m` cannot be read: {e}",))
+    return merge(matrix, other) if matrix and other else matrix or other
+
+
+def parse(text: str) -> Topology:
+    """Reads the output of `nvidia-smi topo -m`.
+
+    Raises:
+      TopologyError: if the matrix of GPUs is not whole, uneven, or has words that are no links.
+    """
+    header: Header | None = None
+    rows: dict[str, Row] = {}
+    for line in text.splitlines():
+        found = read_header(line)
+        if found is not None:
+            if header is not None:
+                break  # a second matrix: the first counts
+            header = found
+        elif header is not None and (row := read_row(line, header)) is not None:
+            rows.setdefault(row.name, row)
+    if header is None:
+        raise TopologyError("expected a line that names GPU0 and the others, found none")
+    return _checked(header, rows)
+
+
+def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Level -> the GPUs (nvidia-smi's indices) that hang together by links of it or nearer, near levels first."""
+    return {
+        level: tuple(tuple(topology.devices[i] for i in group) for group in connected(topology.links, level))
+        for level in levels(topology.links)
+    }
+
+
+def best_subsets(topology: Topology, count: int) -> Best:
+    """The `count` GPUs that should exchange fastest: the farthest link between two of them is as near as can be, then
+    the links together. Up to EXHAUSTIVE GPUs every subset is looked at, above a beam search goes by the same order.
+
+    An expectation from kinds of links, no measurement: it knows neither bandwidths nor rings that avoid a far link.
+
+    Raises:
+      ValueError: if there are not so many GPUs.
+    """
+    size = len(topology.devices)
+    if not 1 <= count <= size:
+        raise ValueError(f"expected 1 to {size} GPUs, got {count}")
+    worth = [[_worth(link) for link in row] for row in topology.links]
+    exhaustive = size <= EXHAUSTIVE
+    candidates = itertools.combinations(range(size), count) if exhaustive else _beam(worth, count)
+    best, found = None, []
+    for subset in candidates:
+        quality = _quality(worth, subset)
+        if best is None or quality > best:
+            best, found = quality, []
+        if quality == best:
+            found.append(subset)
+    found.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
+    named = tuple(tuple(topology.devices[i] for i in subset) for subset in found[:NAMED])
+    return Best(named, _worst(topology, found[0]), len(found), exhaustive)
+
+
+def better(topology: Topology, used: Sequence[int]) -> Best | None:
+    """The best subsets of as many GPUs as were used; None: those used are as good, or are not all known.
+
+    Args:
+      used: nvidia-smi's indices.
+    """
+    if len(set(used)) < 2 or not set(used) <= set(topology.devices):
+        return None
+    subset = sorted({topology.devices.index(device) for device in used})
+    worth = [[_worth(link) for link in row] for row in topology.links]
+    best = best_subsets(topology, len(subset))
+    found = [topology.devices.index(device) for device in best.subsets[0]]
+    return best if _quality(worth, found) > _quality(worth, subset) else None
+
+
+def farthest(topology: Topology, used: Sequence[int]) -> str:
+    """The farthest link between two of these GPUs (nvidia-smi's indices)."""
+    return _worst(topology, [topology.devices.index(device) for device in used])
+
+
+def from_nvml(connections: nvml.Connections) -> Topology:
+    """NVML's answer as a topology; it names no network cards."""
+    return Topology(
+        devices=tuple(range(len(connections.links))),
+        links=connections.links,
+        cpu_affinity=connections.cpu_affinity,
+        numa=connections.numa,
+        peer=connections.peer,
+        source="NVML",
+    )
+
+
+def merge(smi: Topology, other: Topology) -> Topology:
+    """nvidia-smi's matrix with what only NVML tells, and where the two disagree."""
+    if smi.devices != other.devices:
+        line = f"nvidia-smi lists the GPUs {nvml.ranges(smi.devices)}, NVML {nvml.ranges(other.devices)}"
+        return dataclasses.replace(smi, disagreements=(line,))
+    lines = [
+        f"GPUs {a} and {b}: nvidia-smi says {smi.links[a][b]}, NVML {other.links[a][b]}"
+        for a, b in itertools.combinations(range(len(smi.devices)), 2)
+        if other.links[a][b] != "N/A" and _plain(smi.links[a][b]) != _plain(other.links[a][b])
+    ]
+    return dataclasses.replace(
+        smi,
+        cpu_affinity=tuple(map(_first_told, smi.cpu_affinity, other.cpu_affinity)),
+        numa=tuple(map(_first_told, smi.numa, other.numa)),
+        peer=other.peer,
+        source="nvidia-smi and NVML",
+        disagreements=tuple(lines),
+    )
+
+
+def _checked(header: Header, rows: dict[str, Row]) -> Topology:
+    names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
+    nics = [name for name in header.devices if name not in names]
+    at = {name: header.devices.index(name) for name in header.devices}
+    for name in names:
+        cells = rows[name].links if name in rows else []
+        if len(cells) < len(header.devices):
+            raise TopologyError(f"row {name} has {len(cells)} of {len(header.devices)} cells")
+        if bad := [cell for cell in cells if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
+            raise TopologyError(f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}")
+    for a, b in itertools.combinations(names, 2):
+        there, back = rows[a].links[at[b]], rows[b].links[at[a]]
+        if there != back or there == "X":
+            raise TopologyError(f"{a}-{b} is {there}, {b}-{a} is {back}")
+
+    def extra(column: str) -> tuple[str, ...]:
+        if column not in header.extras:
+            return ("",) * len(names)
+        return tuple(_told(rows[name].extras[header.extras.index(column)]) for name in names)
+
+    def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(rows[name].links[at[column]] for column in columns) for name in names)
+
+    return Topology(
+        devices=tuple(int(name[3:]) for name in names),
+        links=cells(names),
+        cpu_affinity=extra("CPU Affinity"),
+        numa=extra("NUMA Affinity"),
+        nics=tuple(nics),
+        nic_links=cells(nics),
+    )
+
+
+def _told(cell: str) -> str:
+    return "" if cell == "N/A" else cell
+
+
+def _first_told(first: str, second: str) -> str:
+    return first or second
+
+
+def _plain(link: str) -> str:
+    return _SAME.get(link, link)
+
+
+def _worth(link: str) -> int:
+    return _NVLINK * int(link[2:]) if link.startswith("NV") else _WORTH.get(link, 0)
+
+
+def _quality(worth: Sequence[Sequence[int]], subset: Iterable[int]) -> tuple[int, int]:
+    """(worst link, sum of the links); of two subsets the one with the larger is the better."""
+    values = [worth[a][b] for a, b in itertools.combinations(subset, 2)]
+    return min(values, default=0), sum(values)
+
+
+def _beam(worth: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
+    """Subsets of `count` devices that grew from the best ones of each smaller size."""
+    most = 2**31  # nearer than any link
+    kept = {(i,): (most, 0) for i in range(len(worth))}  # subset -> (worst link, sum)
+    for size in range(2, count + 1):
+        grown: dict[tuple[int, ...], tuple[int, int]] = {}
+        for subset, (worst, total) in kept.items():
+            for i in range(len(worth)):
+                if i not in subset and (larger := tuple(sorted((*subset, i)))) not in grown:
+                    links = [worth[i][j] for j in subset]
+                    grown[larger] = (min(worst, *links), total + sum(links))
+        # Pairs are all kept: a far start may hold the only good subset.
+        width = len(grown) if size == 2 else BEAM
+        kept = dict(sorted(grown.items(), key=lambda item: item[1], reverse=True)[:width])
+    yield from kept
+
+
+def _worst(topology: Topology, subset: Sequence[int]) -> str:
+    links = [topology.links[a][b] for a, b in itertools.combinations(subset, 2)]
+    return min(links, key=_worth, default="")
+
+
+def text(topology: Topology) -> str:
+    """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
+    blocks = [
+        f"GPU topology, from {topology.source}",
+        _table(topology),
+        _groups_text(topology),
+        "\n".join([*topology.disagreements, *_peer_lines(topology)]),
+        _best_text(topology),
+    ]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _table(topology: Topology) -> str:
+    names = [f"GPU{device}" for device in topology.devices]
+    rows = [["", *names, *topology.nics, "CPUs", "NUMA node"]]
+    for i, name in enumerate(names):
+        nics = topology.nic_links[i] if topology.nic_links else ()
+        near = (topology.cpu_affinity[i] or "n/a", topology.numa[i] or "n/a")
+        rows.append([name, *topology.links[i], *nics, *near])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _groups_text(topology: Topology) -> str:
+    if len(topology.devices) < 2:
+        return ""
+    lines = ["GPUs that hang together by a kind of link or nearer ones"]
+    for level, found in groups(topology).items():
+        shown = " ".join("{" + ", ".join(map(str, group)) + "}" for group in found)
+        lines.append(f"  {level:<5} {MEANING[level]:<30} {shown}")
+    return "\n".join(lines)
+
+
+def _peer_lines(topology: Topology) -> list[str]:
+    """The pairs that cannot copy directly, by reason."""
+    pairs = list(itertools.combinations(range(len(topology.peer)), 2))
+    by_reason: dict[str, list[str]] = {}
+    for a, b in pairs:
+        if topology.peer[a][b] not in ("", "OK"):
+            pair = f"{topology.devices[a]}-{topology.devices[b]}"
+            by_reason.setdefault(topology.peer[a][b], []).append(pair)
+    return [
+        f"no direct copies between {'any two GPUs' if len(found) == len(pairs) else ', '.join(found)}: {reason}; "
+        "they go through the host's memory"
+        for reason, found in by_reason.items()
+    ]
+
+
+def _best_text(topology: Topology) -> str:
+    size = len(topology.devices)
+    counts = [n for n in range(2, size) if size <= 8 or n & (n - 1) == 0]
+    if not counts:
+        return ""
+    lines = ["GPUs that should exchange fastest (expected from the links, not measured)"]
+    for count in counts:
+        best = best_subsets(topology, count)
+        first, *others = (",".join(map(str, subset)) for subset in best.subsets)
+        if best.count == math.comb(size, count):
+            lines.append(f"  best {count}: any ({best.worst})")
+            continue
+        more = f" and {best.count - NAMED} more" if best.count > NAMED else ""
+        equal = f"; as good: {'; '.join(others)}{more}" if others else ""
+        lines.append(f"  best {count}: {first} ({best.worst}){equal}")
+        lines.append(f"    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={first}")
+    if size > EXHAUSTIVE:
+        lines.append(f"With more than {EXHAUSTIVE} GPUs not every subset is looked at: there may be a better one.")
+    return "\n".join(lines)

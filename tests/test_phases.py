@@ -1,0 +1,304 @@
+"""Where a traced step's time goes: against a count of single instants, by hand, and in a Chrome trace."""
+
+import gzip
+import json
+import math
+import random
+
+import pytest
+
+from rnn_scaling.inspection import chrome, phases
+from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.scopes import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PHASES, UPDATE
+
+MS = 1_000_000
+COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
+
+
+def kernel(tower, phase, start_ms, end_ms, kind=HOST, op="MatMul", dispatched=False, lane="1"):
+    return Kernel(f"{phase}/x", op, "/device:CPU:0", tower, phase, start_ms * MS, end_ms * MS, lane, kind, dispatched)
+
+
+def step(*kernels, end_ms=10, start_ms=0):
+    return TracedStep(start_ms * MS, end_ms * MS, kernels)
+
+
+def parts_ms(found, tower):
+    return {name: round(1000 * s, 6) for name, s in found["towers"][tower]["parts"].items() if s}
+
+
+# The oracle looks at every millisecond by itself; events begin and end on whole ones.
+
+
+def activity_at(kernels, at):
+    """{(tower, phase)} that is active in the millisecond from `at` on, None for what only waits."""
+    found = set()
+    for k in kernels:
+        if not k.start_ns <= at * MS < k.end_ns or k.dispatched:
+            continue
+        if k.kind != WAIT:
+            found.add((None if k.phase == EXCHANGE else k.tower, k.phase))
+        elif k.phase == EXCHANGE and k.type in ("CollectiveReduceV2", "NcclAllReduce", "_NcclBroadcastSend"):
+            found.add((None, EXCHANGE))
+        elif k.phase == INPUT and k.type not in ("_Recv", "_HostRecv"):
+            found.add((k.tower, "starved"))
+    return found
+
+
+def part_at(active, tower, num_towers):
+    for phase in COMPUTE:
+        if (tower, phase) in active:
+            return phase
+    for phase in (UPDATE, INPUT, OTHER):
+        if (None, phase) in active:
+            return f"shared_{phase}"
+    if (None, EXCHANGE) in active:
+        return "exchange_exposed"
+    if {(tower, "starved"), (None, "starved")} & active:
+        return "waits_for_input"
+    others = {(other, phase) for other in range(num_towers) for phase in COMPUTE if other != tower}
+    return "waits_for_towers" if others & active else "idle"
+
+
+def random_step(chance):
+    """A step of 1 to 60 ms with 0 to 40 kernels, some of them reaching beyond it."""
+    start, length = chance.randrange(50), chance.randint(1, 60)
+    num_towers = chance.randint(1, 4)
+    kernels = []
+    for _ in range(chance.randint(0, 40)):
+        kind = chance.choice((HOST, HOST, DEVICE, COPY, WAIT))
+        op = chance.choice(("CollectiveReduceV2", "_NcclBroadcastSend", "_Recv", "_HostRecv", "IteratorGetNext"))
+        begin = start + chance.randint(-5, length)
+        kernels.append(
+            kernel(
+                chance.choice((None, *range(num_towers))),
+                chance.choice(PHASES),
+                begin,
+                begin + chance.choice((0, 1, 2, 5, 20)),
+                kind,
+                op if kind == WAIT else "MatMul",
+                dispatched=chance.random() < 0.1,
+            )
+        )
+    return step(*kernels, start_ms=start, end_ms=start + length), num_towers
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_millisecond_is_in_the_part_that_the_oracle_says(seed):
+    traced, num_towers = random_step(random.Random(seed))
+    found = phases.split(traced, num_towers)
+    grid = [activity_at(traced.kernels, at) for at in range(traced.start_ns // MS, traced.end_ns // MS)]
+    for tower in found["towers"]:
+        number = tower["tower"]
+        parts = [part_at(active, number, num_towers) for active in grid]
+        assert tower["parts"] == {name: pytest.approx(parts.count(name) / 1000) for name in phases.PARTS}
+        assert math.fsum(tower["parts"].values()) == pytest.approx(found["seconds"], rel=1e-12)
+        computes = [any(who == number and phase in COMPUTE for who, phase in active) for active in grid]
+        exchanges = [(None, EXCHANGE) in active for active in grid]
+        exchange = tower["exchange"]
+        assert exchange["busy"] == pytest.approx(sum(exchanges) / 1000)
+        assert exchange["hidden"] == pytest.approx(sum(c and e for c, e in zip(computes, exchanges)) / 1000)
+        whole = math.fsum(exchange[name] for name in ("hidden", "beside_shared", "exposed"))
+        assert whole == pytest.approx(exchange["busy"])
+        for phase in COMPUTE:
+            assert tower["busy"][phase] == pytest.approx(sum((number, phase) in active for active in grid) / 1000)
+        backward = [at for at, active in enumerate(grid) if (number, BACKWARD) in active]
+        assert tower["arrival_s"] == (pytest.approx((backward[-1] + 1) / 1000) if backward else None)
+        forward = [at for at, active in enumerate(grid) if (number, FORWARD) in active]
+        assert tower["first_s"] == (pytest.approx(forward[0] / 1000) if forward else None)
+    for phase in (UPDATE, INPUT, OTHER, EXCHANGE):
+        assert found["shared"]["busy"][phase] == pytest.approx(sum((None, phase) in active for active in grid) / 1000)
+    towers = [{who for who, phase in active if who is not None and phase in COMPUTE} for active in grid]
+    expected = sum(map(len, towers)) / sum(map(bool, towers)) if any(towers) else None
+    assert found["concurrency"] == (pytest.approx(expected) if expected else None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_stretches_follow_each_other_and_make_the_parts(seed):
+    traced, num_towers = random_step(random.Random(1000 + seed))
+    found = phases.split(traced, num_towers)
+    for tower, stretches in zip(found["towers"], phases.segments(traced, num_towers)):
+        ends = [stretches[0].start_ns, *(s.end_ns for s in stretches)]
+        assert ends[0] == traced.start_ns and ends[-1] == traced.end_ns
+        assert [s.start_ns for s in stretches] == ends[:-1]
+        assert all(a.part != b.part for a, b in zip(stretches, stretches[1:]))
+        sums = dict.fromkeys(phases.PARTS, 0)
+        for s in stretches:
+            sums[s.part] += s.end_ns - s.start_ns
+        assert {name: ns / 1e9 for name, ns in sums.items()} == pytest.approx(tower["parts"])
+
+
+def test_exchange_behind_compute_is_hidden_and_the_rest_exposed():
+    found = phases.split(
+        step(
+            kernel(0, FORWARD, 0, 2),
+            kernel(0, BACKWARD, 2, 6),
+            kernel(None, EXCHANGE, 4, 8),
+            kernel(None, UPDATE, 7, 9),
+        ),
+        1,
+    )
+    parts = {"forward": 2, "backward": 4, "exchange_exposed": 1, "shared_update": 2, "idle": 1}
+    assert parts_ms(found, 0) == parts
+    exchange = {"busy": 0.004, "hidden": 0.002, "beside_shared": 0.001, "exposed": 0.001}
+    assert found["towers"][0]["exchange"] == pytest.approx(exchange)
+
+
+def test_a_collective_that_waits_is_exchange_and_a_receive_is_nothing():
+    waiting = step(
+        kernel(None, EXCHANGE, 0, 5, WAIT, "CollectiveReduceV2"),
+        kernel(0, FORWARD, 5, 9, WAIT, "_Recv"),
+        kernel(None, EXCHANGE, 5, 9, WAIT, "_HostRecv"),
+    )
+    assert parts_ms(phases.split(waiting, 1), 0) == {"exchange_exposed": 5, "idle": 5}
+
+
+def test_launching_a_gpu_kernel_is_not_the_towers_time():
+    launched = step(kernel(0, FORWARD, 0, 4, dispatched=True), kernel(0, FORWARD, 3, 5, DEVICE))
+    assert parts_ms(phases.split(launched, 1), 0) == {"forward": 2, "idle": 8}
+
+
+def test_a_tower_waits_while_another_one_computes():
+    found = phases.split(step(kernel(0, FORWARD, 0, 4), kernel(1, FORWARD, 4, 8)), 2)
+    assert parts_ms(found, 0) == {"forward": 4, "waits_for_towers": 4, "idle": 2}
+    assert parts_ms(found, 1) == {"waits_for_towers": 4, "forward": 4, "idle": 2}
+    assert found["concurrency"] == 1.0
+    together = phases.split(step(kernel(0, FORWARD, 0, 4), kernel(1, FORWARD, 0, 4)), 2)
+    assert together["concurrency"] == 2.0
+
+
+def test_waiting_for_input_is_told_from_idling():
+    starved = step(kernel(0, INPUT, 0, 6, WAIT, "IteratorGetNext"), kernel(0, FORWARD, 6, 8))
+    assert parts_ms(phases.split(starved, 1), 0) == {"waits_for_input": 6, "forward": 2, "idle": 2}
+
+
+def test_the_timeline_has_the_part_that_takes_most_of_each_bin():
+    found = phases.split(step(kernel(0, FORWARD, 0, 5), kernel(None, EXCHANGE, 5, 6)), 1)
+    tenth = phases.BINS // 10
+    assert found["timeline"]["towers"] == ["f" * 5 * tenth + "x" * tenth + "." * 4 * tenth]
+    assert found["timeline"]["exchange"] == "." * 5 * tenth + "x" * tenth + "." * 4 * tenth
+
+
+def test_the_split_survives_json():
+    found = phases.split(random_step(random.Random(7))[0], 4)
+    assert json.loads(json.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    "traced, num_towers, said",
+    [
+        (step(end_ms=0), 1, "expected a step with a length"),
+        (step(kernel(2, FORWARD, 0, 1)), 2, "expected kernels of 2 towers, got forward/x of tower 2"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(traced, num_towers, said):
+    with pytest.raises(ValueError, match=said):
+        phases.split(traced, num_towers)
+
+
+def towers_step(*towers):
+    """A split step of 100 ms with towers of (first ms, arrival ms, compute ms)."""
+    kernels = []
+    for number, (first, arrival, compute) in enumerate(towers):
+        kernels.append(kernel(number, FORWARD, first, first + 1))
+        kernels.append(kernel(number, BACKWARD, arrival - compute + 1, arrival))
+    return phases.split(step(*kernels, end_ms=100), len(towers))
+
+
+LATE = [towers_step((0, 50 + i, 48), (0, 70 + i, 66 + i)) for i in range(4)]
+
+
+def test_the_straggler_is_named_from_its_own_compute():
+    tower, text = phases.straggler(LATE, synchronous=True)
+    assert tower == 1
+    assert text.startswith("straggler: tower 1 is last in every step, by 20.00 ± 0.00 ms (20.0 % of a step)")
+
+
+@pytest.mark.parametrize(
+    "steps, synchronous, reason",
+    [
+        ([], True, "no step was traced"),
+        ([towers_step((0, 50, 40))] * 3, True, "there is one tower"),
+        (LATE, False, "nothing is exchanged"),
+        (LATE[:2], True, "got 2; use --trace_batches=3"),
+        ([phases.split(step(kernel(0, FORWARD, 0, 1)), 2)] * 3, True, "no backward kernel of tower 0, 1"),
+        ([towers_step((0, 40, 40), (50, 90, 40))] * 3, True, "one after another (concurrency 1.00)"),
+        (
+            [*LATE, towers_step((0, 70, 66), (0, 50, 48))],
+            True,
+            "another tower is last from step to step (1, 1, 1, 1, 0)",
+        ),
+        (
+            [towers_step((0, 50, 48), (0, at, at - 2)) for at in (51, 90, 52)],
+            True,
+            "which is within the scatter of the steps",
+        ),
+        ([towers_step((0, 50, 48), (20, 70, 48))] * 3, True, "but it started as much later"),
+        ([towers_step((0, 50, 48), (0, 70, 48))] * 3, True, "but its own compute is not longer"),
+    ],
+)
+def test_without_evidence_no_straggler_is_named(steps, synchronous, reason):
+    tower, text = phases.straggler(steps, synchronous)
+    assert tower is None
+    assert text.startswith("the straggler cannot be named: ") and reason in text
+
+
+CHROME_STEPS = [
+    TracedStep(
+        start * MS,
+        (start + 10) * MS,
+        [
+            kernel(0, FORWARD, start, start + 4, lane="a"),
+            kernel(1, FORWARD, start + 4, start + 6, lane="a"),
+            kernel(None, EXCHANGE, start + 6, start + 7, lane="b"),
+            kernel(None, EXCHANGE, start + 5, start + 9, WAIT, "CollectiveReduceV2", lane=""),
+            kernel(None, EXCHANGE, start + 5, start + 8, WAIT, "CollectiveReduceV2", lane=""),
+        ],
+    )
+    for start in (5, 20)
+]
+
+
+def test_a_chrome_trace_is_what_the_format_asks_for():
+    found = json.loads(gzip.decompress(chrome.render(CHROME_STEPS, 2)))
+    named, opened = set(), {}
+    spans = {}
+    for event in found["traceEvents"]:
+        assert event["ph"] in "XbeM" and isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        if event["ph"] == "M":
+            named.add((event["name"], event["pid"], event["tid"]))
+            continue
+        assert event["ts"] >= 0 and event["name"]
+        if event["ph"] == "X":
+            assert event["dur"] > 0
+            spans.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+        elif event["ph"] == "b":
+            assert opened.setdefault(event["id"], event) is event
+        else:
+            start = opened.pop(event["id"])
+            assert start["ts"] <= event["ts"] and all(start[key] == event[key] for key in ("cat", "name", "pid"))
+    assert not opened
+    for process, track in spans:  # every track has a name, and nothing on it overlaps: viewers drop what does
+        assert ("thread_name", process, track) in named and ("process_name", process, 0) in named
+        ordered = sorted(spans[process, track])
+        assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:]))
+
+
+def test_a_chrome_trace_shows_the_parts_of_the_split():
+    found = [e for e in chrome.events(CHROME_STEPS, 2) if e.get("cat") == "part"]
+    for number, traced in enumerate(CHROME_STEPS):
+        split = phases.split(traced, 2)
+        for tower in split["towers"]:
+            mine = [e for e in found if e["pid"] == 2 + tower["tower"] and e["args"]["step"] == number]
+            sums = {}
+            for event in mine:
+                sums[event["name"]] = sums.get(event["name"], 0) + event["dur"] / 1e6
+            expected = {chrome.TITLES.get(name, name): s for name, s in tower["parts"].items() if s}
+            assert sums == pytest.approx(expected)
+    assert min(e["ts"] for e in found) == 0 and max(e["ts"] for e in found) < 25_000
+
+
+def test_a_chrome_trace_is_written_whole(tmp_path):
+    path = tmp_path / "trace.json.gz"
+    chrome.write(CHROME_STEPS, 2, path)
+    assert path.read_bytes() == chrome.render(CHROME_STEPS, 2)

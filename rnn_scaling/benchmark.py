@@ -125,6 +125,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
+        state.sample_clocks()
         timer.start()
         for batch in range(most):
             result = step()
@@ -144,3 +145,4 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     finally:
         display.close()
         state.watched(meter.read())
+        state.end_clocks()

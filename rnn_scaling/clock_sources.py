@@ -117,8 +117,9 @@ class _Smi:
 
     def poll(self) -> Sample | None:
         *lines, self._rest = (self._rest + _drain(self._terminal)).split(b"\n")
-        rows = [dict(zip(self._columns, _cells(line.decode(errors="replace")))) for line in lines]
-        self._latest.update((row["index"], row) for row in rows if len(row) == len(self._columns))
+        cells = [_cells(line.decode(errors="replace")) for line in lines]
+        rows = [dict(zip(self._columns, row)) for row in cells if len(row) == len(self._columns)]
+        self._latest.update((row["index"], row) for row in rows)
         latest = [self._latest.get(str(device["index"])) for device in self.devices]
         if not rows or None in latest:
             return None

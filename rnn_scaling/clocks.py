@@ -64,9 +64,16 @@ class Differing:
     def text(self) -> str:
         """The sentence, without its full stop."""
         (low, first), *others = self.values
-        verb = "ran at" if self.ran else "have"
-        shown = [f"{_gpus(devices)} {verb} {value:g} {self.unit} ({value / low - 1:+.1%})" for value, devices in others]
-        return f"{_gpus(first)} ({self.name}) {verb} a {self.what} of {low:g} {self.unit}, {', '.join(shown)}: {REMEDY}"
+
+        def verb(devices: Sequence[int]) -> str:
+            return "ran at" if self.ran else "has" if len(devices) == 1 else "have"
+
+        shown = [
+            f"{_gpus(devices)} {verb(devices)} {value:g} {self.unit} ({value / low - 1:+.1%})"
+            for value, devices in others
+        ]
+        lowest = f"{_gpus(first)} ({self.name}) {verb(first)} a {self.what} of {low:g} {self.unit}"
+        return f"{lowest}, {', '.join(shown)}: {REMEDY}"
 
 
 @dataclasses.dataclass(frozen=True)

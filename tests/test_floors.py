@@ -69,6 +69,12 @@ FLOORS = [
     ["rnn_scaling/import_log.py", "rnn_scaling/trace_db.py", "rnn_scaling/tensorboard_app.py"],
     ["rnn_scaling/benchmark.py", "rnn_scaling/report.py"],
     ["rnn_scaling/train.py", "rnn_scaling/sweep.py"],
+    ["rnn_scaling/link_tests/fit.py", "rnn_scaling/link_tests/rounds.py", "rnn_scaling/link_tests/display.py"],
+    ["rnn_scaling/link_tests/series.py", "rnn_scaling/link_tests/room.py", "rnn_scaling/link_tests/cuda.py"],
+    ["rnn_scaling/link_tests/"],
+    ["rnn_scaling/link_tests/reduce.py", "rnn_scaling/link_tests/table.py"],
+    ["rnn_scaling/link_tests/picture.py", "rnn_scaling/link_tests/worker.py"],
+    ["rnn_scaling/links.py"],
     ["rnn_scaling/ab.py"],
 ]
 # The only files that load TensorFlow: flags, validation and reports answer at once.
@@ -83,6 +89,9 @@ TENSORFLOW = [
     "rnn_scaling/variable_update/",
     "rnn_scaling/benchmark.py",
     "rnn_scaling/gradients.py",
+    "rnn_scaling/link_tests/device_copies.py",
+    "rnn_scaling/link_tests/reduce.py",
+    "rnn_scaling/link_tests/worker.py",
     "rnn_scaling/optimizers.py",
     "rnn_scaling/replica.py",
     "rnn_scaling/shuffle_reduce.py",

@@ -1,0 +1,132 @@
+"""Time of a transfer as alpha + bytes / beta: the fit, its errors, and from which size on it holds. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+HOLDS_WITHIN = 0.15  # largest relative residual with which a fit is said to hold
+FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could not contradict the line
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A line through (bytes, seconds).
+
+    Attributes:
+      alpha_us, alpha_error_us: time of a transfer of no bytes and its standard error, in microseconds.
+      beta_gb_per_s, beta_error_gb_per_s: bandwidth and its standard error, in 10**9 bytes a second; None where time
+        does not grow with bytes by more than its error.
+      largest_residual: largest |line - time| / time over the points.
+      from_bytes, to_bytes: sizes of the smallest and the largest transfer that were fitted.
+      num_points: sizes that were fitted.
+    """
+
+    alpha_us: float
+    alpha_error_us: float
+    beta_gb_per_s: float | None
+    beta_error_gb_per_s: float | None
+    largest_residual: float
+    from_bytes: int
+    to_bytes: int
+    num_points: int
+
+    @property
+    def holds(self) -> bool:
+        """True if every point is within HOLDS_WITHIN of the line, and no transfer takes less than no time.
+
+        An alpha clearly below 0 is what a change of bandwidth, such as from a cache's to the memory's, looks like.
+        """
+        return self.largest_residual <= HOLDS_WITHIN and self.alpha_us >= -2 * self.alpha_error_us
+
+    def seconds(self, num_bytes: float) -> float:
+        """The line's time of a transfer of `num_bytes`."""
+        slope = 0.0 if self.beta_gb_per_s is None else 1e-9 / self.beta_gb_per_s
+        return 1e-6 * self.alpha_us + slope * num_bytes
+
+
+def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
+    """Least squares of the relative error, so that 4 bytes count as much as 256 MiB.
+
+    Args:
+      num_bytes: size of each transfer, increasing.
+      seconds: time of each; a median, so that outliers among repeats do not move the line.
+
+    Raises:
+      ValueError: for fewer than three points, equal sizes, or a time that is not positive.
+    """
+    if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
+        raise ValueError(f"expected three sizes and as many times or more, got {len(num_bytes)} and {len(seconds)}")
+    if not all(t > 0 and math.isfinite(t) for t in seconds):
+        raise ValueError(f"expected times above 0, got {min(seconds)}")
+    unit = max(num_bytes)  # of sizes: keeps the sums near 1
+    x = [n / unit for n in num_bytes]
+    weights = [1 / t**2 for t in seconds]
+    w, wx = sum(weights), sum(a * b for a, b in zip(weights, x))
+    mean_x, mean_t = wx / w, sum(a * t for a, t in zip(weights, seconds)) / w
+    spread = sum(a * (b - mean_x) ** 2 for a, b in zip(weights, x))
+    slope = sum(a * (b - mean_x) * (t - mean_t) for a, b, t in zip(weights, x, seconds)) / spread
+    alpha = mean_t - slope * mean_x
+    residuals = [(alpha + slope * b - t) / t for b, t in zip(x, seconds)]
+    variance = sum(r**2 for r in residuals) / (len(x) - 2)
+    alpha_error = math.sqrt(variance * (1 / w + mean_x**2 / spread))
+    slope_error = math.sqrt(variance / spread)
+    grows = slope > 2 * slope_error and slope > 0
+    return Fit(
+        1e6 * alpha,
+        1e6 * alpha_error,
+        1e-9 * unit / slope if grows else None,
+        1e-9 * unit * slope_error / slope**2 if grows else None,
+        max(abs(r) for r in residuals),
+        num_bytes[0],
+        num_bytes[-1],
+        len(x),
+    )
+
+
+def best(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
+    """The fit over all sizes where it holds; else over the largest ones, from the smallest size from which it holds.
+
+    Where no FEWEST_POINTS sizes or more lie on a line, the fit over all sizes, which does not hold; None for fewer than
+    FEWEST_POINTS sizes.
+    """
+    if len(num_bytes) < FEWEST_POINTS:
+        return None
+    for first in range(len(num_bytes) - FEWEST_POINTS + 1):
+        found = fit(num_bytes[first:], seconds[first:])
+        if found.holds:
+            return found
+    return fit(num_bytes, seconds)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The `share` quantile (0.5: the median), between the values linearly.
+
+    Raises:
+      ValueError: if there is no value.
+    """
+    if not values:
+        raise ValueError("expected a value, got none")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> float | None:
+    """Time of a transfer of `wanted` bytes, in seconds, on the line between its two measured neighbours.
+
+    None outside of the measured sizes.
+    """
+    if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
+        return None
+    for index, size in enumerate(num_bytes):
+        if size == wanted:
+            return seconds[index]
+        if size > wanted:
+            below = num_bytes[index - 1]
+            share = (wanted - below) / (size - below)
+            return seconds[index - 1] + share * (seconds[index] - seconds[index - 1])
+    return None

@@ -1,0 +1,63 @@
+"""Which sizes fit into memory. No TensorFlow here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling import machine
+
+# Of the largest size, beside the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
+WORKING_COPIES = 4
+PROCESS_BYTES = 700 * 2**20  # TensorFlow itself
+SHARE = 0.8  # of what is free now that may be used: others' need may grow
+
+
+def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
+    """Host memory that the all-reduces of these sizes take at most: inputs of all sizes, and what one works in."""
+    return PROCESS_BYTES + num_devices * (sum(sizes) + WORKING_COPIES * max(sizes, default=0))
+
+
+def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int]:
+    """The sizes from the smallest on whose all-reduces fit into SHARE of `free_bytes`."""
+    kept = sorted(sizes)
+    while kept and needed_bytes(kept, num_devices) > SHARE * free_bytes:
+        kept.pop()
+    return kept
+
+
+def free_bytes(root: str = "/") -> int:
+    """Memory that this process may still take: of the machine, or of its control group where that has less.
+
+    Raises:
+      OSError: if the system does not tell.
+    """
+    text = Path(root, "proc/meminfo").read_text()
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    if "MemAvailable" not in fields:
+        raise OSError(f"expected MemAvailable in {root}proc/meminfo")
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    for limit, used in (
+        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        words = [_read(Path(root, name)) for name in (limit, used)]
+        if all(word.isdigit() for word in words):
+            free = min(free, max(0, int(words[0]) - int(words[1])))
+    return free
+
+
+def free_gpu_bytes(num_gpus: int) -> int:
+    """Free memory of the GPU that has least.
+
+    Raises:
+      DeviceError: if nvidia-smi does not tell.
+    """
+    return int(min(machine.free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,81 @@
+"""Repeats that take turns: every link and size once a round, so that other load on the machine meets all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Sequence
+
+Clock = Callable[[], float]
+
+TARGET_S = 0.002  # how long a repeat of short transfers lasts: the clock and one interruption are then a small share
+MOST_CALLS = 1000
+WARM_CALLS = 3
+LONG_S = 0.01  # a transfer this long needs no other before it to find its code and buffers in the caches
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One size of one link.
+
+    Attributes:
+      call: transfers once and returns when everything has arrived.
+      calls: transfers in a row that make one repeat.
+    """
+
+    call: Callable[[], object]
+    calls: int = 1
+
+    def seconds(self, clock: Clock = time.perf_counter) -> float:
+        """Mean time of one transfer over one repeat."""
+        if self.calls > 1:
+            self.call()
+        start = clock()
+        for _ in range(self.calls):
+            self.call()
+        return (clock() - start) / self.calls
+
+
+def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Job:
+    """Warms the call up and finds how many in a row make a repeat of TARGET_S; 1 for one that takes long itself."""
+    shortest = 0.0
+    for turn in range(WARM_CALLS):
+        start = clock()
+        call()
+        took = clock() - start
+        shortest = took if turn == 0 else min(shortest, took)
+        if took > LONG_S and turn:
+            break
+    return Job(call, max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9)))))
+
+
+def in_rounds(
+    measure: Sequence[Callable[[], float]],
+    rounds: int,
+    budget_s: float,
+    fewest: int = 3,
+    after_round: Callable[[int, list[list[float]]], None] = lambda done, times: None,
+) -> list[list[float]]:
+    """Measures every job once a round, in another order each round.
+
+    Args:
+      measure: returns the seconds of one repeat.
+      rounds: repeats of each job.
+      budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
+      fewest: repeats that every job gets.
+      after_round: is told the rounds done and the times so far.
+
+    Returns:
+      The times of each job.
+    """
+    times: list[list[float]] = [[] for _ in measure]
+    order = list(range(len(measure)))
+    for turn in range(rounds):
+        # In one fixed order the same neighbour would always have emptied the caches. Seeded: every run does the same.
+        random.Random(turn).shuffle(order)
+        for index in order:
+            if len(times[index]) < fewest or sum(times[index]) < budget_s:
+                times[index].append(measure[index]())
+        after_round(turn + 1, times)
+    return times

@@ -1,0 +1,150 @@
+"""alpha + bytes / beta, quantiles, neighbours and rounds: numbers without a clock."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rnn_scaling.link_tests import fit, rounds
+from rnn_scaling.link_tests.series import ALL_REDUCE, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
+
+SIZES = sizes_between(4, 2**28, 4)
+
+
+def line(alpha_us, beta_gb_per_s, sizes=SIZES):
+    return [1e-6 * alpha_us + n / beta_gb_per_s / 1e9 for n in sizes]
+
+
+def test_sizes_end_at_the_largest():
+    assert SIZES[0] == 4 and SIZES[-1] == 2**28 and len(SIZES) == 14
+    assert sizes_between(4, 100, 3) == [4, 12, 36]
+
+
+def test_a_line_is_found_exactly():
+    found = fit.fit(SIZES, line(12.5, 7.25))
+    assert found.alpha_us == pytest.approx(12.5) and found.beta_gb_per_s == pytest.approx(7.25)
+    assert found.alpha_error_us < 1e-6 and found.beta_error_gb_per_s < 1e-6 and found.largest_residual < 1e-9
+    assert found.seconds(1e9) == pytest.approx(12.5e-6 + 1 / 7.25)
+
+
+def test_errors_are_those_of_least_squares():
+    """numpy's own weighted fit, with the covariance that it scales by the residuals."""
+    noise = 1 + 0.05 * np.random.default_rng(3).standard_normal(len(SIZES))
+    times = np.array(line(20, 5)) * noise
+    (slope, alpha), covariance = np.polyfit(SIZES, times, 1, w=1 / times, cov=True)
+    found = fit.fit(SIZES, times.tolist())
+    assert found.alpha_us == pytest.approx(1e6 * alpha, rel=1e-6)
+    assert found.beta_gb_per_s == pytest.approx(1e-9 / slope, rel=1e-6)
+    assert found.alpha_error_us == pytest.approx(1e6 * covariance[1, 1] ** 0.5, rel=1e-4)
+    assert found.beta_error_gb_per_s == pytest.approx(1e-9 / slope**2 * covariance[0, 0] ** 0.5, rel=1e-4)
+
+
+def test_the_standard_error_covers_the_truth_as_often_as_it_should():
+    rng, inside = np.random.default_rng(5), 0
+    for _ in range(300):
+        times = np.array(line(30, 8)) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
+        found = fit.fit(SIZES, times.tolist())
+        inside += abs(found.alpha_us - 30) <= found.alpha_error_us
+    assert 0.58 < inside / 300 < 0.76  # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom
+
+
+def test_a_time_that_does_not_grow_has_no_bandwidth():
+    times = [1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))]
+    found = fit.best(SIZES, times)
+    assert found.beta_gb_per_s is None and found.alpha_us == pytest.approx(100, rel=0.02)
+    assert found.seconds(2**28) == pytest.approx(1e-4, rel=0.02)
+
+
+def test_where_the_line_holds_is_computed():
+    times = line(50, 10)
+    for index in range(5):
+        times[index] /= 2  # another, faster way for small ones
+    found = fit.best(SIZES, times)
+    assert found.holds and found.from_bytes == SIZES[5] and found.beta_gb_per_s == pytest.approx(10)
+
+
+def test_two_bandwidths_are_no_line():
+    """A cache, then memory: every window has a break in it or too few points."""
+    sizes = SIZES[-5:]
+    times = [n / 100e9 for n in sizes[:3]] + [n / 10e9 for n in sizes[3:]]
+    found = fit.best(sizes, times)
+    assert not found.holds and found.num_points == 5
+
+
+def test_a_negative_alpha_does_not_hold():
+    times = [n / 10e9 * (1 - 3e4 / (n + 1e5)) for n in SIZES[7:]]
+    found = fit.fit(SIZES[7:], times)
+    assert found.alpha_us < -2 * found.alpha_error_us or found.largest_residual > fit.HOLDS_WITHIN
+    assert not found.holds
+
+
+def test_what_cannot_be_fitted():
+    assert fit.best(SIZES[:3], line(1, 1, SIZES[:3])) is None
+    for sizes, times in (([4, 8], [1, 2]), ([4, 4, 4], [1, 1, 1]), ([4, 8, 16], [1, 0, 1])):
+        with pytest.raises(ValueError, match="expected"):
+            fit.fit(sizes, times)
+
+
+def test_quantiles_are_numpy_s():
+    values = [3.0, 1.0, 4.0, 1.5, 9.0]
+    for share in (0, 0.25, 0.5, 0.75, 0.9, 1):
+        assert fit.quantile(values, share) == pytest.approx(np.quantile(values, share))
+    with pytest.raises(ValueError):
+        fit.quantile([], 0.5)
+
+
+def test_a_prediction_stays_between_measured_neighbours():
+    assert fit.between([4, 16, 64], [1, 2, 8], 40) == pytest.approx(5)
+    assert fit.between([4, 16, 64], [1, 2, 8], 16) == 2
+    assert fit.between([4, 16, 64], [1, 2, 8], 65) is None and fit.between([4, 16], [1, 2], 3) is None
+    assert fit.between([], [], 3) is None
+
+
+def test_bus_bandwidth_is_nccl_s():
+    assert busbw_gb_per_s(8 * 10**9, 2.0, 4) == pytest.approx(4 * 2 * 3 / 4)
+    assert busbw_gb_per_s(100, 1.0, 1) == 0
+    with pytest.raises(ValueError):
+        busbw_gb_per_s(1, 0.0, 2)
+
+
+def test_a_copy_s_bandwidth_counts_both_of_its_bytes_in_rate_and_fit():
+    points = tuple(Point(n, (t,)) for n, t in zip(SIZES, line(2, 8)))
+    copy = Series(MEMORY, "copy", points, traffic=2)
+    assert copy.fitted().beta_gb_per_s == pytest.approx(16) and copy.fitted().alpha_us == pytest.approx(2)
+    assert copy.gb_per_s(points[-1]) == pytest.approx(16, rel=1e-3)
+
+
+def test_passes_become_one_series():
+    first = Series(ALL_REDUCE, "x", (Point(4, (1.0,), wrong=0), Point(8, (2.0,), wrong=3)), ranks=2)
+    second = Series(ALL_REDUCE, "x", (Point(4, (3.0,), wrong=None),), ranks=2, error="hung")
+    both = joined([first, second])
+    assert [(p.num_bytes, p.seconds, p.wrong) for p in both.points] == [(4, (1.0, 3.0), None), (8, (2.0,), 3)]
+    assert both.error == "hung"
+
+
+def test_rounds_interleave_and_end_at_the_budget():
+    order, times = [], {"a": 1.0, "b": 10.0}
+
+    def job(name):
+        return lambda: order.append(name) or times[name]
+
+    done = []
+    found = rounds.in_rounds([job("a"), job("b")], 6, 25.0, after_round=lambda n, seen: done.append(n))
+    assert found == [[1.0] * 6, [10.0] * 3] and done == [1, 2, 3, 4, 5, 6]
+    assert all(set(order[i : i + 2]) == {"a", "b"} for i in (0, 2, 4))
+    again = rounds.in_rounds([job("a"), job("b")], 2, 0.0, fewest=4)
+    assert [len(each) for each in again] == [2, 2]
+
+
+def test_short_calls_are_repeated_within_a_repeat():
+    now = itertools.count(0.0, 0.0001).__next__
+    job = rounds.prepared(lambda: None, clock=now)
+    assert job.calls == 19 or job.calls == 20
+    calls = []
+    counted = rounds.Job(lambda: calls.append(1), 10)
+    assert counted.seconds(clock=itertools.count(0.0, 5.0).__next__) == pytest.approx(0.5)
+    assert len(calls) == 11  # one before the clock starts
+    long = rounds.prepared(lambda: None, clock=itertools.count(0.0, 1.0).__next__)
+    assert long.calls == 1

@@ -1,0 +1,285 @@
+"""./run.sh links: flags, files, what fails and what goes on; the real workers once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling import import_log, links
+from rnn_scaling.link_tests import cuda, plan, room, worker
+from rnn_scaling.machine import DeviceError
+from tests.link_tests.fake_cuda import FakeCudart
+
+ROOT = Path(__file__).parent.parent.parent
+SMALL, SEED = 8_245_248, 95_690_752  # parameters, as records have them
+FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=2", "--rounds=3", "--num_devices=2", "--device=cpu"]
+
+
+@pytest.fixture
+def pictures(request):
+    """Whether pictures are drawn, which takes a second."""
+    return getattr(request, "param", False)
+
+
+@pytest.fixture
+def call(pictures, tmp_path, monkeypatch, capsys):
+    """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
+    monkeypatch.chdir(ROOT)
+    if not pictures:
+        monkeypatch.setattr(links.picture, "render", lambda found, kind: b"picture")
+
+    def run(*words, **faults):
+        (tmp_path / "faults.json").write_text(json.dumps(faults))
+        worker = [sys.executable, "-m", "tests.link_tests.fake_worker", str(tmp_path)]
+        status = links.main([f"--out={tmp_path / 'out'}", *FEW, *words], worker)
+        said = capsys.readouterr()
+        return status, said.out, said.err.splitlines()
+
+    return run
+
+
+def log(tmp_path):
+    return [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("pictures", [True], indirect=True)
+def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, capsys):
+    status, out, err = call()
+    assert status == 0, err
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"links.json", "links.md", "all_reduce.txt", "links.png", "links.svg"}
+    assert (tmp_path / "out/links.md").read_text().startswith(out[: out.index("## Not measured")])
+    assert (tmp_path / "out/links.png").read_bytes()[:4] == b"\x89PNG"
+    assert ElementTree.parse(tmp_path / "out/links.svg").getroot().tag.endswith("svg")
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert found["schema"] == "rnn_scaling.links/1" and found["options"]["rounds"] == 3
+    assert found["threads"] == {"inter_op_threads": 3, "intra_op_threads": 1}  # as the trainer's on two devices
+    names = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
+    reduces = {each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"}
+    assert list(reduces) == names and len(reduces["xring"]["points"][0]["seconds"]) == 6
+    # The importer knows every number.
+    assert import_log.main([str(tmp_path / "out/all_reduce.txt"), "--output=json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
+    rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
+    assert len(rows) == 5 * 7 and {row["Ranks"] for row in rows} == {2} and {row["Wrong"] for row in rows} == {0}
+    assert {row["Place"] for row in rows} == {"out of place"} and {row["Operation"] for row in rows} == {"all_reduce"}
+    assert [row["Size (B)"] for row in rows[:7]] == [4, 16, 64, 256, 1024, 4096, 16384]
+    assert rows[6]["Time (us)"] == 26.38 and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
+
+
+def test_the_second_pass_goes_back(call, tmp_path):
+    call("--measure=all_reduce", "--algorithms=pscpu,xring#2")
+    assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]
+
+
+def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_path):
+    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=5", "--passes=1")
+    status, out, err = call(*words, xring="hang")
+    assert status == 1
+    (line,) = [each for each in err if each.startswith("error: ")]
+    assert line.startswith("error: xring: did not return within --timeout=5 s, last at: xring, first calls")
+    assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
+    pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
+    assert list(pids) == ["nothing", "xring", "pscpu"] and not Path(f"/proc/{pids['xring']}").exists()
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert [each["name"] for each in found["series"] if each["points"]] == ["xring", "pscpu"]  # what there was is kept
+
+
+def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
+    status, out, err = call("--passes=1", xring="crash", rechd="error: no such device", memory="error: out of memory")
+    assert status == 1
+    errors = [line for line in err if line.startswith("error: ")]
+    assert errors == [
+        "error: host memory: out of memory",
+        "error: xring: ended by SIGABRT",
+        "error: rechd: no such device",
+    ]
+    assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
+
+
+def test_wrong_sums_fail_the_command(call):
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
+    assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out
+
+
+def test_a_prediction_needs_measured_neighbours(call):
+    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu")
+    assert "2.93 KiB of gradients (preset small, float32, as one dense tensor) would take: pscpu 0.013 ms" in out
+    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=1k")
+    assert "of gradients" not in out
+
+
+def test_every_bad_flag_is_named_at_once(call):
+    words = ["--foo=1", "--measure=disk", "--min_bytes=3", "--max_bytes=x", "--rounds=2", "--algorithms=nix,xring#9"]
+    status, _, err = call(*words, "--timeout=nan", "--step_factor=1", "--device=tpu")
+    assert status == 2 and all(line.startswith("error: ") for line in err)
+    for flag in ("foo", "measure", "min_bytes", "max_bytes", "rounds", "timeout", "step_factor", "device"):
+        assert sum(f"--{flag}" in line for line in err) == 1, flag
+    assert sum("--algorithms=" in line for line in err) == 2 and len(err) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--min_bytes=1M", "--max_bytes=4"], "--min_bytes=1M is more than --max_bytes=4"),
+        (["--num_devices=1"], "nothing to do"),
+        (["--num_devices=5000"], "at most 1024"),
+        (["--device=gpu"], "none is visible"),
+        (["--algorithms=nccl"], "nccl needs --device=gpu"),
+        (["--algorithms=pscpu:4k:xring"], "without limits"),
+        (["--num_devices=3", "--algorithms=rechd"], "power of two"),
+        (["--out="], "must not be empty"),
+    ],
+)
+def test_conflicts(call, words, expected):
+    status, _, err = call(*words)
+    assert status == 2 and len(err) == 1 and err[0].startswith("error: --") and expected in err[0]
+
+
+def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
+    names, left_out, wrong = plan.algorithms("all", "cpu", 3, 1)
+    assert names == ["collective", "xring", "pscpu"] and wrong == []
+    assert [line.partition(":")[0] for line in left_out] == ["nccl", "rechd", "psgpu", "hierarchical"]
+    names, left_out, _ = plan.algorithms("all", "gpu", 4, 4)
+    assert len(names) == 7 and left_out == []
+    names, left_out, _ = plan.algorithms("all", "gpu", 4, 2)
+    assert "nccl" not in names and left_out == ["nccl: nccl needs a GPU for each tower, got 4 towers on 2"]
+
+
+def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
+    monkeypatch.setattr(room, "free_bytes", lambda: 2**30)
+    status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
+    assert status == 0
+    assert "- all-reduce of 16 MiB, 64 MiB, 256 MiB: needs 3.35 GiB of memory, 1 GiB are free; lower --max_bytes" in out
+    sizes = [p["num_bytes"] for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0]["points"]]
+    assert sizes[-1] == 2**22
+
+
+def test_room_is_of_the_machine_or_its_control_group(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
+    assert room.free_bytes(f"{tmp_path}/") == 50 * 1024
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("20000\n")
+    assert room.free_bytes(f"{tmp_path}/") == 50 * 1024
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("30000\n")
+    assert room.free_bytes(f"{tmp_path}/") == 10000
+
+
+def test_a_full_run_on_four_devices_stays_below_8_gib():
+    assert room.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
+    (tmp_path / "file").touch()
+    status, _, err = call(f"--out={tmp_path / 'file' / 'x'}")
+    assert status == 2 and err == [f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"]
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypatch):
+    write = links.record.write_bytes
+
+    def full(content, path):
+        if str(path).endswith("links.json"):
+            raise OSError(28, "No space left on device")
+        write(content, path)
+
+    monkeypatch.setattr(links.record, "write_bytes", full)
+    status, out, err = call("--measure=memory")
+    assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
+    assert [line for line in err if line.startswith("error")] == [
+        f"error: {tmp_path / 'out/links.json'}: No space left on device; the file was not written"
+    ]
+
+
+def test_help_and_wrong_flags_load_no_tensorflow():
+    code = (
+        "import sys; from rnn_scaling import links;"
+        "assert links.main(['--help']) == 0; assert links.main(['--x']) == 2;"
+        "assert not {'tensorflow', 'matplotlib.pyplot', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("--algorithms=", "--timeout=", "Exit status: 0"):
+        assert name in done.stdout
+
+
+def test_ctrl_c_ends_the_worker_and_leaves_with_130(tmp_path):
+    words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
+    (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
+    code = (
+        "import sys; from rnn_scaling import entry, links;"
+        "worker = [sys.executable, '-m', 'tests.link_tests.fake_worker', sys.argv[1]];"
+        "entry.leave(lambda: links.main(sys.argv[2:], worker))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), *words]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "log").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err
+    pid = (tmp_path / "log").read_text().split()[1]
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_real_workers(tmp_path):
+    """TensorFlow's own all-reduce, each in its process."""
+    words = ["--measure=memory,all_reduce", "--algorithms=xring#2", "--max_bytes=4k", "--step_factor=32", "--passes=1"]
+    command = [sys.executable, "-m", "rnn_scaling.links", f"--out={tmp_path}", "--rounds=3", *words, "--progress=false"]
+    done = subprocess.run(
+        [*command, "--num_devices=2", "--device=cpu"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "links.json").read_text())
+    by_name = {each["name"]: each for each in found["series"]}
+    assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
+    assert "host memory copy, 1 core" in by_name
+    assert found["nothing_exchanged"]["points"]
+    assert found["gradient_bytes"] == {"small": 4 * SMALL, "seed": 4 * SEED}
+
+
+def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
+    (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    (found,) = json.loads((tmp_path / "result").read_text())["series"]
+    assert found["name"] == "logical CPU 0 to logical CPU 1" and "copies nothing" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"), (DeviceError("no GPU"), "no GPU")],
+)
+def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, said):
+    def fail(request, write):
+        raise error
+
+    monkeypatch.setattr(worker, "memory", fail)
+    (tmp_path / "request").write_text('{"what": "memory"}')
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
+    (tmp_path / "request").write_text(
+        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "num_devices": 2})
+    )
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    assert len(json.loads((tmp_path / "result").read_text())["series"]) == 7  # of the one GPU that CUDA sees
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from rnn_scaling import run_text
+from rnn_scaling import graph_view, run_text
 from rnn_scaling.record import RunRecord
 
 RATE_TAG = "measured/words_per_second"  # of the measured batches together; the tab HParams compares runs by it
-COMPARED = ("encoder_type", "variable_update", "num_devices", "batch_size")  # in the tab HParams, default or not
+COMPARED = ("batch_size", "encoder_type", "num_devices", "variable_update")  # few, so that the rate is in sight
 
 
 def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
@@ -23,42 +23,22 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     batches = run.batches
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():
-        tf.summary.graph(placed(graph))
+        tf.summary.graph(graph_view.view(graph))
         for step, (seconds, words, loss) in enumerate(zip(batches["seconds"], batches["words"], batches["loss"])):
-            tf.summary.scalar("loss", loss, step=step)
-            tf.summary.scalar("words_per_second", words / seconds, step=step)
-            tf.summary.scalar("step_seconds", seconds, step=step)
+            tf.summary.scalar("batch/loss", loss, step=step)
+            tf.summary.scalar("batch/words_per_second", words / seconds, step=step)
+            tf.summary.scalar("batch/step_seconds", seconds, step=step)
         if run.throughput:
             tf.summary.scalar(RATE_TAG, run.throughput["words_per_second"], step=0)
         tf.summary.text("run", run_text.markdown(run), step=0)
-        hparams.hparams(_hparams(run), trial_id=run_text.run_id(run))
+        _write_options(run)
     writer.close()
 
 
-def placed(graph: tf.Graph) -> tf.compat.v1.GraphDef:
-    """The graph with the device on which each operator runs, where that is not the one that was asked for.
-
-    What reads or writes a variable runs where the variable is, whatever was asked: TensorFlow's placer keeps an
-    operator with its resource. A parameter server's variables are read for all towers on the server's device.
-    """
-    definition = graph.as_graph_def()
-    holders = {inner.op.name: outer.device for outer, inner in graph.captures if inner.dtype == tf.resource}
-    for node in definition.node:
-        resources = [holders[name] for name in (_producer(each) for each in node.input) if name in holders]
-        if node.name in holders:
-            node.device = holders[node.name]
-        elif resources:
-            node.device = resources[0]
-    return definition
-
-
-def _producer(name: str) -> str:
-    """The operator that an input of a node comes from ("^a", "a:1" -> "a")."""
-    return name.removeprefix("^").split(":")[0]
-
-
-def _hparams(run: RunRecord) -> dict[str, str | int | float | bool]:
-    """What tells runs apart: the options that are always named, and those that differ from the defaults."""
-    names = dict.fromkeys([*COMPARED, *run_text.differences(run)])
-    values = {name: run.config[name] for name in names if name in run.config}
-    return {name: value for name, value in values.items() if value is not None}
+def _write_options(run: RunRecord) -> None:
+    """What the tab HParams compares runs by: one row a run, its options and its rate."""
+    values = {name: run.config[name] for name in COMPARED if name in run.config}
+    hparams.hparams_config(
+        hparams=[hparams.HParam(name) for name in COMPARED], metrics=[hparams.Metric(RATE_TAG, display_name="words/s")]
+    )
+    hparams.hparams(values, trial_id=run_text.run_id(run))

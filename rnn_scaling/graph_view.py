@@ -1,0 +1,81 @@
+"""The graph of a step as TensorBoard should draw it: each operator on the device where it runs, loops opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+
+MAX_DEPTH = 20  # loops in loops; a function that called itself would go on for ever
+
+
+def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
+    """The graph's definition, for TensorBoard and not to be run.
+
+    An operator that reads or writes a variable has the device of the variable, whatever device was asked for: there
+    TensorFlow places it. The bodies of loops and branches are nodes below the loop's name: as functions of their own
+    TensorBoard draws them apart from their tower, with another's colours.
+    """
+    definition = graph.as_graph_def(add_shapes=True)
+    holders = {inner.op.name: outer.device for outer, inner in graph.captures if inner.dtype == tf.resource}
+    functions = {function.signature.name: function for function in definition.library.function}
+    result = tf.compat.v1.GraphDef(versions=definition.versions)
+    for node in definition.node:
+        _place(node, holders)
+        _add(result, node, node.name, functions, MAX_DEPTH)
+    return result
+
+
+def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
+    """Sets the device of a variable's holder, and of what uses it."""
+    for name in (node.name, *map(_producer, node.input)):
+        if name in holders:
+            node.device = holders[name]
+            return
+
+
+def _add(
+    result: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, own_name: str, functions: Mapping, depth: int
+) -> None:
+    """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
+    result.node.append(node)
+    for attribute, called in _calls(node):
+        function = functions.get(called)
+        if function is None or depth == 0:
+            continue
+        # A loop's operators have the loop's whole name again.
+        short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
+        names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
+        # An argument is what the caller gives: an edge from outside into the body.
+        names |= {arg.name: given for arg, given in zip(function.signature.input_arg, node.input)}
+        for inner in function.node_def:
+            copy = tf.compat.v1.NodeDef()
+            copy.CopyFrom(inner)
+            copy.name = names[inner.name]
+            copy.device = inner.device or node.device
+            del copy.input[:]
+            copy.input.extend(_renamed(inner.input, names))
+            _add(result, copy, inner.name, functions, depth - 1)
+
+
+def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
+    """(attribute, function) of every function that a node calls."""
+    for attribute, value in sorted(node.attr.items()):
+        if value.HasField("func"):
+            yield attribute, value.func.name
+        for function in value.list.func:
+            yield attribute, function.name
+
+
+def _renamed(inputs: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """A body's inputs ("a:output:0", "^a") by the names that their producers have in the whole graph."""
+    found = []
+    for each in inputs:
+        name = names.get(_producer(each), _producer(each))
+        found.append(f"^{_producer(name)}" if each.startswith("^") else name)
+    return found
+
+
+def _producer(name: str) -> str:
+    """The node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
+    return name.removeprefix("^").split(":")[0]

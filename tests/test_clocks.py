@@ -10,8 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rnn_scaling import clock_sources, clocks, machine, nvml
@@ -63,6 +65,12 @@ def test_the_seeds_six_cards():
     assert found.text.startswith(
         "GPUs 1, 2, 3 (GeForce GTX 1070) ran at a memory clock of 1683 MHz, GPUs 0, 4, 5 ran at 1771.5 MHz (+5.3%): "
     )
+    # What TensorFlow 1 called memoryClockRate was the highest SM clock.
+    fast, slow = gpu(max_sm_mhz=1771.5), gpu(max_sm_mhz=1683.0)
+    assert texts(clocks.differing(sampled(fast, slow, slow, slow, fast, fast))) == [
+        "GPUs 1, 2, 3 (GeForce GTX 1070) have a highest SM clock of 1683 MHz, GPUs 0, 4, 5 have 1771.5 MHz (+5.3%): "
+        "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are set"
+    ]
 
 
 def test_limits_differ_too():
@@ -224,7 +232,10 @@ def test_a_cpu_clock_that_never_moves_is_no_clock():
     wait_until(lambda: source.closed)  # by itself
     assert source.polls == clocks.CONSTANT and sampler.read() is None
     single = Steps(step=0.0, size=2)
-    assert ClockSampler(lambda: single, 60.0).read() is None
+    sampler = ClockSampler(lambda: single, 60.0)
+    wait_until(lambda: single.polls)
+    sampler.stop()
+    assert sampler.read() is None
 
 
 def test_what_fails_in_the_sampler_is_in_the_record():
@@ -425,3 +436,19 @@ def test_a_report_shows_the_clocks_during_the_runs():
     assert facts["Clocks during the batches (medians of each device)"] == "CPU 2500 MHz"
     facts = {fact.name: fact.text for fact in environment.facts([run_with(sampled(gpu(1500), gpu(1600)))])}
     assert facts["Clocks during the batches (medians of each device)"] == "SM 1500 to 1600 MHz, memory 4000 MHz"
+
+
+def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
+    from rnn_scaling import benchmark
+
+    state, cards = state_of(monkeypatch, Cards()), []
+
+    def step():
+        cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
+        wait_until(lambda: state._sampler.read())
+        return types.SimpleNamespace(loss=1.0, words=np.array([7]), positions=np.array([8]))
+
+    config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
+    benchmark._train(config, step, state)
+    assert len(cards) == 3 and not cards[0].is_alive()
+    assert state.record("ok").environment["clocks"]["source"] == "NVML"

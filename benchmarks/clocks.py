@@ -1,0 +1,91 @@
+"""What sampling the clocks costs a run: the same steps with and without it, interleaved in one process.
+
+    python -m benchmarks.clocks [--rounds=12] [--batches=10] [--interval=0.5] [trainer flags ...]
+
+Prints the median of the rounds' ratios of words/s (sampled / not) with their quartiles, and the sampler's own CPU time
+a sample. 1.00 is no cost; a shorter interval makes a small cost visible. On a CPU the clocks of the cores are read
+on and on even where the system shows a constant, which a run would stop to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+
+from rnn_scaling import clock_sources, clocks, flags, machine
+from rnn_scaling import config as configs
+from rnn_scaling.clock_sources import Sample, Source
+
+
+class _Moving:
+    """A source whose readings are never all the same, so that sampling does not end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._polls = source, 0
+        self.name, self.devices = source.name, source.devices
+
+    def poll(self) -> Sample | None:
+        self._polls += 1
+        return [{"mhz": device["mhz"] + self._polls} for device in self._source.poll() or []] or None
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--interval", type=float, default=clocks.INTERVAL_S)
+    own, words = parser.parse_known_args()
+    config = configs.resolve(
+        flags.parse(words, configs.OPTIONS), num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores())
+    )
+    count = config.devices.num_devices
+    cores = machine.bind_to_cores(count * config.devices.cpu_cores_per_device)
+
+    from rnn_scaling import benchmark
+    from rnn_scaling.engines import local
+
+    engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)
+    step = benchmark.build(config, engine)
+    for _ in range(5):
+        step()
+    taken, cpu_s, source_name = 0, 0.0, ""
+
+    def open_source() -> Source | None:
+        if engine.device_type == "GPU":
+            return clock_sources.of_gpus(machine.gpu_ids()[:count], own.interval)
+        source = clock_sources.of_cpus(cores)
+        return source and _Moving(source)
+
+    def batches_s(sampled: bool) -> float:
+        nonlocal taken, cpu_s, source_name
+        sampler = clocks.ClockSampler(open_source, own.interval) if sampled else None
+        start = time.perf_counter()
+        for _ in range(own.batches):
+            step()
+        seconds = time.perf_counter() - start
+        if sampler is not None:
+            sampler.stop()
+            found = sampler.read() or sys.exit("error: neither NVML, nvidia-smi nor the CPU tells a clock here")
+            taken, cpu_s, source_name = taken + found["taken"], cpu_s + found["cpu_s"], found["source"]
+        return seconds
+
+    ratios = []
+    for number in range(own.rounds):
+        order = (True, False) if number % 2 else (False, True)
+        seconds = {sampled: batches_s(sampled) for sampled in order}
+        ratios.append(seconds[False] / seconds[True])
+        print(f"round {number + 1}/{own.rounds}: {ratios[-1]:.4f}", file=sys.stderr)
+    low, median, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"sampled / not words/s, every {own.interval:g} s from {source_name}: median {median:.4f} (quartiles {low:.4f} "
+        f"to {high:.4f}, {own.rounds} rounds); {1e6 * cpu_s / taken:.0f} us of CPU time a sample ({taken} samples)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.load import LoadMeter
 from rnn_scaling.record import RunRecord
-from rnn_scaling.replica import UpdateRule, VariableUpdate
+from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.steady_state import UntilKnown
 from rnn_scaling.towers import TrainStep
@@ -50,6 +50,20 @@ def run(config: RunConfig, state: RunState) -> TrainStep:
     return step
 
 
+def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
+    """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
+
+    Raises:
+      TraceError: if the profiler does not record.
+      OSError: if --log_dir cannot be written.
+    """
+    from rnn_scaling.inspection import observe
+
+    state.graph = observe.graph(step)
+    measured_s = state.timer.step_s[state.timer.warmup_steps :]
+    state.trace = observe.trace(step, config.output.trace_batches, config.output.log_dir, measured_s)
+
+
 def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
     """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
     tensorboard.write(log_dir, step.graph(), result)
@@ -71,7 +85,8 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     specs = seq2seq.variable_specs(model)
     update = build_update(config, engine)
     embedding_rows = {spec.name: spec.shape[0] for spec in specs if spec.kind == "embedding"}
-    step = TrainStep(network, embedding_rows, build_source(config, engine), update, engine, config.training.seed)
+    source, collects = build_source(config, engine), config.output.trace_batches > 0
+    step = TrainStep(network, embedding_rows, source, update, engine, config.training.seed, collects)
     if state is not None:
         trainable = sum(math.prod(spec.shape) for spec in specs)
         state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
@@ -79,7 +94,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             encoder_kernel=network.encoder_kernel,
             decoder_kernel=network.decoder_kernel,
             all_reduce=update.all_reduce(),
-            variable_placement=update.placement(),
+            variable_placement=bytes_by_device(step.held()),
         )
     return step
 

@@ -181,7 +181,14 @@ class OutputOptions:
     """Output."""
 
     result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
-    log_dir: str = option("", "write TensorBoard's graph and scalars here")
+    log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
+    trace_batches: int = option(
+        0,
+        "after the measured batches: profile this many more and count the kernels of another two; times and counts go "
+        "into the record, traces into --log_dir (0: off)",
+        minimum=0,
+        maximum=1_000,
+    )
     progress: bool = option(True, "show words/s and time left on stderr while running: a bar on a terminal, else lines")
     preset: str = option(
         "small",

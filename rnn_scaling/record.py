@@ -36,6 +36,8 @@ class RunRecord:
     steady_state: dict[str, Any] = dataclasses.field(default_factory=dict)
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     environment: dict[str, Any] = dataclasses.field(default_factory=dict)
+    graph: dict[str, Any] = dataclasses.field(default_factory=dict)  # empty unless the run was traced, as `trace`
+    trace: dict[str, Any] = dataclasses.field(default_factory=dict)
     schema: str = SCHEMA
 
     def to_json(self) -> str:

@@ -26,6 +26,16 @@ class UpdateRule:
     scales_loss: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A variable, or the part of one that a parameter server holds, and the optimizer's slots for it."""
+
+    name: str  # of the model's variable
+    tower: int | None  # whose copy it is; None: the one that all share
+    variable: tf.Variable
+    slots: tuple[tf.Variable, ...]
+
+
 class VariableUpdate(Protocol):
     """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
 
@@ -49,8 +59,8 @@ class VariableUpdate(Protocol):
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         """Every copy of the variables, whole, by name."""
 
-    def placement(self) -> dict[str, int]:
-        """Bytes of variables on each device."""
+    def held(self) -> list[Held]:
+        """Every variable that the update changes, with its slots."""
 
     def all_reduce(self) -> list[dict[str, Any]]:
         """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
@@ -69,11 +79,16 @@ def place(specs: Sequence[Any], values: Mapping[str, Any], device: str, prefix: 
         return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
 
 
-def bytes_by_device(variables: Sequence[tf.Variable]) -> dict[str, int]:
-    """Sums the variables' bytes over their devices."""
+def num_bytes(variable: tf.Variable) -> int:
+    """Bytes of a variable of static shape."""
+    return variable.shape.num_elements() * variable.dtype.size
+
+
+def bytes_by_device(held: Sequence[Held]) -> dict[str, int]:
+    """Sums the variables' bytes, without slots, over their devices."""
     total: dict[str, int] = {}
-    for variable in variables:
-        total[variable.device] = total.get(variable.device, 0) + variable.shape.num_elements() * variable.dtype.size
+    for each in held:
+        total[each.variable.device] = total.get(each.variable.device, 0) + num_bytes(each.variable)
     return total
 
 
@@ -98,6 +113,10 @@ class Updater:
         with tf.device(device):
             self._loss_scale = tf.Variable(INITIAL_LOSS_SCALE, trainable=False) if rule.scales_loss else None
             self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False) if rule.scales_loss else None
+
+    def slots(self, name: str) -> optimizers.Slots:
+        """The optimizer's state for the variable `name`."""
+        return self._slots[name]
 
     def loss_scale(self) -> tf.Tensor | None:
         """The present loss scale, a float32 scalar; None without loss scaling."""
@@ -176,8 +195,12 @@ class Replicas:
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
-    def placement(self) -> dict[str, int]:
-        return bytes_by_device([variable for copy in self.copies for variable in copy.values()])
+    def held(self) -> list[Held]:
+        return [
+            Held(name, tower, variable, updater.slots(name))
+            for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters))
+            for name, variable in copy.items()
+        ]
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return []

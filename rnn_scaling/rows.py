@@ -16,7 +16,9 @@ from rnn_scaling.record import RunRecord
 from rnn_scaling.statistics import Interval, rate_interval
 
 # Options that say nothing about the work of a run.
-NOT_COMPARED = frozenset({"result_file", "log_dir", "progress", "preset", "independent_replica", "use_synthetic_data"})
+NOT_COMPARED = frozenset(
+    {"result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"}
+)
 
 Key = tuple[tuple[str, str], ...]
 

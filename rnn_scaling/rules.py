@@ -262,6 +262,8 @@ def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
         reason = _unwritable(Path(path), kind) if path else None
         if reason:
             yield f"--{name}={path}{reason}"
+    if output.trace_batches and not (output.result_file or output.log_dir):
+        yield f"--trace_batches={output.trace_batches} needs --log_dir or --result_file, which keep what is found"
     if output.result_file and output.result_file == output.log_dir:
         yield f"--result_file={output.result_file} and --log_dir={output.log_dir} must differ: a file and a folder"
 

@@ -36,6 +36,8 @@ class RunState:
         self.timer = StepTimer(config.measure.num_warmup_batches, clock)
         self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
         self.parameters: dict[str, int] = {}
+        self.graph: dict[str, Any] = {}
+        self.trace: dict[str, Any] = {}
         self._environment: dict[str, Any] | None = None
         self._load: Load | None = None
         self._sampler: ClockSampler | None = None
@@ -118,6 +120,8 @@ class RunState:
                 "load": dataclasses.asdict(self._load) if self._load else None,
                 "clocks": self._sampler.read() if self._sampler else None,
             },
+            graph=self.graph,
+            trace=self.trace,
         )
 
     def _steady_state(self, seconds: list[float], words: list[int]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,8 @@ from models.batch import Batch
 from models.seq2seq import Seq2Seq
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import Engine
-from rnn_scaling.replica import Gradients, VariableUpdate
+from rnn_scaling.inspection import collect
+from rnn_scaling.replica import Gradients, Held, VariableUpdate
 
 EMBEDDINGS = ("src_embedding", "tgt_embedding")
 
@@ -46,6 +48,7 @@ class TrainStep:
         update: VariableUpdate,
         engine: Engine,
         seed: int,
+        collects_graphs: bool = False,
     ) -> None:
         """Args:
         network: loss of one batch.
@@ -54,22 +57,34 @@ class TrainStep:
         update: variables and what becomes of gradients.
         engine: devices.
         seed: of dropout.
+        collects_graphs: keep the graphs that TensorFlow makes when the step is first called.
         """
         self._network, self._source, self._update = network, source, update
-        self._embedding_rows, self._engine, self._seed = dict(embedding_rows), engine, seed
+        self._embedding_rows, self.engine, self._seed = dict(embedding_rows), engine, seed
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
+        self._first_call = collect.FirstCall(self._function) if collects_graphs else None
+        self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
 
     def __call__(self) -> StepResult:
-        counts = self._function()
+        counts = self._function() if self._first_call is None else self._first_call()
         # A tower's counts leave its device after everything queued before them, the update included.
         values = np.stack([tower.numpy() for tower in counts])
         return StepResult(*values.T)
 
     def graph(self) -> tf.Graph:
-        """The graph of the step, for TensorBoard."""
+        """The graph of the step as traced from Python."""
         return self._function.get_concrete_function().graph
+
+    @property
+    def function_graphs(self) -> list[Any]:
+        """What `collect.FirstCall.graphs` holds; empty before the first call, or if none are collected."""
+        return [] if self._first_call is None else self._first_call.graphs
+
+    def held(self) -> list[Held]:
+        """Every variable that the step updates, with its slots."""
+        return self._update.held()
 
     def _build(self) -> list[tf.Tensor]:
         with tf.name_scope("input/"):
@@ -81,15 +96,15 @@ class TrainStep:
         def tower(index: int) -> tuple[tf.Tensor, Gradients]:
             return self._tower(index, batches[index], denominators[index], step)
 
-        losses, grads = zip(*self._update.run(tower))
-        self._update.apply(grads)
+        losses, self.tower_gradients = zip(*self._update.run(tower))
+        self._update.apply(self.tower_gradients)
         with tf.name_scope("input/"):
             self._step.assign_add(1)
         return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)]
 
     def _denominators(self, batches: Sequence[Batch]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
-        with tf.device(self._engine.host):  # where cuDNN, too, wants lengths
+        with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
             words = [_total(batch.target_length, tf.float32) for batch in batches]
             return [tf.add_n(words)] * len(words) if self._update.synchronous else words
 
@@ -99,7 +114,7 @@ class TrainStep:
             ids = dict(zip(EMBEDDINGS, (batch.source, batch.target_input)))
             rows = {name: self._update.lookup(index, name, ids[name]) for name in EMBEDDINGS}
             weights = self._update.weights(index)
-            with tf.device(self._engine.host):  # generators take their seed from host memory, also on GPUs
+            with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
                 seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
             loss_scale = self._update.loss_scale(index)
         with tf.name_scope(scope + "forward/"):
@@ -119,10 +134,10 @@ class TrainStep:
 
     @property
     def _num_towers(self) -> int:
-        return len(self._engine.devices)
+        return len(self.engine.devices)
 
     def _counts(self, index: int, loss_sum: tf.Tensor, batch: Batch) -> tf.Tensor:
-        with tf.device(self._engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
+        with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             source, target = (_total(n, tf.float64) for n in (batch.source_length, batch.target_length))
             positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
             return tf.stack([tf.cast(loss_sum, tf.float64), target, source + target, tf.cast(positions, tf.float64)])

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from rnn_scaling import config as configs
 from rnn_scaling import entry, flags, machine, record, rules
@@ -33,6 +34,7 @@ Trains an LSTM translation model on one or several devices and says how many wor
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+LOG_RECORD = "run.json"  # the record, beside TensorBoard's files
 _STARTED = time.perf_counter()
 
 
@@ -116,7 +118,16 @@ class _Main:
         self._table = table.render_runs([result])  # also when the record cannot be written
         written = self._is_recorded = self._save(result)
         try:
+            if self._config.output.trace_batches:
+                benchmark.look_inside(self._config, step, state)
+                result = state.record("ok")
+                written = self._save(result)
+        except Exception as e:
+            print(f"error: --trace_batches={self._config.output.trace_batches}: {_first_line(e)}", file=sys.stderr)
+            written = False
+        try:
             if log_dir:
+                record.write(result, Path(log_dir) / LOG_RECORD)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
             print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 from rnn_scaling.record import RunRecord
 from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable, exact
 
-NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress"})
+NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress", "trace_batches"})
 # Pairs that must be equal in every record: column of the derived number, column of the one made from raw values.
 EQUAL = (
     ("throughput.words", "sum of batches.words"),

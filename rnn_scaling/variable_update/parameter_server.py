@@ -13,7 +13,7 @@ import tensorflow as tf
 from rnn_scaling import gradients
 from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
-from rnn_scaling.replica import Deferred, Gradients, T, Updater, UpdateRule, VariableUpdate, bytes_by_device, run_on
+from rnn_scaling.replica import Deferred, Gradients, Held, T, Updater, UpdateRule, VariableUpdate, run_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +124,12 @@ class ParameterServer:
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: self._read(name, "CPU:0") for name in self._variables}]
 
-    def placement(self) -> dict[str, int]:
-        return bytes_by_device([variable for parts in self._variables.values() for variable in parts])
+    def held(self) -> list[Held]:
+        return [
+            Held(name, None, variable, self._updater.slots(variable.name))
+            for name, parts in self._variables.items()
+            for variable in parts
+        ]
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return []

@@ -1,0 +1,85 @@
+"""Looks inside a step that has been timed: its graphs, its kernels, where its time goes -> the record's two parts.
+
+docs/record.md describes `graph` and `trace`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, tracing, xplane
+from rnn_scaling.towers import StepResult, TrainStep
+
+COUNTED_STEPS = 2  # under the trace of every kernel; two, so that a difference between steps shows
+TRACE_FILE = "trace.json.gz"
+
+
+def graph(step: TrainStep) -> dict[str, Any]:
+    """The record's `graph`: operators, placement, copies. The step must have collected its graphs.
+
+    Raises:
+      ValueError: if it has not.
+    """
+    collected = step.function_graphs
+    if not collected:
+        raise ValueError("expected a step that collected its graphs on its first call")
+    partitions = _partitions(step)
+    nodes = operators.nodes_of(partitions)
+    traced = step.graph()
+    return {
+        "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
+        "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
+        "partitions": operators.tally(nodes),
+        "placement": {"variables": placement.variables(step.held(), step.tower_gradients, traced, nodes)},
+        "copies": placement.copies(partitions, traced),
+    }
+
+
+def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> dict[str, Any]:
+    """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
+
+    Args:
+      step: warmed up; its graphs collected.
+      num_batches: to time.
+      log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept.
+      untraced_s: seconds of the same run's measured batches.
+
+    Raises:
+      TraceError: if the profiler does not record.
+      OSError: if log_dir cannot be written.
+    """
+    nodes = operators.nodes_of(_partitions(step))
+    engine = step.engine
+    gpus = engine.devices if engine.device_type == "GPU" else ()
+    results: list[StepResult] = []
+    print(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them", file=sys.stderr)
+    counted = tracing.count(step, COUNTED_STEPS)
+    every = xplane.read(counted.space, nodes, gpus)
+    timed = tracing.measure(lambda: results.append(step()), num_batches, log_dir)
+    expensive = xplane.read(timed.space, nodes, gpus)
+    files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
+    if log_dir:
+        chrome.write(expensive.steps, len(engine.devices), Path(log_dir) / TRACE_FILE)
+        files.append(TRACE_FILE)
+    return {
+        "batches": num_batches,
+        "words": int(results[-1].words.sum()),
+        "kernels": {**kernels.tally(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
+        "cost": {
+            "untraced_s": statistics.median(untraced_s),
+            "timed_s": timed.step_s,
+            "counted_s": counted.step_s,
+            "start_s": timed.start_s,
+            "stop_s": timed.stop_s,
+        },
+        "steps": [phases.split(each, len(engine.devices)) for each in expensive.steps],
+        "files": files,
+    }
+
+
+def _partitions(step: TrainStep) -> list[Any]:
+    return [partition for each in step.function_graphs for partition in each.partition_graphs]

@@ -1,0 +1,62 @@
+"""Operators of a GraphDef, counted; and the operators of the partitions that run, by name.
+
+Works on TensorFlow's protocol messages without importing TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rnn_scaling.inspection.scopes import Owner, owner
+
+SENDS = ("_Send", "_HostSend")
+RECEIVES = ("_Recv", "_HostRecv")
+
+
+class Node(NamedTuple):
+    """One operator of a partition."""
+
+    type: str
+    device: str
+    owner: Owner
+
+
+def num_operators(graph: Any) -> int:
+    """Operators of a GraphDef, those of the functions in its library (loop bodies) included, each function once."""
+    return len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
+
+
+def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
+    """Every operator of the partitions by name, functions that were not inlined included."""
+    found: dict[str, Node] = {}
+    for partition in partitions:
+        for node in partition.node:
+            found[node.name] = Node(node.op, node.device, owner(node.name))
+        for function in partition.library.function:
+            for node in function.node_def:
+                found.setdefault(node.name, Node(node.op, node.device, owner(node.name)))
+    return found
+
+
+def tally(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Counts of the partitions' operators: in all, by type, by device, and by tower and phase; JSON-ready."""
+    by_owner = Counter(node.owner for node in nodes.values())
+    return {
+        "operators": len(nodes),
+        "by_type": descending(Counter(node.type for node in nodes.values())),
+        "by_device": dict(sorted(Counter(node.device for node in nodes.values()).items())),
+        "by_phase": owners(by_owner, "operators"),
+    }
+
+
+def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:
+    """[{tower, phase, <unit>}] in order; what the towers share comes last."""
+    order = sorted(counts, key=lambda who: (who.tower is None, who.tower or 0, who.phase))
+    return [{"tower": who.tower, "phase": who.phase, unit: counts[who]} for who in order]
+
+
+def descending(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts, largest first, then by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

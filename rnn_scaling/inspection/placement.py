@@ -1,0 +1,138 @@
+"""Where variables, their slots, gradients and updates are, and what travels between the devices in a step.
+
+Read from the graph as traced from Python (what was asked for) and from the partitions that run (what TensorFlow did):
+its placer's decision stands in the partitions, and a tensor that crosses devices is a pair of _Send and _Recv there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling.inspection.operators import SENDS, Node
+from rnn_scaling.replica import Gradients, Held, num_bytes
+
+UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
+MOST_COPIES = 20  # the largest of each direction that are named
+
+
+def variables(
+    held: Sequence[Held], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
+) -> list[dict[str, Any]]:
+    """One entry a variable, JSON-ready; docs/record.md has the fields.
+
+    Args:
+      held: the variables that the step updates.
+      tower_gradients: each tower's gradients by the variable's name, symbolic.
+      graph: the step as traced from Python.
+      nodes: the operators of the partitions that run.
+    """
+    updates = _updates(graph, nodes)
+    return [
+        {
+            "name": each.name,
+            "tower": each.tower,
+            "device": each.variable.device,
+            "bytes": num_bytes(each.variable),
+            "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in each.slots],
+            "gradients": [
+                {"tower": tower, **_gradient(grads[each.name])}
+                for tower, grads in enumerate(tower_gradients)
+                if each.tower in (None, tower)
+            ],
+            "update": updates.get(id(each.variable.handle), {"device": each.variable.device, "types": []}),
+        }
+        for each in held
+    ]
+
+
+def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
+    """What one partition sends to another, by direction; JSON-ready.
+
+    Pairs of send and receive, and the bytes of those whose shape is known while the graph is built; a pair in a loop
+    counts once.
+    """
+    found: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
+    for partition in partitions:
+        placed = _imported(partition)
+        for node in partition.node:
+            if node.op in SENDS:
+                ends = tuple(node.attr[name].s.decode() for name in ("send_device", "recv_device"))
+                found[ends].append((node.input[0], _sent_bytes(node, graph, placed)))
+    return [
+        {
+            "from": source,
+            "to": target,
+            "pairs": len(sent),
+            "bytes": sum(size for _, size in sent if size is not None),
+            "of_unknown_size": sum(size is None for _, size in sent),
+            "largest": [
+                {"name": name, "bytes": size}
+                for name, size in sorted(((n, s) for n, s in sent if s), key=lambda item: -item[1])[:MOST_COPIES]
+            ],
+        }
+        for (source, target), sent in sorted(found.items())
+    ]
+
+
+def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
+    is_rows = isinstance(gradient, tf.IndexedSlices)
+    parts = [gradient.values, gradient.indices] if is_rows else [gradient]
+    sizes = [_static_bytes(part.shape, part.dtype) for part in parts]
+    return {
+        "kind": "rows" if is_rows else "dense",
+        "device": parts[0].device,
+        "bytes": None if None in sizes else sum(sizes),
+    }
+
+
+def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
+    """The operators that change a variable, by the id of its handle, as they run."""
+    found: dict[int, dict[str, Any]] = {}
+    for outer, inner in graph.captures:
+        ran = [
+            nodes[op.name]
+            for op in inner.consumers()
+            if op.type.startswith(UPDATES) and op.inputs[0] is inner and op.name in nodes
+        ]
+        if ran:
+            found[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
+    return found
+
+
+def _imported(partition: Any) -> tf.Graph:
+    """The partition as a graph, which infers its operators' shapes."""
+    with tf.Graph().as_default() as placed:
+        tf.graph_util.import_graph_def(partition, name="partition")
+    return placed
+
+
+def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:
+    name, _, port = send.input[0].partition(":")
+    dtype, index = tf.dtypes.as_dtype(send.attr["T"].type), int(port or 0)
+    in_partition = placed.get_operation_by_name(f"partition/{name}").outputs[index]
+    # The traced graph knows shapes that were set by hand, the partition knows operators that the optimizer made.
+    for where, full_name in ((graph, name), (placed, in_partition.op.name)):
+        try:
+            tensor = where.get_operation_by_name(full_name).outputs[index]
+        except (KeyError, IndexError):
+            continue
+        if tensor.dtype == dtype and (size := _static_bytes(tensor.shape, dtype)) is not None:
+            return size
+    return _static_bytes(_entered(in_partition).shape, dtype)
+
+
+def _entered(tensor: tf.Tensor) -> tf.Tensor:
+    """What a loop's result was when it entered the loop, whose variables keep their shapes; any other tensor itself."""
+    for kind in ("Exit", "Switch", "Merge", "Enter"):
+        if tensor.op.type != kind:
+            return tensor
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _static_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int | None:
+    return shape.num_elements() * dtype.size if shape.is_fully_defined() else None

@@ -1,0 +1,205 @@
+"""The profiler's own data (XPlane) -> the kernels of each traced step.
+
+A host event is a kernel when it is named "operator:Type" after an operator of the partitions that run; everything else
+on the host (ExecutorState::Process, ThreadpoolListener::Record and their like) marks what the runtime does and is no
+kernel. A GPU's events name their operator in the statistic `tf_op`.
+
+Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/common_runtime/executor.cc.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.operators import Node
+from rnn_scaling.inspection.scopes import OTHER, Owner, owner
+
+STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
+HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:(\d+)")
+STREAM = re.compile(r"Stream #\d+")  # other lines of a GPU's plane repeat its kernels in larger units
+PROCESS = "ExecutorState::Process"
+PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
+ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+COPIES = ("Memcpy", "Memset")
+OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
+
+
+class _Found(NamedTuple):
+    """A kernel on the host and the execution of a function that ran it."""
+
+    execution: int | None
+    kernel: Kernel
+
+
+class TraceError(ValueError):
+    """A trace does not hold what it should; the message is a line for a person."""
+
+
+class Trace(NamedTuple):
+    """A trace as read."""
+
+    steps: list[TracedStep]
+    foreign: int  # kernels within the steps that belong to other functions: those of tf.data
+
+
+def read(space: Any, nodes: Mapping[str, Node], gpus: Sequence[str]) -> Trace:
+    """The kernels of each traced step.
+
+    Args:
+      space: an XSpace message.
+      nodes: the operators of the partitions that run, by name.
+      gpus: full device names, in the order of the profiler's numbers.
+
+    Raises:
+      TraceError: if the trace holds no step.
+    """
+    windows: list[tuple[int, int]] = []
+    found: list[_Found] = []
+    foreign: list[int] = []
+    kernels: list[Kernel] = []
+    for plane in space.planes:
+        if plane.name == HOST_PLANE:
+            windows += _windows(plane)
+            for line in plane.lines:
+                _host_line(plane, line, nodes, found, foreign)
+            found += _async_kernels(plane, nodes)
+        elif gpu := GPU_PLANE.fullmatch(plane.name):
+            index = int(gpu[1])
+            kernels += _gpu_kernels(plane, gpus[index] if index < len(gpus) else plane.name)
+    if not windows:
+        raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
+    # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
+    # execution that has operators of our scopes is the step's.
+    ours = {each.execution for each in found if Owner(each.kernel.tower, each.kernel.phase) != Owner(None, OTHER)}
+    kernels += [each.kernel for each in found if each.execution in ours]
+    foreign += [each.kernel.start_ns for each in found if each.execution not in ours]
+    windows.sort()
+    kernels.sort(key=lambda kernel: kernel.start_ns)
+    inside = sum(start <= at < end for at in foreign for start, end in windows)
+    return Trace(_within(windows, kernels), inside)
+
+
+def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[Kernel]) -> list[TracedStep]:
+    """Gives each kernel to the step in which it started; what lies between steps is no step's."""
+    found: list[TracedStep] = []
+    position = 0
+    for start, end in windows:
+        while position < len(kernels) and kernels[position].start_ns < start:
+            position += 1
+        first = position
+        while position < len(kernels) and kernels[position].start_ns < end:
+            position += 1
+        found.append(TracedStep(start, end, kernels[first:position]))
+    return found
+
+
+def _windows(plane: Any) -> Iterator[tuple[int, int]]:
+    marks = {number for number, metadata in plane.event_metadata.items() if metadata.name == STEP_MARK}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id in marks:
+                yield _times(line, event)
+
+
+def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], found: list[_Found], foreign: list[int]) -> None:
+    """Sorts one thread's events into executions of the partitions' operators and starts of other operators."""
+    executions = _Executions(plane, line)
+    lane = line.name or str(line.id)
+    for event in line.events:
+        name = plane.event_metadata[event.metadata_id].name
+        if not OPERATOR.fullmatch(name):
+            continue
+        operator, _, kind = name.rpartition(":")
+        node = nodes.get(operator)
+        start, end = _times(line, event)
+        if node is not None and node.type == kind:
+            kernel = Kernel(operator, kind, node.device, *node.owner, start, end, lane, HOST, _on_gpu(node))
+            found.append(_Found(executions.at(start), kernel))
+        elif kind not in PLUMBING:
+            foreign.append(start)
+
+
+class _Executions:
+    """Which execution of a function a thread worked on, and when: the runtime's ExecutorState::Process markers."""
+
+    def __init__(self, plane: Any, line: Any) -> None:
+        spans = []
+        for event in line.events:
+            if plane.event_metadata[event.metadata_id].name == PROCESS:
+                spans.append((*_times(line, event), int(_stats(plane, event).get("id", 0))))
+        self._spans = sorted(spans)
+        self._starts = [start for start, _, _ in self._spans]
+
+    def at(self, time_ns: int) -> int | None:
+        """The innermost marker around a point in time; None if there is none."""
+        index = bisect.bisect_right(self._starts, time_ns) - 1
+        while index >= 0 and self._spans[index][1] < time_ns:
+            index -= 1  # one that ended before lies within another, or in its place
+        return self._spans[index][2] if index >= 0 else None
+
+
+def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Found]:
+    """Asynchronous operators: each start is ended by the next "done" of the same operator in the same execution."""
+    starts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    ends: dict[tuple[str, int], list[int]] = defaultdict(list)
+    wanted = {n: m.name for n, m in plane.event_metadata.items() if m.name in (ASYNC_START, ASYNC_DONE)}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id not in wanted:
+                continue
+            stats = _stats(plane, event)
+            key = (str(stats.get("name", "")), int(stats.get("step_id", 0)))
+            start, end = _times(line, event)
+            if wanted[event.metadata_id] == ASYNC_START:
+                starts[key].append(start)
+            else:
+                ends[key].append(end)
+    for (name, execution), begun in starts.items():
+        if (node := nodes.get(name)) is None:
+            continue
+        done = sorted(ends[name, execution])
+        for index, start in enumerate(sorted(begun)):
+            end = max(start, done[index]) if index < len(done) else start
+            yield _Found(
+                execution, Kernel(name, node.type, node.device, *node.owner, start, end, "", WAIT, _on_gpu(node))
+            )
+
+
+def _on_gpu(node: Node) -> bool:
+    return ":GPU:" in node.device
+
+
+def _gpu_kernels(plane: Any, device: str) -> Iterator[Kernel]:
+    for line in plane.lines:
+        if not STREAM.match(line.name):
+            continue
+        for event in line.events:
+            metadata = plane.event_metadata[event.metadata_id]
+            stats = _stats(plane, event)
+            name, _, kind = str(stats.get("tf_op", "")).partition(":")
+            who = owner(name) if name else Owner(None, OTHER)
+            start, end = _times(line, event)
+            copies = metadata.name.startswith(COPIES)
+            yield Kernel(name, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE)
+
+
+def _times(line: Any, event: Any) -> tuple[int, int]:
+    start_ps = line.timestamp_ns * 1000 + event.offset_ps
+    return start_ps // 1000, (start_ps + event.duration_ps) // 1000
+
+
+def _stats(plane: Any, event: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for source in (plane.event_metadata[event.metadata_id].stats, event.stats):
+        for stat in source:
+            kind = stat.WhichOneof("value")
+            value = getattr(stat, kind) if kind else None
+            if kind == "ref_value":
+                value = plane.stat_metadata[value].name
+            found[plane.stat_metadata[stat.metadata_id].name] = value
+    return found

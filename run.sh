@@ -16,10 +16,11 @@ usage() {
   compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
   audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
   import_log   other tools' logs as the same tables                          ./run.sh import_log --help
+  links        bandwidth and latency of memory, copies and all-reduces      ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   test         the tests; arguments go to pytest
   lint         ruff's checks
-  tensorboard  shows logs/ (or --logdir=DIR) at http://localhost:6006
+  tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report         ./run.sh tensorboard --help
   setup        only sets up the environment
 
 Paths are relative to the folder of run.sh, from wherever it is called.
@@ -94,7 +95,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | ab | compare | audit | import_log | trace-db | test | lint | tensorboard | setup) ;;
+    "" | sweep | train | report | ab | compare | audit | import_log | links | trace-db | test | lint | tensorboard | setup) ;;
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
@@ -102,11 +103,11 @@ main() {
   local bin=${VENV:-.venv}/bin
   case "$command" in
     "") exec "$bin/python" -m rnn_scaling.sweep ;;
-    sweep | train | report | ab | compare | audit | import_log) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    sweep | train | report | ab | compare | audit | import_log | links) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
     trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
-    tensorboard) exec "$bin/tensorboard" --host=localhost "${@:---logdir=logs}" ;;
+    tensorboard) exec "$bin/python" -m rnn_scaling.tensorboard_app "$@" ;;
   esac
 }
 

@@ -148,3 +148,13 @@ def test_short_calls_are_repeated_within_a_repeat():
     assert len(calls) == 11  # one before the clock starts
     long = rounds.prepared(lambda: None, clock=itertools.count(0.0, 1.0).__next__)
     assert long.calls == 1
+
+
+def test_passes_that_measured_different_machines_are_noted():
+    def part(factor):
+        return Series(ALL_REDUCE, "x", tuple(Point(n, (factor * t,)) for n, t in zip(SIZES, line(10, 1))), ranks=2)
+
+    assert joined([part(1.0), part(1.2)]).notes == ()
+    assert "took 1.50 times as long as the first" in joined([part(1.0), part(1.5)]).notes[0]
+    assert "took 0.50 times" in joined([part(1.0), part(0.5)]).notes[0]
+    assert joined([part(1.0)]).notes == ()

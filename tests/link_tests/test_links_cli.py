@@ -164,6 +164,36 @@ def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkey
     assert sizes[-1] == 2**22
 
 
+def test_what_is_asked_of_four_gpus(monkeypatch):
+    monkeypatch.setattr(plan.machine, "visible_gpus", lambda: 4)
+    monkeypatch.setattr(plan.machine, "available_cores", lambda: list(range(16)))
+    monkeypatch.setattr(room, "free_bytes", lambda: 2**37)
+    monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
+    made = plan.make(["--passes=1"])
+    assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
+    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies", *["all_reduce"] * 8]
+    copies = made.tasks[1].request
+    assert copies["num_devices"] == 4 and copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
+    assert made.tasks[3].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
+    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == (16, 16)  # as the trainer's
+    # Two ranks on each GPU share its memory, and NCCL cannot be used.
+    made = plan.make(["--passes=1", "--num_devices=8"])
+    assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
+    monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: 2**30)
+    assert plan.make([]).sizes[-1] == 2**24
+    with pytest.raises(plan.flags.FlagErrors, match="multiple"):
+        plan.make(["--num_devices=6"])
+
+
+def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
+    monkeypatch.setattr(plan.machine, "visible_gpus", lambda: 1)
+    made = plan.make([])
+    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies"]
+    assert made.left_out == (
+        "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
+    )
+
+
 def test_room_is_of_the_machine_or_its_control_group(tmp_path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")

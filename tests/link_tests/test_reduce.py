@@ -93,6 +93,27 @@ def test_a_call_returns_after_every_rank_has_its_sum(tf, devices):
         assert sorted(finished) == [0, 1, 2, 3]
 
 
+def test_waits_for_an_element_of_every_rank():
+    """What makes a GPU's queue count: on CPUs a call returns when all is done anyway."""
+    fetched = []
+
+    class Element:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def numpy(self):
+            fetched.append(self.rank)
+
+    case = reduce.Case(4, lambda: (["a", "b", "c"], [Element(rank) for rank in range(3)]))
+    assert case.run() == ["a", "b", "c"] and fetched == [0, 1, 2]
+
+
+def test_the_elements_that_are_waited_for_are_the_results_own(devices):
+    results, last = reduce.build(add, devices, 400).function()
+    assert [float(element) for element in last] == [float(result[-1]) for result in results]
+    assert [element.device for element in last] == [result.device for result in results]
+
+
 def test_nothing_is_folded_and_inputs_stay(tf, devices):
     """Each call reads the variables anew, also those that another call's sum could have been written into."""
     read = []

@@ -18,6 +18,7 @@ usage() {
   import_log   other tools' logs as the same tables                          ./run.sh import_log --help
   links        bandwidth and latency of memory, copies and all-reduces      ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
+  phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
   test         the tests; arguments go to pytest
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report         ./run.sh tensorboard --help
@@ -95,7 +96,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | ab | compare | audit | import_log | links | trace-db | test | lint | tensorboard | setup) ;;
+    "" | sweep | train | report | ab | compare | audit | import_log | links | phases | trace-db | test | lint | tensorboard | setup) ;;
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
@@ -103,7 +104,7 @@ main() {
   local bin=${VENV:-.venv}/bin
   case "$command" in
     "") exec "$bin/python" -m rnn_scaling.sweep ;;
-    sweep | train | report | ab | compare | audit | import_log | links) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    sweep | train | report | ab | compare | audit | import_log | links | phases) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
     trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;

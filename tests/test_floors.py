@@ -56,6 +56,8 @@ FLOORS = [
     ["rnn_scaling/reports/summary.py", "rnn_scaling/reports/steps.py"],
     ["rnn_scaling/reports/table.py", "rnn_scaling/reports/figures.py", "rnn_scaling/reports/csv_table.py"],
     ["rnn_scaling/reports/answer.py", "rnn_scaling/trace_dbs/report.py", "rnn_scaling/reports/step_figures.py"],
+    ["rnn_scaling/reports/page_parts.py"],
+    ["rnn_scaling/reports/inside.py"],
     ["rnn_scaling/data/", "rnn_scaling/all_reduce/", "rnn_scaling/reports/", "rnn_scaling/replica.py"],
     ["rnn_scaling/inspection/kernels.py", "rnn_scaling/inspection/xplane.py", "rnn_scaling/inspection/placement.py"],
     ["rnn_scaling/inspection/tracing.py"],

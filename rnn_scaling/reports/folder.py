@@ -13,6 +13,7 @@ from typing import Any
 
 from rnn_scaling import config as configs
 from rnn_scaling import flags, record
+from rnn_scaling.inspection import step_parts
 from rnn_scaling.record import RunRecord
 
 SCHEMA = "rnn_scaling.report/1"
@@ -122,7 +123,7 @@ def problems(run: RunRecord) -> Iterator[str]:
     if not isinstance(run.config, dict):
         yield f"config is {_spelled(run.config)}; expected the run's options"
         return
-    for name in ("resolved", "environment", "phases"):
+    for name in ("resolved", "environment", "phases", "graph", "trace"):
         if not isinstance(getattr(run, name), dict):
             yield f"{name} is {_spelled(getattr(run, name))}; expected an object"
             return
@@ -144,6 +145,7 @@ def problems(run: RunRecord) -> Iterator[str]:
     for name, value in run.phases.items():
         if not _is_number(value) or value < 0:
             yield f"phases.{name} is {_spelled(value)}; expected seconds"
+    yield from step_parts.problems(run.trace, run.config.get("num_devices", 0))
 
 
 def _option_problems(config: dict[str, Any]) -> Iterator[str]:

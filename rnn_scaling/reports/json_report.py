@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rnn_scaling.reports import answer
+from rnn_scaling.reports import answer, steps
 from rnn_scaling.reports.csv_table import rounded
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
@@ -62,6 +62,7 @@ def _row(summary: RowSummary) -> dict[str, Any]:
         "speedups": _speedups(summary),
         "padding": summary.padding,
         "imbalance": summary.imbalance if row.good else None,
+        **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
     }
 
 

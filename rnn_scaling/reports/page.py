@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Sequence
@@ -10,36 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
-from rnn_scaling.reports import answer, figures, table
+from rnn_scaling.reports import answer, figures, inside, table
 from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 ORDER = (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
-MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times; tables have the rest
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
 MOST_STEADY = 500  # runs in the table of steady states
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """A picture with what a reader gets who does not see it."""
-
-    svg: str
-    id: str
-    title: str
-    description: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """A table: the first cell of a line is its header."""
-
-    caption: str
-    head: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    text_columns: tuple[int, ...] = ()  # set to the left
 
 
 def render(summary: Summary, made_by: str = "") -> bytes:
@@ -81,6 +60,8 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "losses": [_loss(each, k) for k, each in enumerate(losses)],
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
         "meaning": {name: MEANING[name] for name in ORDER if name in {part.name for loss in parts for part in loss}},
+        "steps": inside.steps_of(measured),
+        "step_parts": inside.parts_of(measured),
         "times": _batch_times(measured),
         "steady": _steady_grid(summary),
         "unjudged": summary.unjudged,
@@ -173,7 +154,7 @@ def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
                 f"{title} over the number of devices, a line for each series; the numbers stand in the tables above."
             )
             name = f"fig-{metric}{suffix}"
-            found.append(_figure(figures.lines(series, metric, name=name), name, title, about))
+            found.append(figure_of(figures.lines(series, metric, name=name), name, title, about))
     return found
 
 
@@ -219,7 +200,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
     figure = None
     if k < MOST_FIGURES:
         about = f"{answer.sentence(series)} The numbers stand in the table beside it."
-        figure = _figure(figures.waterfall(loss, f"waterfall-{k}"), f"waterfall-{k}", caption, about)
+        figure = figure_of(figures.waterfall(loss, f"waterfall-{k}"), f"waterfall-{k}", caption, about)
     return {
         "title": f"{series.title}, {row.devices}",
         "figure": figure,
@@ -238,7 +219,7 @@ def _batch_times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
         run = row.steady[0]
         title = f"{titles[id(row)]}, {row.devices}"
         about = f"{run.file}: {len(run.record.batches['seconds'])} batches, {run.state.text}"
-        found.append((_figure(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
+        found.append((figure_of(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
     return found
 
 
@@ -330,13 +311,3 @@ def _differences(summary: Summary) -> Grid | None:
 def _failures(summary: Summary) -> Grid | None:
     lines = [[f.file, f.title, str(f.num_devices), f.reason] for f in summary.failures]
     return Grid("Runs that measured nothing", ["File", "Series", "Devices", "Reason"], lines, (1, 3)) if lines else None
-
-
-def _figure(svg: str, name: str, title: str, description: str) -> Figure:
-    """The picture in the page's colours, named for readers who do not see it."""
-    from markupsafe import Markup, escape
-
-    names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
-    inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
-    svg = re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {names} {m[1]}>{inside}", figures.themed(svg), count=1)
-    return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped

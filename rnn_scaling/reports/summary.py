@@ -13,6 +13,8 @@ from rnn_scaling import attribution, comparability, steady_state
 from rnn_scaling.attribution import Attribution
 from rnn_scaling.comparability import SHARES, Difference
 from rnn_scaling.facts import INCOMPARABLE
+from rnn_scaling.inspection import step_parts
+from rnn_scaling.inspection.step_parts import StepParts
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.folder import Folder
@@ -72,6 +74,7 @@ class RowSummary:
     speedups: Speedups | None
     padding: float | None
     imbalance: float
+    traced: StepParts | None = None  # where its traced steps went
 
     @property
     def devices(self) -> str:
@@ -257,6 +260,7 @@ def _row(
         speedups=_speedups(row),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
+        traced=step_parts.of(row.good),
     )
 
 

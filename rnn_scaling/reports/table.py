@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.attribution import Attribution
 from rnn_scaling.record import RunRecord
+from rnn_scaling.reports import steps
 from rnn_scaling.reports.folder import MARK
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 from rnn_scaling.rows import Row, measured_batches, with_baselines
@@ -23,10 +24,22 @@ def render(summary: Summary) -> bytes:
 
 
 def text(summary: Summary) -> str:
-    """Two tables for each series, rates and where the loss goes; what stands after ± is said below them."""
+    """Tables for each series: rates, where the loss goes, where a traced step goes; what ± is stands below each."""
     return "\n".join(
-        f"### {each.title}\n\n{table([row.row for row in each.rows])}{_split(each)}" for each in summary.series
+        f"### {each.title}\n\n{table([row.row for row in each.rows])}{_split(each)}{_steps(each)}"
+        for each in summary.series
     )
+
+
+def _steps(series: SeriesSummary) -> str:
+    """Where a step goes, on each number of devices on which a run was traced."""
+    sections = []
+    for row in series.rows:
+        if row.traced is not None:
+            grids = "\n".join(markdown_table(*grid) for grid in steps.parts_grids(row.traced))
+            notes = "".join(f"\n{note}\n" for note in steps.notes(row.traced))
+            sections.append(f"\nWhere a step goes on {row.devices}:\n\n{grids}{notes}")
+    return "".join(sections)
 
 
 def _split(series: SeriesSummary) -> str:

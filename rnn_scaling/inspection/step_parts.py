@@ -1,0 +1,254 @@
+"""Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure.
+
+The numbers come from the record's `trace`, which `problems` checks first: a record may have been edited or cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.inspection import phases
+from rnn_scaling.inspection.phases import IDLE, OWN, PARTS
+from rnn_scaling.record import RunRecord
+from rnn_scaling.student import t_quantile
+
+ROUNDING = 1e-6  # relative: what a sum of parts may differ by
+LEVEL = 0.975  # of each side: 95 % intervals
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A mean over traced steps, in seconds, and the standard deviation between them."""
+
+    mean: float
+    scatter: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`.
+
+    `low` and `high` are the ends of its 95 % interval over the traced steps, None for a single one; `counted` is the
+    ratio of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    count: int
+    counted: float
+    start_s: float
+    stop_s: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepParts:
+    """The traced steps of one configuration; `runs`: the traces that they come from, one a run."""
+
+    runs: tuple[Mapping[str, Any], ...]
+    synchronous: bool  # whether gradients are exchanged within a step
+
+    @functools.cached_property
+    def steps(self) -> list[Mapping[str, Any]]:
+        """All traced steps, as `phases.split` returned them."""
+        return [step for run in self.runs for step in run["steps"]]
+
+    @property
+    def num_towers(self) -> int:
+        return len(self.steps[0]["towers"])
+
+    @functools.cached_property
+    def seconds(self) -> Spread:
+        """Length of a step."""
+        return spread([step["seconds"] for step in self.steps])
+
+    def part(self, name: str, tower: int | None = None) -> Spread:
+        """Seconds of a part a step: of one tower, or the mean of the towers (None)."""
+        return self._over_towers(lambda found: found["parts"][name], tower)
+
+    def exchange(self, name: str, tower: int | None = None) -> Spread:
+        """Seconds of exchange a step: "busy", "hidden", "beside_shared" or "exposed"."""
+        return self._over_towers(lambda found: found["exchange"][name], tower)
+
+    def compute(self, tower: int | None = None) -> Spread:
+        """Seconds a step in which a tower computes, whatever phase."""
+        return self._over_towers(lambda found: math.fsum(found["parts"][phase] for phase in OWN), tower)
+
+    def at(self, name: str, tower: int) -> Spread | None:
+        """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""
+        values = [step["towers"][tower][name] for step in self.steps]
+        return None if None in values else spread(values)
+
+    def _over_towers(self, value: Any, tower: int | None) -> Spread:
+        towers = range(self.num_towers) if tower is None else [tower]
+        return spread(
+            [math.fsum(value(step["towers"][i]) for i in towers) / len(towers) for step in self.steps],
+        )
+
+    @property
+    def shown(self) -> list[str]:
+        """The parts that take any time, in the order of precedence."""
+        return [name for name in PARTS if any(t["parts"][name] for step in self.steps for t in step["towers"])]
+
+    @functools.cached_property
+    def concurrency(self) -> float | None:
+        """Towers that compute at once, the mean while any does: 1 is one after the other. None: nothing computed."""
+        values = [step["concurrency"] for step in self.steps]
+        return None if None in values else math.fsum(values) / len(values)
+
+    @functools.cached_property
+    def straggler(self) -> tuple[int | None, str]:
+        """See `phases.straggler`."""
+        return phases.straggler(self.steps, self.synchronous)
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """What tracing cost, of all runs."""
+        costs = [run["cost"] for run in self.runs]
+        logs = [math.log(s / cost["untraced_s"]) for cost in costs for s in cost["timed_s"]]
+        counted = [math.log(s / cost["untraced_s"]) for cost in costs for s in cost["counted_s"]]
+        mean = math.fsum(logs) / len(logs)
+        low = high = None
+        if len(logs) > 1:
+            half = t_quantile(LEVEL, len(logs) - 1) * phases.scatter(logs) / math.sqrt(len(logs))
+            low, high = math.exp(mean - half), math.exp(mean + half)
+        starts, stops = ([cost[name] for cost in costs] for name in ("start_s", "stop_s"))
+        return Cost(
+            math.exp(mean),
+            low,
+            high,
+            len(logs),
+            math.exp(math.fsum(counted) / len(counted)),
+            math.fsum(starts) / len(starts),
+            math.fsum(stops) / len(stops),
+        )
+
+    @property
+    def kernels(self) -> tuple[float, float]:
+        """(kernels of a step, those among them that the timed steps hold), means."""
+        every = [step["host"] + step["device"] for run in self.runs for step in run["kernels"]["steps"]]
+        timed = [step["kernels"] for step in self.steps]
+        return math.fsum(every) / len(every), math.fsum(timed) / len(timed)
+
+    @property
+    def idle(self) -> float:
+        """Share of a step in which nothing runs."""
+        return self.part(IDLE).mean / self.seconds.mean
+
+    @property
+    def typical(self) -> int:
+        """Index of the step whose length is nearest to the middle: the one to draw."""
+        order = sorted(range(len(self.steps)), key=lambda i: self.steps[i]["seconds"])
+        return order[(len(order) - 1) // 2]
+
+
+def of(records: Sequence[RunRecord]) -> StepParts | None:
+    """The traced steps of records of one configuration; None where no record has a trace."""
+    traces = [record.trace for record in records if record.trace]
+    if not traces:
+        return None
+    return StepParts(tuple(traces), records[0].config.get("variable_update") != "independent")
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation."""
+    return Spread(math.fsum(values) / len(values), phases.scatter(values))
+
+
+def problems(trace: Any, num_towers: int) -> Iterator[str]:
+    """What makes a record's `trace` unusable, in words; nothing for a good one, or an empty one."""
+    if trace == {}:
+        return
+    if not isinstance(trace, dict):
+        yield "trace is no object"
+        return
+    steps = trace.get("steps")
+    if not isinstance(steps, list) or not steps:
+        yield "trace.steps lists no step"
+        return
+    for i, step in enumerate(steps):
+        yield from _step_problems(f"trace.steps[{i}]", step, num_towers)
+    yield from _cost_problems(trace.get("cost"))
+    yield from _kernel_problems(trace.get("kernels"))
+
+
+def _step_problems(name: str, step: Any, num_towers: int) -> Iterator[str]:
+    if not isinstance(step, dict) or not _number(step.get("seconds")) or not step["seconds"] > 0:
+        yield f"{name}.seconds: expected a number above 0"
+        return
+    towers = step.get("towers")
+    if not isinstance(towers, list) or len(towers) != num_towers:
+        yield f"{name}.towers: expected the {num_towers} towers of the run"
+        return
+    for i, tower in enumerate(towers):
+        yield from _tower_problems(f"{name}.towers[{i}]", tower, i, step["seconds"])
+    if not (step.get("concurrency") is None or _number(step["concurrency"])):
+        yield f"{name}.concurrency: expected a number or null"
+    if not _number(step.get("kernels")):
+        yield f"{name}.kernels: expected a number"
+    timeline = step.get("timeline")
+    bars = [*timeline.get("towers", []), timeline.get("exchange")] if _is_timeline(timeline) else []
+    if len(bars) != num_towers + 1 or not all(isinstance(bar, str) and _is_bar(bar) for bar in bars):
+        yield f"{name}.timeline: expected {phases.BINS} letters of {phases.LETTERS} for each tower and for exchange"
+
+
+def _is_timeline(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("towers"), list)
+
+
+def _is_bar(bar: str) -> bool:
+    return len(bar) == phases.BINS and not set(bar) - set(phases.LETTERS)
+
+
+def _tower_problems(name: str, tower: Any, number: int, seconds: float) -> Iterator[str]:
+    if not isinstance(tower, dict) or tower.get("tower") != number:
+        yield f"{name}: expected tower {number}"
+        return
+    for group, names in (
+        ("parts", PARTS),
+        ("busy", OWN),
+        ("exchange", ("busy", "hidden", "beside_shared", "exposed")),
+    ):
+        values = tower.get(group)
+        if not isinstance(values, dict) or not all(_number(values.get(each)) for each in names):
+            yield f"{name}.{group}: expected seconds of {', '.join(names)}"
+            return
+    whole = math.fsum(tower["parts"][part] for part in PARTS)
+    if not math.isclose(whole, seconds, rel_tol=ROUNDING):
+        yield f"{name}.parts sum to {whole:.9g} s and the step has {seconds:.9g} s"
+    for when in ("first_s", "arrival_s"):
+        if not (tower.get(when) is None or _number(tower[when])):
+            yield f"{name}.{when}: expected seconds or null"
+
+
+def _cost_problems(cost: Any) -> Iterator[str]:
+    if not isinstance(cost, dict):
+        yield "trace.cost is missing"
+        return
+    lists = [cost.get(name) for name in ("timed_s", "counted_s")]
+    values = [cost.get("untraced_s")]
+    for found in lists:
+        values += found if isinstance(found, list) and found else [None]
+    if not all(_number(value) and value > 0 for value in values):
+        yield "trace.cost: expected seconds above 0 of untraced_s, timed_s and counted_s"
+    if not all(_number(cost.get(name)) for name in ("start_s", "stop_s")):
+        yield "trace.cost: expected seconds of start_s and stop_s"
+
+
+def _kernel_problems(kernels: Any) -> Iterator[str]:
+    steps = kernels.get("steps") if isinstance(kernels, dict) else None
+    if not isinstance(steps, list) or not steps:
+        yield "trace.kernels.steps lists no step"
+    elif not all(isinstance(step, dict) and all(_number(step.get(n)) for n in ("host", "device")) for step in steps):
+        yield "trace.kernels.steps: expected the kernels on host and device of each step"
+    rows = kernels.get("by_phase") if isinstance(kernels, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and _number(row.get("kernels")) for row in rows):
+        yield "trace.kernels.by_phase: expected the kernels of each tower and phase"
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf

@@ -1,0 +1,59 @@
+"""The page's section on what traced runs show: where a step goes, and how many operators and kernels it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.inspection import phases
+from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.reports import figures, step_figures, steps
+from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of
+from rnn_scaling.reports.summary import SeriesSummary
+
+MOST_TRACED = 100  # rows whose steps are told
+
+
+def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
+    """Where a step goes, for each traced row."""
+    rows = [(each.title, row) for each in series for row in each.rows if row.traced][:MOST_TRACED]
+    found = []
+    for k, (name, row) in enumerate(rows):
+        if row.traced is None:
+            continue
+        title = f"{name}, {row.devices}"
+        head, lines = steps.exchange_grid(row.traced)
+        grids = [Grid(f"{title}: parts of a step", *grid) for grid in steps.parts_grids(row.traced)]
+        pictures = _step_pictures(row.traced, k, title) if k < MOST_FIGURES else []
+        found.append(
+            {
+                "title": title,
+                "figures": pictures,
+                "grids": [*grids, Grid(f"{title}: exchange, start and end of the towers", head, lines)],
+                "notes": steps.notes(row.traced),
+            }
+        )
+    return found
+
+
+def _step_pictures(found: StepParts, k: int, title: str) -> list[Figure]:
+    step = found.typical
+    means = f"The parts of each tower's mean step, in milliseconds. {steps.notes(found)[1]}"
+    drawn = f"Traced step {step} of {len(found.steps)} from its start to its end, a bar for each tower."
+    return [
+        figure_of(step_figures.parts(found, f"parts-{k}"), f"parts-{k}", f"{title}: parts of the mean step", means),
+        figure_of(
+            step_figures.timeline(found.steps[step], f"step-{k}"), f"step-{k}", f"{title}: traced step {step}", drawn
+        ),
+    ]
+
+
+def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str], str]]:
+    """(name, swatch, meaning) of each part that occurs."""
+    used = {part for each in series for row in each.rows if row.traced for part in row.traced.shown}
+    found = []
+    for part in (part for part in phases.PARTS if part in used):
+        look = step_figures.look(part)
+        swatch = {"colour": figures.themed(look["facecolor"].lower()), "opacity": f"{look['alpha']:g}"}
+        found.append((steps.title(part), swatch, steps.MEANING[part]))
+    return found

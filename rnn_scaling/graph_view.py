@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,13 +22,14 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     functions = {function.signature.name: function for function in definition.library.function}
     result = tf.compat.v1.GraphDef(versions=definition.versions)
     for node in definition.node:
-        _place(node, holders)
-        _add(result, node, node.name, functions, MAX_DEPTH)
+        _add(result, node, node.name, functions, holders, MAX_DEPTH)
     return result
 
 
 def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
-    """Sets the device of a variable's holder, and of what uses it."""
+    """Sets the device of a variable's holder, and of what uses it; a loop only hands it on."""
+    if any(_calls(node)):
+        return
     for name in (node.name, *map(_producer, node.input)):
         if name in holders:
             node.device = holders[name]
@@ -35,9 +37,15 @@ def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
 
 
 def _add(
-    result: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, own_name: str, functions: Mapping, depth: int
+    result: tf.compat.v1.GraphDef,
+    node: tf.compat.v1.NodeDef,
+    own_name: str,
+    functions: Mapping[str, Any],
+    holders: Mapping[str, str],
+    depth: int,
 ) -> None:
     """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
+    _place(node, holders)
     result.node.append(node)
     for attribute, called in _calls(node):
         function = functions.get(called)
@@ -46,8 +54,10 @@ def _add(
         # A loop's operators have the loop's whole name again.
         short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
         names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
-        # An argument is what the caller gives: an edge from outside into the body.
-        names |= {arg.name: given for arg, given in zip(function.signature.input_arg, node.input)}
+        # An argument is what the caller gives: an edge from outside into the body. A branch's condition is no argument.
+        data = [given for given in node.input if not given.startswith("^")]
+        arguments = function.signature.input_arg
+        names |= {arg.name: given for arg, given in zip(arguments, data[len(data) - len(arguments) :])}
         for inner in function.node_def:
             copy = tf.compat.v1.NodeDef()
             copy.CopyFrom(inner)
@@ -55,7 +65,7 @@ def _add(
             copy.device = inner.device or node.device
             del copy.input[:]
             copy.input.extend(_renamed(inner.input, names))
-            _add(result, copy, inner.name, functions, depth - 1)
+            _add(result, copy, inner.name, functions, holders, depth - 1)
 
 
 def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:

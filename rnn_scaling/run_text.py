@@ -91,12 +91,14 @@ def _spelled(value: object) -> str:
 
 
 def _code(text: str) -> str:
-    """Text that ends neither a code span nor a table's cell."""
-    return " ".join(text.replace("`", "'").replace("|", "\\|").split())
+    """Text that does not end a code span."""
+    return " ".join(text.replace("`", "'").split())
 
 
 def _cell(text: str) -> str:
-    return _code(text).replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
+    return (
+        _code(text).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
+    )
 
 
 def _count(number: int, noun: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -36,6 +38,7 @@ docs/tensorboard.md says what is to be seen where.
 Exit status: 0 only after --helpfull or --version_tb, 1 it could not start, 2 wrong use, 130 stopped with Ctrl-C."""
 DEFAULT_LOG_DIR = "logs"
 EXIT_FAILED, EXIT_USAGE = 1, 2
+MAX_PORT = 65_535
 HELP_WORDS = ("--help", "-h", "-?", "-help")
 CHATTY = ("tensorboard.plugins.profile",)  # logs every request, and a missing cache as an error with its traceback
 
@@ -65,11 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = problems(words, parser)
     if not lines:
         flags = parser.parse_args(words)
-        lines = _folder_problems(flags)
+        lines = _folder_problems(flags) + _port_problems(flags)
     if lines:
-        for line in lines:
-            print(f"error: {line}", file=sys.stderr)
-        return EXIT_USAGE
+        return _fail(EXIT_USAGE, *lines)
+    if flags.port and not flags.reuse_port and _is_taken("" if flags.bind_all else flags.host, flags.port):
+        return _fail(EXIT_FAILED, f"--port={flags.port} is taken; name another, or none, to take the next free one")
     return _serve([*words, *_defaults(flags)], flags, loaders)
 
 
@@ -110,7 +113,8 @@ def _parser(loaders: Sequence[Any]) -> argparse.ArgumentParser:
 
 def _said(error: _RefusedError) -> str:
     """ "argument --port: invalid int value: 'x'" in the words of the other commands."""
-    return f"{str(error).removeprefix('argument ')}; --help explains"
+    text = str(error).removeprefix("argument ").replace("<lambda> value", "value")
+    return f"{text}; --help explains"
 
 
 def _stray(word: str, parser: argparse.ArgumentParser) -> str:
@@ -133,6 +137,29 @@ def _folder_problems(flags: argparse.Namespace) -> list[str]:
     if not folder.exists():
         print(f"warning: {folder} is not there yet; ./run.sh train --log_dir={folder}/NAME makes it", file=sys.stderr)
     return []
+
+
+def _port_problems(flags: argparse.Namespace) -> list[str]:
+    if flags.port is None or 0 <= flags.port <= MAX_PORT:
+        return []
+    return [f"--port={flags.port} must be from 0 to {MAX_PORT}; 0 takes any free port"]
+
+
+def _is_taken(host: str, port: int) -> bool:
+    """True if another program listens there; found out before TensorBoard loads, which takes seconds."""
+    try:
+        addresses = socket.getaddrinfo(host or "localhost", port, type=socket.SOCK_STREAM)
+    except OSError:  # an unknown host: TensorBoard says so
+        return False
+    for family, kind, protocol, _, address in addresses:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left is free
+            try:
+                probe.bind(address)
+            except OSError as e:
+                if e.errno == errno.EADDRINUSE:
+                    return True
+    return False
 
 
 def _wants_folder(flags: argparse.Namespace) -> bool:
@@ -163,17 +190,18 @@ def _serve(words: Sequence[str], flags: argparse.Namespace, loaders: Sequence[An
             return board.main()
         url = board.launch()
     except FlagsError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return EXIT_USAGE
-    except program.TensorBoardPortInUseError:
-        print(f"error: --port={flags.port} is taken; name another, or none, to take the next free one", file=sys.stderr)
-        return EXIT_FAILED
+        return _fail(EXIT_USAGE, str(e))
     except program.TensorBoardServerException as e:
-        print(f"error: {e.msg}", file=sys.stderr)
-        return EXIT_FAILED
+        return _fail(EXIT_FAILED, e.msg)
     print(f"{url}  (Ctrl-C stops it)", flush=True)
     threading.Event().wait()
     return 0
+
+
+def _fail(status: int, *lines: str) -> int:
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

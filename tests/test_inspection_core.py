@@ -86,7 +86,7 @@ def test_a_host_kernel_is_an_operator_of_the_partitions_and_markers_are_none(tf)
     space.event(HOST_PLANE, "pool", "tower_0/forward/a:Add", 30, 31)  # another type: not this operator
     space.event(HOST_PLANE, "pool", "tower_0/forward/unknown:Add", 31, 32)
     space.event(HOST_PLANE, "pool", "tower_0/forward/a:MatMul", 120, 130)  # after the step
-    found = xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU)), [])
+    found = xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU)))
     (step,) = found.steps
     assert (step.start_ns, step.end_ns) == (1_000, 101_000)
     (kernel,) = step.kernels
@@ -104,7 +104,7 @@ def test_kernels_of_other_functions_with_the_same_plain_names_are_foreign(tf):
     space.event(HOST_PLANE, "pool", "Identity:Identity", 11, 12)
     space.event(HOST_PLANE, "pool", "Identity:Identity", 30, 31)
     space.event(HOST_PLANE, "other pool", "Identity:Identity", 30, 31)  # outside of every execution
-    found = xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU), Identity=("Identity", CPU)), [])
+    found = xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU), Identity=("Identity", CPU)))
     assert [kernel.name for kernel in found.steps[0].kernels] == ["tower_0/forward/a", "Identity"]
     assert found.foreign == 2
 
@@ -125,7 +125,7 @@ def test_an_asynchronous_kernel_lasts_from_its_start_to_its_done_on_whatever_thr
             kernel_type="_Recv",
             step_id=execution,
         )
-    found = xplane.read(space.message, nodes(exchange__r=("_Recv", CPU)), [])
+    found = xplane.read(space.message, nodes(exchange__r=("_Recv", CPU)))
     times = [(k.start_ns - 1000, k.end_ns - 1000, k.kind) for k in found.steps[0].kernels]
     assert times == [(10_000, 31_000, WAIT), (15_000, 96_000, WAIT), (50_000, 71_000, WAIT)]
 
@@ -140,7 +140,7 @@ def test_a_gpus_kernels_come_from_its_streams_and_the_hosts_launches_are_dispatc
         space.event(gpu, "Stream #13(Compute)", "sm90_gemm", at, at + 10, tf_op="tower_0/forward/a:CudnnRNNV3")
     space.event(gpu, "Stream #14(MemcpyH2D)", "MemcpyH2D", 2, 4, tf_op="exchange/r:_Send")
     space.event(gpu, "TensorFlow Ops", "tower_0/forward/a", 6, 30, tf_op="tower_0/forward/a:CudnnRNNV3")  # repeats
-    found = xplane.read(space.message, nodes(tower_0__forward__a=("CudnnRNNV3", GPU)), [GPU])
+    found = xplane.read(space.message, nodes(tower_0__forward__a=("CudnnRNNV3", GPU), exchange__r=("_Send", GPU)))
     kinds = [(k.kind, k.device, k.tower, k.phase, k.dispatched) for k in found.steps[0].kernels]
     assert kinds == [
         (HOST, GPU, 0, "forward", True),
@@ -158,7 +158,7 @@ def test_a_trace_without_a_step_is_an_error(tf):
     space = Space()
     space.event(HOST_PLANE, "pool", "tower_0/forward/a:MatMul", 1, 2)
     with pytest.raises(xplane.TraceError, match="holds no step"):
-        xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU)), [])
+        xplane.read(space.message, nodes(tower_0__forward__a=("MatMul", CPU)))
 
 
 def test_operators_are_counted_with_the_bodies_of_functions(tf):

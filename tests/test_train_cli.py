@@ -131,6 +131,28 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
     assert scalars == {f"batch/{tag}": list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
 
 
+def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp_path):
+    flags = ["--num_devices=2", "--variable_update=mirrored", "--trace_batches=2", f"--log_dir={tmp_path}"]
+    done = train(*TINY, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "tracing 2 batches to count kernels and 2 to time them" in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and len(result.batches["seconds"]) == 5, "traced batches are not measured ones"
+    first, second = result.trace["kernels"]["steps"]
+    assert first == second and first["host"] > result.graph["partitions"]["operators"] / 2
+    assert len(result.trace["steps"]) == len(result.trace["cost"]["timed_s"]) == 2
+    assert len(result.trace["files"]) == 2 and all((tmp_path / name).stat().st_size for name in result.trace["files"])
+
+
+def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "plugins").write_text("in the way of the profiler's folder")
+    done = train(*TINY, "--trace_batches=1", f"--log_dir={tmp_path}/logs", f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 1 and "error: --trace_batches=1: " in done.stderr and "Traceback" not in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and result.throughput["words_per_second"] > 0 and not result.trace
+
+
 def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
     done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")

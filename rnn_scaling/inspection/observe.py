@@ -53,17 +53,16 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
       OSError: if log_dir cannot be written.
     """
     nodes = operators.nodes_of(_partitions(step))
-    engine = step.engine
-    gpus = engine.devices if engine.device_type == "GPU" else ()
+    num_towers = len(step.engine.devices)
     results: list[StepResult] = []
     print(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them", file=sys.stderr)
     counted = tracing.count(step, COUNTED_STEPS)
-    every = xplane.read(counted.space, nodes, gpus)
+    every = xplane.read(counted.space, nodes)
     timed = tracing.measure(lambda: results.append(step()), num_batches, log_dir)
-    expensive = xplane.read(timed.space, nodes, gpus)
+    expensive = xplane.read(timed.space, nodes)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
-        chrome.write(expensive.steps, len(engine.devices), Path(log_dir) / TRACE_FILE)
+        chrome.write(expensive.steps, num_towers, Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)
     return {
         "batches": num_batches,
@@ -76,7 +75,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
             "start_s": timed.start_s,
             "stop_s": timed.stop_s,
         },
-        "steps": [phases.split(each, len(engine.devices)) for each in expensive.steps],
+        "steps": [phases.split(each, num_towers) for each in expensive.steps],
         "files": files,
     }
 

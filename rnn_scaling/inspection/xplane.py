@@ -20,7 +20,7 @@ from rnn_scaling.inspection.operators import Node
 from rnn_scaling.inspection.scopes import OTHER, Owner, owner
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
-HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:(\d+)")
+HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")
 STREAM = re.compile(r"Stream #\d+")  # other lines of a GPU's plane repeat its kernels in larger units
 PROCESS = "ExecutorState::Process"
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
@@ -47,13 +47,12 @@ class Trace(NamedTuple):
     foreign: int  # kernels within the steps that belong to other functions: those of tf.data
 
 
-def read(space: Any, nodes: Mapping[str, Node], gpus: Sequence[str]) -> Trace:
+def read(space: Any, nodes: Mapping[str, Node]) -> Trace:
     """The kernels of each traced step.
 
     Args:
       space: an XSpace message.
       nodes: the operators of the partitions that run, by name.
-      gpus: full device names, in the order of the profiler's numbers.
 
     Raises:
       TraceError: if the trace holds no step.
@@ -68,9 +67,8 @@ def read(space: Any, nodes: Mapping[str, Node], gpus: Sequence[str]) -> Trace:
             for line in plane.lines:
                 _host_line(plane, line, nodes, found, foreign)
             found += _async_kernels(plane, nodes)
-        elif gpu := GPU_PLANE.fullmatch(plane.name):
-            index = int(gpu[1])
-            kernels += _gpu_kernels(plane, gpus[index] if index < len(gpus) else plane.name)
+        elif GPU_PLANE.fullmatch(plane.name):
+            kernels += _gpu_kernels(plane, nodes)
     if not windows:
         raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
     # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
@@ -174,7 +172,8 @@ def _on_gpu(node: Node) -> bool:
     return ":GPU:" in node.device
 
 
-def _gpu_kernels(plane: Any, device: str) -> Iterator[Kernel]:
+def _gpu_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[Kernel]:
+    """A real GPU's plane; several logical devices may share it, so the operator says which of them a kernel is of."""
     for line in plane.lines:
         if not STREAM.match(line.name):
             continue
@@ -183,6 +182,7 @@ def _gpu_kernels(plane: Any, device: str) -> Iterator[Kernel]:
             stats = _stats(plane, event)
             name, _, kind = str(stats.get("tf_op", "")).partition(":")
             who = owner(name) if name else Owner(None, OTHER)
+            device = nodes[name].device if name in nodes else plane.name
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)
             yield Kernel(name, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE)

@@ -81,12 +81,12 @@ def test_the_seeds_pairs_on_its_machine():
     assert topology.better(found, [0, 5]).worst == "PIX" and topology.farthest(found, [0, 5]) == "PHB"
 
 
-def test_more_lanes_win_and_the_worst_link_counts_first():
-    cells = {(0, 1): "NV4", (0, 2): "NV12", (1, 2): "NV4", (0, 3): "NV4", (1, 3): "NV12", (2, 3): "SYS"}
+def test_more_lanes_win_and_the_worst_link_counts_before_the_sum():
+    cells = {(0, 1): "NV4", (0, 2): "NV4", (1, 2): "NV4", (0, 3): "NV12", (1, 3): "SYS", (2, 3): "SYS"}
     found = Topology(tuple(range(4)), _square(4, cells), ("",) * 4, ("",) * 4)
-    assert topology.best_subsets(found, 2).subsets == ((0, 2), (1, 3))
-    # 0,2,3 and 1,2,3 have an NV12 too, and a SYS.
-    assert topology.best_subsets(found, 3).subsets == ((0, 1, 2), (0, 1, 3))
+    assert topology.best_subsets(found, 2).subsets == ((0, 3),)
+    # 0,1,3 has 16 lanes in all, and a SYS.
+    assert topology.best_subsets(found, 3).subsets == ((0, 1, 2),)
 
 
 def test_equal_subsets_on_one_numa_node_come_first():
@@ -194,7 +194,8 @@ def test_nvml_in_the_words_of_nvidia_smi():
 def test_nvlinks_are_counted_lane_by_lane():
     first, second = "0000:1B:00.0", b"00000000:2b:00.0"  # as drivers write it
     fake = machine_of([50] * 6, [{0: second, 1: second, 5: "0000:ff:00.0"}, {2: first, 3: first}, {0: "switch"}])
-    assert topology.from_nvml(nvml.connections(fake)).links[0] == ("X", "NV2", "SYS", "SYS")
+    links = topology.from_nvml(nvml.connections(fake)).links
+    assert links[:2] == (("X", "NV2", "SYS", "SYS"), ("NV2", "X", "SYS", "SYS"))
 
 
 def test_nvlinks_to_switches_reach_every_gpu_there():

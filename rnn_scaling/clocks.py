@@ -72,7 +72,8 @@ class Differing:
             f"{_gpus(devices)} {verb(devices)} {value:g} {self.unit} ({value / low - 1:+.1%})"
             for value, devices in others
         ]
-        lowest = f"{_gpus(first)} ({self.name}) {verb(first)} a {self.what} of {low:g} {self.unit}"
+        article = "an" if self.what.startswith("SM") else "a"
+        lowest = f"{_gpus(first)} ({self.name}) {verb(first)} {article} {self.what} of {low:g} {self.unit}"
         return f"{lowest}, {', '.join(shown)}: {REMEDY}"
 
 

@@ -87,6 +87,7 @@ def test_limits_differ_too():
 def test_one_percent_is_alike_and_other_models_are_not_compared():
     assert clocks.differing(sampled(gpu(1000), gpu(1010))) == []
     (found,) = clocks.differing(sampled(gpu(1000), gpu(1009), gpu(1011)))
+    assert "ran at an SM clock of 1004.5 MHz, GPU 2 ran at 1011 MHz" in found.text
     assert [devices for _, devices in found.values] == [(0, 1), (2,)] and found.what == "SM clock"
     mixed = sampled(gpu(1000), gpu(2000))
     mixed["devices"][1]["name"] = "GeForce GTX 1080"

@@ -21,6 +21,7 @@ from rnn_scaling.link_tests.cuda import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_T
 from rnn_scaling.link_tests.series import COPY, Point, Series
 
 BUDGET_S = 2.0  # of one size of one link
+HOST_CLOCK = "by the host's clock, two threads"
 MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
 
 Told = Callable[[int, int, str], None]
@@ -131,7 +132,7 @@ def measure(cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: i
     for number, link in enumerate(all_links):
         rows = range(number * len(sizes), (number + 1) * len(sizes))
         points = tuple(Point(plan[i][1], tuple(times[i]), plan[i][2]) for i in rows)
-        notes = tuple(note for note in (link.note, "" if link.by_events else "by the host's clock") if note)
+        notes = tuple(note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note)
         found.append(Series(COPY, link.name, points, link.traffic, notes=notes, error=errors.get(link.name, "")))
     return found
 
@@ -174,15 +175,19 @@ class _Way:
 
     def _on_host(self, size: int, calls: int) -> float:
         errors: list[Exception] = []
-        start = threading.Barrier(len(self._link.lanes) + 1)
+        # Each thread reads the clock itself: the one that waits for them may be woken after they have begun.
+        began, ended = [], []
+        start = threading.Barrier(len(self._link.lanes))
 
         def run(device: int, enqueue: Enqueue, stream: int) -> None:
             try:
                 self._cuda.use(device)  # each thread has a device of its own
                 start.wait()
+                began.append(time.perf_counter())
                 for _ in range(calls):
                     enqueue(size, stream)
                 self._cuda.call("cudaStreamSynchronize", stream)
+                ended.append(time.perf_counter())
             except Exception as e:
                 errors.append(e)
                 start.abort()
@@ -192,17 +197,12 @@ class _Way:
         ]
         for thread in threads:
             thread.start()
-        began = time.perf_counter()
-        with contextlib.suppress(threading.BrokenBarrierError):
-            start.wait()
-            began = time.perf_counter()
         for thread in threads:
             thread.join()
-        seconds = time.perf_counter() - began
         failures = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
         if failures:
             raise failures[0]
-        return seconds
+        return max(ended) - min(began)
 
 
 def arrival_errors(buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack) -> dict[str, str]:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rnn_scaling.link_tests.series import MEMORY, Series, size_text
+from rnn_scaling.link_tests.series import COPY, MEMORY, Series, size_text
 from rnn_scaling.link_tests.table import Found
 from rnn_scaling.reports import figures
 
@@ -27,15 +27,19 @@ def render(found: Found, kind: str) -> bytes:
     from matplotlib.figure import Figure
 
     reduces = [each for each in found.all_reduces if each.points][:MOST_LINES]
-    links = [each for each in found.links if each.points and _copies(each)][:MOST_LINES]
+    links = [each for each in found.links if each.points and _copies(each)]
     panels = [(_busbw, reduces), (_time, reduces)] if reduces else []
-    panels += [(_bandwidth, links)] if links else []
+    for kind_of_link in (MEMORY, COPY):
+        shown = [each for each in links if each.kind == kind_of_link]
+        panels += [(_bandwidth, shown)] if shown else []
     if not panels:
         raise ValueError("expected a measurement, got none")
     with figures.style(ink=INK, muted=MUTED, grid=GRID):
-        figure = Figure(figsize=(4.6 * len(panels), 4.9), layout="constrained")
+        columns = 2 if len(panels) == 4 else len(panels)
+        rows = -(-len(panels) // columns)
+        figure = Figure(figsize=(4.6 * columns if columns > 2 else 6 * columns, 4.9 * rows), layout="constrained")
         FigureCanvasAgg(figure)
-        for axes, (draw, series) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
+        for axes, (draw, series) in zip(figure.subplots(rows, columns, squeeze=False).flat, panels):
             draw(axes, series)
             _sizes(axes, series)
             axes.legend(
@@ -65,11 +69,12 @@ def _busbw(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def _bandwidth(axes: Axes, series: Sequence[Series]) -> None:
-    for index, each in enumerate(series):
+    for index, each in enumerate(series[:MOST_LINES]):
         _line(axes, each, index)
-    memory = all(each.kind == MEMORY for each in series)
+    what = "host memory" if series[0].kind == MEMORY else "copies"
+    of_all = f" (first {MOST_LINES} of {len(series)})" if len(series) > MOST_LINES else ""
     axes.set_yscale("log")
-    axes.set(title=f"{'host memory' if memory else 'memory and copies'}: GB/s (median, quartiles)")
+    axes.set(title=f"{what}{of_all}: GB/s (median, quartiles)")
     _plain(axes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from rnn_scaling.link_tests.fit import HOLDS_WITHIN, Fit, between
@@ -101,10 +102,10 @@ _FIT_TEXT = (
 def _fit(found: Fit | None) -> tuple[str, ...]:
     if found is None:
         return (MISSING,) * 4
-    alpha, beta = f"{_number(found.alpha_us)} ± {_number(found.alpha_error_us)}", "no growth"
+    alpha, beta = _with_error(found.alpha_us, found.alpha_error_us), "no growth"
     residual = f"{100 * found.largest_residual:.0f}"
     if found.beta_gb_per_s is not None:
-        beta = f"{_number(found.beta_gb_per_s)} ± {_number(found.beta_error_gb_per_s)}"
+        beta = _with_error(found.beta_gb_per_s, found.beta_error_gb_per_s)
     if not found.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(found.from_bytes), residual
@@ -210,6 +211,12 @@ def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> s
 
 def _us(point: Point | None) -> str:
     return MISSING if point is None else _number(1e6 * point.median_s)
+
+
+def _with_error(value: float, error: float) -> str:
+    """A value to the second digit of its error, three behind the point at most."""
+    digits = min(3, max(0, 1 - math.floor(math.log10(error)))) if error > 0 else 3
+    return f"{round(value, digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"  # + 0.0: no "-0"
 
 
 def _number(value: float) -> str:

@@ -53,7 +53,7 @@ def test_both_ways_at_once_carry_twice_the_bytes_in_the_time_of_one():
 
 def test_pageable_copies_both_ways_take_the_host_s_clock():
     found = measure(FakeCudart(peers=BOTH))
-    assert found["host and GPU 0, both ways, pageable"].notes == ("by the host's clock",)
+    assert found["host and GPU 0, both ways, pageable"].notes == (gpu_copies.HOST_CLOCK,)
     assert found["host and GPU 0, both ways, pinned"].notes == ()
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rnn_scaling.link_tests import fit, rounds
+from rnn_scaling.link_tests import fit, rounds, table
 from rnn_scaling.link_tests.series import ALL_REDUCE, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
 
 SIZES = sizes_between(4, 2**28, 4)
@@ -158,3 +158,9 @@ def test_passes_that_measured_different_machines_are_noted():
     assert "took 1.50 times as long as the first" in joined([part(1.0), part(1.5)]).notes[0]
     assert "took 0.50 times" in joined([part(1.0), part(0.5)]).notes[0]
     assert joined([part(1.0)]).notes == ()
+
+
+def test_values_are_written_to_the_second_digit_of_their_error():
+    written = {(268.24, 2.19): "268.2 ± 2.2", (0.426, 0.12): "0.43 ± 0.12", (-0.007, 20.6): "0 ± 21"}
+    written |= {(12345.6, 1000.0): "12,346 ± 1,000", (5.0, 0.0): "5.000 ± 0.000", (5.0, 1e-7): "5.000 ± 0.000"}
+    assert {pair: table._with_error(*pair) for pair in written} == written

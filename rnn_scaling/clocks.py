@@ -211,7 +211,7 @@ def differing(clocks: Any) -> list[Differing]:
     found = []
     devices = _devices(clocks)
     for name in dict.fromkeys(device["name"] for device in devices):
-        alike = [(i, device["index"]) for i, device in enumerate(devices) if device["name"] == name]
+        alike = [(i, device.get("index", i)) for i, device in enumerate(devices) if device["name"] == name]
         for field, (what, unit) in (_SAMPLED | _LIMITS).items():
             ran = field in _SAMPLED
             pairs = []
@@ -232,10 +232,10 @@ def held_down(clocks: Any) -> list[HeldDown]:
     for bit, reason in nvml.REASONS.items():
         shares: dict[int, float] = {}
         for i, device in enumerate(devices):
-            masks = [mask for s in _under_load(clocks, i) if isinstance(mask := s.get("reasons"), int)]
-            share = sum(bool(mask & bit) for mask in masks) / len(masks) if masks else 0.0
+            loaded = _under_load(clocks, i)
+            share = sum(bool(_reasons(s) & bit) for s in loaded) / len(loaded)
             if share >= NOTICEABLE:
-                shares[device["index"]] = share
+                shares[device.get("index", i)] = share
         if shares:
             found.append(HeldDown(reason, tuple(shares), tuple(shares.values())))
     return found
@@ -243,7 +243,7 @@ def held_down(clocks: Any) -> list[HeldDown]:
 
 def medians(clocks: Any) -> dict[str, list[float]]:
     """What kind of clock -> its median under load in MHz, one a device that tells it."""
-    if not isinstance(clocks, Mapping) or not clocks.get("samples"):
+    if not _is_whole(clocks):
         return {}
     fields = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
     numbers = range(len(clocks["devices"]))
@@ -254,20 +254,33 @@ def medians(clocks: Any) -> dict[str, list[float]]:
 
 def _devices(clocks: Any) -> list[dict[str, Any]]:
     """The GPUs of a record; none for CPUs."""
-    if not isinstance(clocks, Mapping) or not clocks.get("samples"):
-        return []
-    return clocks["devices"] if all("name" in device for device in clocks["devices"]) else []
+    return clocks["devices"] if _is_whole(clocks) and all("name" in device for device in clocks["devices"]) else []
+
+
+def _is_whole(clocks: Any) -> bool:
+    """Whether this has the parts that are read: a record may be of an interrupted run, or written by hand."""
+    try:
+        devices, samples = clocks["devices"], [sample["devices"] for sample in clocks["samples"]]
+    except (KeyError, TypeError):
+        return False
+    whole = isinstance(devices, list) and all(isinstance(s, list) and len(s) == len(devices) for s in samples)
+    return bool(samples) and whole and all(isinstance(device, dict) for each in (devices, *samples) for device in each)
 
 
 def _under_load(clocks: Mapping[str, Any], i: int) -> list[dict[str, Any]]:
     """Samples of device `i` while it was not idle: with the first batch still compiling, its clocks mean nothing."""
     samples = [sample["devices"][i] for sample in clocks["samples"]]
-    busy = [s for s in samples if not (s.get("reasons") or 0) & nvml.IDLE and s.get("utilisation") != 0]
+    busy = [s for s in samples if not _reasons(s) & nvml.IDLE and s.get("utilisation") != 0]
     return busy or samples
 
 
+def _reasons(sample: Mapping[str, Any]) -> int:
+    reasons = sample.get("reasons")
+    return reasons if isinstance(reasons, int) else 0
+
+
 def _median(clocks: Mapping[str, Any], i: int, field: str) -> float | None:
-    values = [s[field] for s in _under_load(clocks, i) if s.get(field) is not None]
+    values = [value for s in _under_load(clocks, i) if isinstance(value := s.get(field), (int, float))]
     return statistics.median(values) if values else None
 
 

@@ -117,7 +117,20 @@ def test_what_held_clocks_down():
     assert clocks.held_down(sampled({"at": [free] * 99 + [capped]})) == []  # once in 100 is nothing to say
 
 
-@pytest.mark.parametrize("given", [None, {}, [], {"error": "it broke"}, {"samples": []}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        {},
+        [],
+        {"error": "it broke"},
+        {"devices": [{"index": 0, "name": "G"}], "samples": []},
+        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": []}]},
+        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [None]}]},
+        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [{"sm_mhz": "1 GHz", "reasons": "0x4"}]}]},
+        {"devices": "none", "samples": 7},
+    ],
+)
 def test_nothing_sampled_says_nothing(given):
     assert clocks.differing(given) == clocks.held_down(given) == [] and clocks.medians(given) == {}
 

@@ -273,13 +273,13 @@ def test_a_chrome_trace_is_what_the_format_asks_for():
             assert event["dur"] > 0
             spans.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
         elif event["ph"] == "b":
-            assert opened.setdefault(event["id"], event) is event
+            assert opened.setdefault(event["id2"]["local"], event) is event
         else:
-            start = opened.pop(event["id"])
+            start = opened.pop(event["id2"]["local"])
             assert start["ts"] <= event["ts"] and all(start[key] == event[key] for key in ("cat", "name", "pid"))
     assert not opened
     for process, track in spans:  # every track has a name, and nothing on it overlaps: viewers drop what does
-        assert ("thread_name", process, track) in named and ("process_name", process, 0) in named
+        assert ("thread_name", process, track) in named and ("process_name", process, process) in named
         ordered = sorted(spans[process, track])
         assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:]))
 
@@ -289,7 +289,7 @@ def test_a_chrome_trace_shows_the_parts_of_the_split():
     for number, traced in enumerate(CHROME_STEPS):
         split = phases.split(traced, 2)
         for tower in split["towers"]:
-            mine = [e for e in found if e["pid"] == 2 + tower["tower"] and e["args"]["step"] == number]
+            mine = [e for e in found if e["pid"] == chrome.APART * (2 + tower["tower"]) and e["args"]["step"] == number]
             sums = {}
             for event in mine:
                 sums[event["name"]] = sums.get(event["name"], 0) + event["dur"] / 1e6

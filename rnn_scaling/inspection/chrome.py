@@ -18,8 +18,7 @@ from rnn_scaling import record
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
 
-SHARED_PROCESS = 1  # towers follow: their number + 2
-PARTS_TRACK = 1  # of a tower; of the shared process: the steps
+APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
 TITLES = {
     phases.EXPOSED: "exchange, exposed",
     phases.STARVED: "waits for input",
@@ -50,50 +49,52 @@ def write(steps: Sequence[TracedStep], num_towers: int, path: Path) -> None:
 def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:
     """The events; times in microseconds from the start of the first step, to the nanosecond."""
     tracks: dict[tuple[int, str], int] = {}  # (process, lane) -> its number
-    lanes = sorted(
-        {(_process(kernel), _lane(kernel)) for step in steps for kernel in step.kernels if kernel.kind != WAIT}
-    )
-    for process, lane in lanes:
-        tracks[process, lane] = PARTS_TRACK + 1 + sum(1 for other, _ in tracks if other == process)
+    work = [kernel for step in steps for kernel in step.kernels if kernel.kind != WAIT]
+    for process, lane in sorted({(_process(kernel.tower), _lane(kernel)) for kernel in work}):
+        tracks[process, lane] = process + 1 + sum(1 for other, _ in tracks if other == process)
     found = list(_names(num_towers, tracks))
     zero = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
         times = _times(step.start_ns, step.end_ns, zero)
-        found.append(
-            {"ph": "X", "name": f"step {number}", "cat": "step", "pid": SHARED_PROCESS, "tid": PARTS_TRACK, **times}
-        )
+        found.append({"ph": "X", "name": f"step {number}", "cat": "step", **_first_track(None), **times})
         for tower, parts in enumerate(phases.segments(step, num_towers)):
-            where = {"ph": "X", "cat": "part", "pid": SHARED_PROCESS + 1 + tower, "tid": PARTS_TRACK}
+            where = {"ph": "X", "cat": "part", **_first_track(tower)}
             for part, start, end in parts:
                 title = TITLES.get(part, part)
                 found.append({"name": title, **where, **_times(start, end, zero), "args": {"step": number}})
         for index, kernel in enumerate(step.kernels):
-            found += _kernel(kernel, number, f"{number}.{index}", tracks, zero)
+            if kernel.kind == WAIT:
+                found += _wait(kernel, number, f"{number}.{index}", zero)
+            else:
+                found.append(_kernel(kernel, number, tracks, zero))
     return found
 
 
 def _names(num_towers: int, tracks: dict[tuple[int, str], int]) -> Iterator[dict[str, Any]]:
-    processes = {SHARED_PROCESS: "shared by all towers"}
-    processes.update({SHARED_PROCESS + 1 + tower: f"tower {tower}" for tower in range(num_towers)})
-    for process, name in processes.items():
-        first = "steps" if process == SHARED_PROCESS else "parts of a step"
-        # Towers first, one below the other; what they share below them.
-        place = num_towers if process == SHARED_PROCESS else process - SHARED_PROCESS - 1
-        yield _named("process_name", process, 0, name=name)
-        yield _named("process_sort_index", process, 0, sort_index=place)
-        yield _named("thread_name", process, PARTS_TRACK, name=first)
-        yield _named("thread_sort_index", process, PARTS_TRACK, sort_index=PARTS_TRACK)
+    for tower in (*range(num_towers), None):
+        process = _process(tower)
+        # Towers one below the other, and what they share below them.
+        place = num_towers if tower is None else tower
+        yield _named("process_name", process, process, name="all towers" if tower is None else f"tower {tower}")
+        yield _named("process_sort_index", process, process, sort_index=place)
+        yield _named("thread_name", process, process, name="steps" if tower is None else "parts of a step")
+        yield _named("thread_sort_index", process, process, sort_index=0)
     for (process, lane), track in tracks.items():
         yield _named("thread_name", process, track, name=lane)
-        yield _named("thread_sort_index", process, track, sort_index=track)
+        yield _named("thread_sort_index", process, track, sort_index=track - process)
 
 
 def _named(what: str, process: int, track: int, **values: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": process, "tid": track, "args": values}
 
 
-def _process(kernel: Kernel) -> int:
-    return SHARED_PROCESS if kernel.tower is None else SHARED_PROCESS + 1 + kernel.tower
+def _process(tower: int | None) -> int:
+    return APART if tower is None else APART * (tower + 2)
+
+
+def _first_track(tower: int | None) -> dict[str, int]:
+    """A process's own number is its main thread's, which viewers put on top."""
+    return {"pid": _process(tower), "tid": _process(tower)}
 
 
 def _lane(kernel: Kernel) -> str:
@@ -102,23 +103,26 @@ def _lane(kernel: Kernel) -> str:
     return f"{device} {kernel.lane}" + (", launches" if kernel.dispatched else "")
 
 
-def _kernel(
-    kernel: Kernel, step: int, number: str, tracks: dict[tuple[int, str], int], zero: int
-) -> Iterator[dict[str, Any]]:
-    process = _process(kernel)
-    args = {"operator": kernel.name, "device": kernel.device, "phase": kernel.phase, "step": step}
-    event = {"name": kernel.type, "cat": kernel.phase, "pid": process, "args": args}
-    if kernel.kind == WAIT:
-        # These overlap on no thread, which complete events cannot; asynchronous ones get tracks of their own.
-        common = {"name": f"{kernel.type} (waits)", "cat": f"{kernel.phase}, waits", "id": number, "pid": process}
-        common["tid"] = PARTS_TRACK
-        yield {"ph": "b", **common, "ts": _us(kernel.start_ns - zero), "args": args}
-        yield {"ph": "e", **common, "ts": _us(kernel.end_ns - zero)}
-        return
+def _kernel(kernel: Kernel, step: int, tracks: dict[tuple[int, str], int], zero: int) -> dict[str, Any]:
+    process = _process(kernel.tower)
+    args = _args(kernel, step)
     if kernel.kind == COPY:
         args["copy"] = True
+    where = {"pid": process, "tid": tracks[process, _lane(kernel)]}
     times = _times(kernel.start_ns, kernel.end_ns, zero)
-    yield {"ph": "X", **event, "tid": tracks[process, _lane(kernel)], **times}
+    return {"ph": "X", "name": kernel.type, "cat": kernel.phase, **where, **times, "args": args}
+
+
+def _wait(kernel: Kernel, step: int, number: str, zero: int) -> Iterator[dict[str, Any]]:
+    """Waits overlap each other, which complete events of a track must not: these get tracks of their own."""
+    name = {"name": f"{kernel.type} (waits)", "cat": f"{kernel.phase}, waits", "id2": {"local": number}}
+    where = _first_track(kernel.tower)
+    yield {"ph": "b", **name, **where, "ts": _us(kernel.start_ns - zero), "args": _args(kernel, step)}
+    yield {"ph": "e", **name, **where, "ts": _us(kernel.end_ns - zero)}
+
+
+def _args(kernel: Kernel, step: int) -> dict[str, Any]:
+    return {"operator": kernel.name, "device": kernel.device, "phase": kernel.phase, "step": step}
 
 
 def _times(start_ns: int, end_ns: int, zero: int) -> dict[str, float]:

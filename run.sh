@@ -16,6 +16,8 @@ usage() {
   compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
   audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
   import_log   other tools' logs as the same tables                          ./run.sh import_log --help
+  inspect      operators and kernels of a step, counted; why encoders differ ./run.sh inspect --help
+  threads      from how many threads on does dispatch not bound the devices  ./run.sh threads --help
   links        bandwidth and latency of memory, copies and all-reduces      ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
@@ -96,7 +98,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | ab | compare | audit | import_log | links | phases | trace-db | test | lint | tensorboard | setup) ;;
+    "" | sweep | train | report | ab | compare | audit | import_log | inspect | threads | links | phases | trace-db | test | lint | tensorboard | setup) ;;
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
@@ -104,7 +106,8 @@ main() {
   local bin=${VENV:-.venv}/bin
   case "$command" in
     "") exec "$bin/python" -m rnn_scaling.sweep ;;
-    sweep | train | report | ab | compare | audit | import_log | links | phases) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    sweep | train | report | ab | compare | audit | import_log | threads | links | phases) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
+    inspect) exec "$bin/python" -m rnn_scaling.inspect_steps "$@" ;;
     trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;

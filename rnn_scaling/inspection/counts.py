@@ -1,0 +1,193 @@
+"""Operators and kernels of runs: what each configuration has, and whether all of its runs have the same. Pure.
+
+A count says nothing about a machine's speed and has no spread. So counts are never averaged: where two runs of one
+configuration differ, the difference is the finding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling.record import RunRecord
+from rnn_scaling.rows import NOT_COMPARED, full_config, work_key
+
+# What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
+HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(configs.MeasureOptions))
+ENCODERS = ("encoder_type", "decoder_type")
+MOST_NAMED = 5  # types named in a line about a difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """One encoder on one number of devices; the numbers are those of a step of all towers."""
+
+    encoder: str
+    kernel: str  # what the encoder really ran
+    num_devices: int
+    runs: int
+    words: int
+    python: int  # operators of the graph as traced from Python
+    optimized: int  # after TensorFlow's graph optimizers
+    operators: int  # of the partitions that run
+    host: int  # kernels on CPU devices
+    device: int  # kernels on GPUs
+    copies: int  # to, from and on GPUs
+    dispatched: int  # operators that the host launched on GPUs
+    input_pipeline: float  # kernels of tf.data's functions
+    operators_by_type: Mapping[str, int]
+    kernels_by_type: Mapping[str, int]
+    kernels_by_phase: Mapping[str, int]  # all towers together
+
+    @property
+    def kernels(self) -> int:
+        """Kernels a step, on the host and on GPUs."""
+        return self.host + self.device
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Configurations that differ in the encoder and the number of devices alone."""
+
+    title: str
+    config: Mapping[str, Any]  # of its first run
+    counts: tuple[Counts, ...]
+
+    @property
+    def encoders(self) -> list[str]:
+        """In the order in which they are compared: the fused kernel first, as the seed's tables."""
+        return sorted({each.encoder for each in self.counts})
+
+    @property
+    def device_counts(self) -> list[int]:
+        return sorted({each.num_devices for each in self.counts})
+
+    def find(self, encoder: str, num_devices: int) -> Counts | None:
+        """The counts of an encoder on a number of devices, if they were made."""
+        for each in self.counts:
+            if (each.encoder, each.num_devices) == (encoder, num_devices):
+                return each
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What a set of runs has.
+
+    Attributes:
+      groups: in the order of their first runs.
+      differences: a line for each count that is not the same where it must be.
+      left_out: a line for each run that has no counts.
+    """
+
+    groups: tuple[Group, ...]
+    differences: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def inspect(records: Mapping[str, RunRecord]) -> Inspection:
+    """The counts of traced runs, by the runs' names."""
+    left_out, differences = [], []
+    found: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
+    first: dict[tuple, Mapping[str, Any]] = {}
+    for name, record in records.items():
+        if not (record.status == "ok" and record.graph and record.trace):
+            left_out.append(f"{name}: {'no trace (--trace_batches)' if record.status == 'ok' else record.status}")
+            continue
+        config = full_config(record)
+        key = _key(config)
+        counts, wrong = _counts(name, record, config)
+        differences += wrong
+        first.setdefault(key, config)
+        found.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
+    groups = []
+    for (key, cells), title in zip(found.items(), titles(list(first.values()))):
+        for runs in cells.values():
+            differences += [line for other in runs[1:] for line in _differences(runs[0], other)]
+        same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
+        groups.append(Group(title, first[key], tuple(same)))
+    return Inspection(tuple(groups), tuple(differences), tuple(left_out))
+
+
+def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each group: the update mode, and what else tells the groups apart."""
+    left_out = {*NOT_COMPARED, *HOW_MEASURED, *ENCODERS, "num_devices", "variable_update"}
+    named = [name for name in configs.OPTIONS if name not in left_out]
+    varied = [name for name in named if len({repr(config[name]) for config in settings}) > 1]
+    found = []
+    for config in settings:
+        words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in varied)]
+        if config["decoder_type"] != config["encoder_type"]:
+            words.append(f"decoder {config['decoder_type']}")
+        found.append(", ".join(words))
+    return found
+
+
+def _key(config: Mapping[str, Any]) -> tuple:
+    own_decoder = config["decoder_type"] if config["decoder_type"] != config["encoder_type"] else ""
+    left_out = {*HOW_MEASURED, *ENCODERS, "num_devices"}
+    return (own_decoder, *(item for item in work_key(dict(config)) if item[0] not in left_out))
+
+
+def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Counts, list[str]]:
+    """The counts of one run, and what in them is not as it must be."""
+    graph, trace = record.graph, record.trace
+    partitions, kernels = graph["partitions"], trace["kernels"]
+    steps, wrong = kernels["steps"], []
+    for number, step in enumerate(steps[1:], 2):
+        if step != steps[0]:
+            text = ", ".join(f"{part} {step[part]} instead of {steps[0][part]}" for part in step if step != steps[0])
+            wrong.append(f"{name}: counted step {number} differs from step 1: {text}{_reason(config)}")
+    last = steps[-1]
+    by_type = sum(kernels["by_type"].values())
+    if by_type != last["host"] + last["device"]:
+        wrong.append(f"{name}: {by_type} kernels by type, {last['host'] + last['device']} by place")
+    loops = partitions["by_type"].get("LoopCond", 0)
+    if kernels["by_type"].get("LoopCond", 0) < loops:  # each asks its condition once at least
+        wrong.append(
+            f"{name}: {loops} loops in the graph, but the trace lacks their kernels; it does not hold all kernels"
+        )
+    by_phase: Counter[str] = Counter()
+    for part in kernels["by_phase"]:
+        by_phase[part["phase"]] += part["kernels"]
+    counts = Counts(
+        encoder=config["encoder_type"],
+        kernel=record.resolved.get("encoder_kernel", ""),
+        num_devices=config["num_devices"],
+        runs=1,
+        words=trace["words"],
+        python=graph["python"]["operators"],
+        optimized=graph["optimized"]["operators"],
+        operators=partitions["operators"],
+        input_pipeline=kernels["input_pipeline"],
+        operators_by_type=partitions["by_type"],
+        kernels_by_type=kernels["by_type"],
+        kernels_by_phase=dict(by_phase),
+        **{part: last[part] for part in ("host", "device", "copies", "dispatched")},
+    )
+    return counts, wrong
+
+
+def _reason(config: Mapping[str, Any]) -> str:
+    return " (batches of text differ in length)" if config["data_source"] == "text" else ""
+
+
+def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str]:
+    """A line for each count that two runs of one configuration do not share."""
+    (here, left), (there, right) = one, other
+    lines = []
+    for part in ("words", "python", "optimized", "operators", "host", "device", "copies", "dispatched"):
+        values = getattr(left, part), getattr(right, part)
+        if values[0] != values[1]:
+            lines.append(f"{part}: {values[0]:,} in {here}, {values[1]:,} in {there} ({values[1] - values[0]:+,})")
+    for part in ("operators_by_type", "kernels_by_type", "kernels_by_phase"):
+        left_part, right_part = getattr(left, part), getattr(right, part)
+        changed = {k: right_part.get(k, 0) - left_part.get(k, 0) for k in {**left_part, **right_part}}
+        named = [f"{k} {by:+,}" for k, by in sorted(changed.items()) if by]
+        if named:
+            more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+            lines.append(f"{part}: {', '.join(named[:MOST_NAMED])}{more} in {there} against {here}")
+    return lines

@@ -1,0 +1,90 @@
+"""How kernels grow with the length of the sequences: an exact line through counts of runs of several lengths. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from rnn_scaling.inspection.counts import HOW_MEASURED, Counts, Group
+from rnn_scaling.rows import work_key
+
+LENGTHS = ("src_max_len", "tgt_max_len")
+SYNTHETIC = ("device", "constant", "host")  # sources whose sentences have exactly these lengths
+PARTS = ("all", "forward", "backward")
+FEWEST = 2  # lengths that make a line; from three on it can be false
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Kernels of a step at some lengths of one side's sentences, the other side's being the same."""
+
+    title: str  # of the group without this length
+    encoder: str
+    num_devices: int
+    phase: str
+    option: str
+    lengths: tuple[int, ...]
+    values: tuple[int, ...]
+
+    @property
+    def slope(self) -> Fraction:
+        """Kernels a position between the first and the last length."""
+        return Fraction(self.values[-1] - self.values[0], self.lengths[-1] - self.lengths[0])
+
+    @property
+    def exact(self) -> bool:
+        """Whether every count lies on the line."""
+        return all(v == self.values[0] + self.slope * (n - self.lengths[0]) for n, v in zip(self.lengths, self.values))
+
+    @property
+    def formula(self) -> str:
+        """ "1,234 + 56 T"."""
+        start = self.values[0] - self.slope * self.lengths[0]
+        return f"{_number(start)} {'-' if self.slope < 0 else '+'} {_number(abs(self.slope))} T"
+
+
+def lines(groups: Sequence[Group]) -> list[Line]:
+    """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""
+    found = []
+    for option in LENGTHS:
+        families: dict[tuple, list[Group]] = {}
+        for group in groups:
+            if group.config["data_source"] in SYNTHETIC:
+                families.setdefault(_family(group.config, option), []).append(group)
+        for members in families.values():
+            members = sorted(members, key=lambda group: group.config[option])
+            if len({group.config[option] for group in members}) >= FEWEST:
+                found += _of_family(members, option)
+    return found
+
+
+def _of_family(members: Sequence[Group], option: str) -> list[Line]:
+    found = []
+    for encoder in dict.fromkeys(e for group in members for e in group.encoders):
+        for number in sorted({n for group in members for n in group.device_counts}):
+            points = [(group.config[option], group.find(encoder, number)) for group in members]
+            there = [(length, counts) for length, counts in points if counts]
+            if len(there) < FEWEST:
+                continue
+            for phase in PARTS:
+                values = tuple(_kernels(counts, phase) for _, counts in there)
+                lengths = tuple(length for length, _ in there)
+                found.append(Line(members[0].title, encoder, number, phase, option, lengths, values))
+    return found
+
+
+def _family(config: Mapping[str, Any], option: str) -> tuple:
+    """What groups that differ in this length alone have in common."""
+    key = work_key(dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0})
+    own_decoder = "" if config["decoder_type"] == config["encoder_type"] else config["decoder_type"]
+    return (own_decoder, *(item for item in key if item[0] not in HOW_MEASURED))
+
+
+def _kernels(counts: Counts, phase: str) -> int:
+    return counts.kernels if phase == "all" else counts.kernels_by_phase.get(phase, 0)
+
+
+def _number(value: Fraction) -> str:
+    return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):,.3f}"

@@ -1,0 +1,144 @@
+"""From how many inter-op threads on does dispatch no longer bound the towers? Runs with several -> an answer. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+
+from rnn_scaling.record import RunRecord
+from rnn_scaling.rows import Row, titles, with_baselines, work_key
+from rnn_scaling.statistics import Comparison, Interval, compare, process_rate, ratio
+
+OPTION = "inter_op_parallelism_threads"
+MOST_COUNTS = 8
+SLOWER = "slower"
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One number of threads on one number of devices.
+
+    Attributes:
+      rate: words/s; None when no run measured any.
+      of_best: its rate / that of the fastest number of threads.
+      against_best: the test of that; None for the fastest itself and without two runs of each.
+      concurrency: towers that compute at once while any does, median over the traced steps; None without a trace.
+    """
+
+    threads: int
+    runs: int
+    failed: int
+    rate: Interval | None
+    of_best: Interval | None
+    against_best: Comparison | None
+    concurrency: float | None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is distinguishably slower than the fastest, or has no rate."""
+        return self.rate is None or (self.against_best is not None and self.against_best.verdict == SLOWER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """All numbers of threads on one number of devices, in order.
+
+    Attributes:
+      default: the trainer's own number of threads there.
+      best: threads of the fastest setting; None when no run measured anything.
+      enough: the smallest number that, with all tested ones up to the fastest, is not distinguishably slower than the
+        fastest; None when runs are too few to tell.
+    """
+
+    title: str
+    num_devices: int
+    default: int
+    settings: tuple[Setting, ...]
+    best: int | None
+    enough: int | None
+
+    def find(self, threads: int) -> Setting | None:
+        """The setting of a number of threads, if it was tried."""
+        return next((each for each in self.settings if each.threads == threads), None)
+
+
+def thread_counts(num_devices: int, default: int, most: int = MOST_COUNTS) -> list[int]:
+    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default."""
+    wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
+    # Below the number of devices, all while they are few, then halves: what starves most is seen first.
+    wanted += (
+        list(range(2, num_devices)) if num_devices <= 4 else [num_devices // 2, num_devices // 4, num_devices // 8]
+    )
+    return sorted(list(dict.fromkeys(n for n in wanted if n >= 1))[:most])
+
+
+def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
+    """An answer for each configuration and number of devices.
+
+    Args:
+      records: runs that differ in threads, devices, and what else the user varied.
+      defaults: number of devices -> the trainer's own number of threads.
+    """
+    groups: dict[tuple, dict[int, list[Row]]] = {}
+    for row in with_baselines(records):
+        left_out = {"num_devices": 1, OPTION: 0}
+        groups.setdefault(work_key(row.config, **left_out), {}).setdefault(row.num_devices, []).append(row)
+    series = [[row for members in by_count.values() for row in members] for by_count in groups.values()]
+    found = []
+    for title, by_count in zip(titles(series), groups.values()):
+        for number in sorted(by_count):
+            found.append(_probe(title, number, defaults[number], by_count[number]))
+    return found
+
+
+def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> Probe:
+    rows = sorted(rows, key=lambda row: row.config[OPTION])
+    measured = [row for row in rows if row.rate is not None]
+    best = max(measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
+    settings = tuple(_setting(row, best) for row in rows)
+    if best is None:
+        return Probe(title, num_devices, default, settings, None, None)
+    fastest = best.config[OPTION]
+    judged = all(each.against_best for each in settings if each.rate and each.threads != fastest)
+    enough = _enough(settings, fastest) if judged and len(measured) > 1 else None
+    return Probe(title, num_devices, default, settings, fastest, enough)
+
+
+def _enough(settings: Sequence[Setting], fastest: int) -> int:
+    found = fastest
+    for each in reversed([each for each in settings if each.threads < fastest]):
+        if each.is_slower:
+            break
+        found = each.threads
+    return found
+
+
+def _setting(row: Row, best: Row | None) -> Setting:
+    compared = None
+    if best is not None and row is not best and len(row.good) > 1 and len(best.good) > 1:
+        compared = compare(_rates(best), _rates(row))
+    of_best = ratio(row.rate, best.rate) if row.rate and best and best.rate and row is not best else None
+    return Setting(
+        threads=row.config[OPTION],
+        runs=len(row.good),
+        failed=len(row.records) - len(row.good),
+        rate=row.rate,
+        of_best=of_best,
+        against_best=compared,
+        concurrency=_concurrency(row.good),
+    )
+
+
+def _rates(row: Row) -> list[float]:
+    rates = []
+    for record in row.good:
+        first = record.batches["warmup"]
+        rates.append(process_rate(record.batches["seconds"][first:], record.batches["words"][first:]))
+    return rates
+
+
+def _concurrency(records: Sequence[RunRecord]) -> float | None:
+    steps = [step for record in records for step in record.trace.get("steps", [])]
+    found = [step["concurrency"] for step in steps if step.get("concurrency") is not None]
+    return statistics.median(found) if found else None

@@ -1,0 +1,51 @@
+"""Commands that sweep traced runs: their command lines, and runs that trace some batches. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling import flags
+from rnn_scaling.sweeps import options
+from rnn_scaling.sweeps.plan import Run
+
+TRACE = "trace_batches"
+RESERVED = ("result_file", "log_dir", "progress")
+
+
+def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Command line -> (an instance of each option group, values of each trainer flag that was given).
+
+    Args:
+      words: the command line.
+      groups: option dataclasses of the command; one has the field `trace_batches`.
+
+    Raises:
+      FlagErrors: naming every unknown flag, malformed value and contradiction.
+    """
+    own = options.fields(groups)
+    lines: list[str] = []
+    try:
+        given = flags.parse(words, {**configs.OPTIONS, **own}, lists=True)
+    except flags.FlagErrors as e:
+        given, lines = e.given, e.lines
+    lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
+    single = {}
+    for name in own.keys() & given.keys():
+        values = given.pop(name)
+        single[name] = values[0]
+        if len(values) > 1:
+            lines.append(f"--{name}={','.join(map(str, values))} must be one value")
+    most = configs.OPTIONS[TRACE].metadata["maximum"]
+    if single.get(TRACE, 0) > most:
+        lines.append(f"--{TRACE}={single[TRACE]} must be at most {most}")
+    return options.build(groups, single, lines), given
+
+
+def traced(run: Run, num_batches: int) -> Run:
+    """The run with so many traced batches. `plan` cannot be given them: it knows no file that keeps a trace."""
+    output = dataclasses.replace(run.config.output, trace_batches=num_batches)
+    config = dataclasses.replace(run.config, output=output)
+    return dataclasses.replace(run, flags={**run.flags, TRACE: num_batches}, config=config)

@@ -139,7 +139,9 @@ def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Co
     steps, wrong = kernels["steps"], []
     for number, step in enumerate(steps[1:], 2):
         if step != steps[0]:
-            text = ", ".join(f"{part} {step[part]} instead of {steps[0][part]}" for part in step if step != steps[0])
+            text = ", ".join(
+                f"{part} {step[part]} instead of {steps[0][part]}" for part in step if step[part] != steps[0][part]
+            )
             wrong.append(f"{name}: counted step {number} differs from step 1: {text}{_reason(config)}")
     last = steps[-1]
     by_type = sum(kernels["by_type"].values())

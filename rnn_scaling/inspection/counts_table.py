@@ -43,7 +43,9 @@ def agreement(inspection: Inspection) -> str:
         return f"Counts that are not the same where they must be:\n\n{lines}"
     counts = [each for group in inspection.groups for each in group.counts]
     repeated = [each for each in counts if each.runs > 1]
-    text = f"Both counted steps of each run are the same, in all {sum(each.runs for each in counts)} runs."
+    number = sum(each.runs for each in counts)
+    where = "the run" if number == 1 else f"each of the {number} runs"
+    text = f"Both counted steps of {where} are the same."
     if repeated:
         text += (
             f" The {len(repeated)} configurations that ran more than once have the same counts in each run, by type."
@@ -54,7 +56,7 @@ def agreement(inspection: Inspection) -> str:
 def to_json(inspection: Inspection) -> str:
     """The same as data."""
     groups = [
-        {"title": group.title, "counts": [_as_dict(each) for each in group.counts], "why": _sentences(group)}
+        {"title": group.title, "counts": [_as_dict(each) for each in group.counts], "why": reasons(group)}
         for group in inspection.groups
     ]
     content: dict[str, Any] = {"schema": SCHEMA, "groups": groups}
@@ -76,15 +78,28 @@ def _sections(group: Group) -> Iterator[str]:
 
 
 def _seed_tables(group: Group) -> Iterator[str]:
-    yield "Number of operators in the graph that runs:\n"
-    yield _compared(group, lambda each: each.operators, lambda each: f"{each.operators:,}")
-    yield "Number of kernels invoked a step, total [CPU / GPU]:\n"
-    yield _compared(
-        group, lambda each: each.kernels, lambda each: f"{each.kernels:,} [{each.host:,} / {each.device:,}]"
-    )
+    for caption, head, rows in seed_grids(group):
+        yield f"{caption}:\n"
+        yield markdown_table(head, rows)
 
 
-def _compared(group: Group, value: Any, shown: Any) -> str:
+def seed_grids(group: Group) -> list[tuple[str, list[str], list[list[str]]]]:
+    """(caption, header, lines) of the seed's two tables."""
+    return [
+        ("Number of operators in the graph that runs", *_compared(group, lambda c: c.operators, _operators)),
+        ("Number of kernels invoked a step, total [CPU / GPU]", *_compared(group, lambda c: c.kernels, _kernels)),
+    ]
+
+
+def _operators(counts: Counts) -> str:
+    return f"{counts.operators:,}"
+
+
+def _kernels(counts: Counts) -> str:
+    return f"{counts.kernels:,} [{counts.host:,} / {counts.device:,}]"
+
+
+def _compared(group: Group, value: Any, shown: Any) -> tuple[list[str], list[list[str]]]:
     """A row for each number of devices, a column for each encoder, and the ratio of the last to the first."""
     encoders = group.encoders
     head = ["Device number", *encoders]
@@ -98,16 +113,16 @@ def _compared(group: Group, value: Any, shown: Any) -> str:
             few, many = cells[0], cells[-1]
             row.append(why.times(value(many), value(few)) if few and many else NOT_RUN)
         rows.append(row)
-    return markdown_table(head, rows)
+    return head, rows
 
 
 def _why(group: Group) -> list[str]:
-    found = _sentences(group)
+    found = reasons(group)
     return ["Why they differ:\n", "".join(f"- {line}\n" for line in found)] if found else []
 
 
-def _sentences(group: Group) -> list[str]:
-    """For the smallest number of devices that both encoders ran on."""
+def reasons(group: Group) -> list[str]:
+    """Why the encoders differ, on the smallest number of devices that both ran on."""
     encoders = group.encoders
     for number in group.device_counts:
         cells = [group.find(encoder, number) for encoder in encoders]
@@ -118,6 +133,12 @@ def _sentences(group: Group) -> list[str]:
 
 
 def _graphs(group: Group) -> Iterator[str]:
+    yield "From Python to kernels:\n"
+    yield markdown_table(*graphs_grid(group))
+
+
+def graphs_grid(group: Group) -> tuple[list[str], list[list[str]]]:
+    """(header, a line for each encoder and number of devices): operators of every graph, kernels a step and a word."""
     head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
     head += ["kernels a step", "words a step", "kernels a word"]
     extra = {
@@ -133,8 +154,7 @@ def _graphs(group: Group) -> Iterator[str]:
         row += [f"{each.kernels:,}", f"{each.words:,}", f"{each.kernels / each.words:.3f}" if each.words else NOT_RUN]
         row += [f"{getattr(each, part):,g}" for part, is_there in extra.items() if is_there]
         rows.append(row)
-    yield "From Python to kernels:\n"
-    yield markdown_table(head, rows)
+    return head, rows
 
 
 def _phases(group: Group) -> Iterator[str]:

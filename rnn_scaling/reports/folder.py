@@ -23,7 +23,8 @@ _SCHEMA = re.escape(SCHEMA.encode())
 # How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
 STARTS = {
     ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
-    ".json": rb'\{\s*"schema": "' + _SCHEMA + rb'"',
+    # Also what inspect and threads write beside their records.
+    ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads)/1"',
     ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
     + _SCHEMA
     + rb'">',

@@ -71,8 +71,11 @@ class Buffers:
         return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
 
 
-def links(buffers: Buffers, devices: Sequence[int]) -> list[Link]:
-    """Every link of the devices: with the host, pinned and pageable, within a GPU, and between each two."""
+def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
+    """With no origin the links of each device with the host, pinned and pageable, and within itself; else those
+    between the GPU `origin` and each of the others."""
+    if origin is not None:
+        return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
     found = []
     for d in devices:
         here = buffers.device[d]
@@ -84,10 +87,6 @@ def links(buffers: Buffers, devices: Sequence[int]) -> list[Link]:
             found.append(Link(f"host and GPU {d}, both ways, {memory}", (to, back), by_events, traffic=2))
         inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
         found.append(Link(f"within GPU {d}", (inside,), traffic=2, note="each byte counts twice: read and written"))
-    for a in devices:
-        for b in devices:
-            if a < b:
-                found += _between(buffers, a, b)
     return found
 
 
@@ -103,8 +102,10 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
     ]
 
 
-def measure(cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, told: Told) -> list[Series]:
-    """Times of every link over the sizes, and whether bytes arrive unchanged.
+def measure(
+    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, told: Told, origin: int | None = None
+) -> list[Series]:
+    """Times of `links` over the sizes, and whether bytes arrive unchanged.
 
     Args:
       cuda: the runtime.
@@ -112,13 +113,14 @@ def measure(cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: i
       sizes: bytes, increasing.
       repeats: of each size.
       told: rounds done, rounds in all, what.
+      origin: the GPU whose links with the others are meant; None: the links with the host.
 
     Raises:
       DeviceError: if CUDA fails; everything that was allocated is freed.
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)
-        all_links = links(buffers, devices)
+        all_links = links(buffers, devices, origin)
         ways = [_Way(cuda, link, stack) for link in all_links]
         plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
         times = rounds.in_rounds(
@@ -127,7 +129,7 @@ def measure(cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: i
             BUDGET_S,
             after_round=lambda done, _: told(done, repeats, "copies"),
         )
-        errors = arrival_errors(buffers, devices, stack)
+        errors = arrival_errors(buffers, devices, stack, origin)
     found = []
     for number, link in enumerate(all_links):
         rows = range(number * len(sizes), (number + 1) * len(sizes))
@@ -205,8 +207,10 @@ class _Way:
         return max(ended) - min(began)
 
 
-def arrival_errors(buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack) -> dict[str, str]:
-    """Link -> what is wrong, for every link on which a pattern arrives changed."""
+def arrival_errors(
+    buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
+) -> dict[str, str]:
+    """Link -> what is wrong, for every link on which a pattern arrives changed; `origin` as in `links`."""
     cuda, found = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
@@ -222,18 +226,18 @@ def arrival_errors(buffers: Buffers, devices: Sequence[int], stack: contextlib.E
         got = np.frombuffer((ctypes.c_uint8 * buffers.num_bytes).from_address(back), np.uint8)
         return int(np.count_nonzero(got != pattern))
 
-    for a in devices:
-        up = (a, buffers.copy(buffers.device[a][0], sent, HOST_TO_DEVICE))
-        down = (a, buffers.copy(back, buffers.device[a][0], DEVICE_TO_HOST))
-        if count := wrong(up, down):
-            found[f"host to GPU {a}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
-        for b in devices:
-            if a == b:
-                continue
-            across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
-            last = (b, buffers.copy(back, buffers.device[b][0], DEVICE_TO_HOST))
-            if count := wrong(up, across, last):
-                found[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
+    up = {d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE)) for d in devices}
+    down = {d: (d, buffers.copy(back, buffers.device[d][0], DEVICE_TO_HOST)) for d in devices}
+    if origin is None:
+        for d in devices:
+            if count := wrong(up[d], down[d]):
+                found[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
+        return found
+    others = [other for other in devices if other != origin]
+    for a, b in [*((origin, other) for other in others), *((other, origin) for other in others)]:
+        across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
+        if count := wrong(up[a], across, down[b]):
+            found[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
     return found
 
 

@@ -169,10 +169,8 @@ def _tasks(
         wanted = sizes_between(*bounds, FINE_STEP if on_gpus else options.step_factor)
         sizes = room.fitting(wanted, 2, free)
         left_out += _too_large("copies", wanted, sizes, room.needed_bytes(wanted, 2), free)
-        # Of logical CPUs two are enough: all are the same memory.
-        how = {"what": "gpu_copies"} if on_gpus else {"what": "cpu_copies", "num_devices": 2, "inter_op_threads": 3}
-        words = "copies" if on_gpus else "copies between logical CPU devices"
-        tasks += [Task(words, {**common, **how, "sizes": sizes})] if sizes else []
+        made = _gpu_copies(common, sizes, min(ranks, num_gpus)) if on_gpus else [_cpu_copies(common, sizes)]
+        tasks += made if sizes else []
     sizes = []
     if ALL_REDUCE in parts and ranks < 2:
         left_out.append("all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it")
@@ -184,6 +182,26 @@ def _tasks(
         left_out += _too_large("all-reduce", wanted, sizes, room.needed_bytes(wanted, ranks), free)
         tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
     return tasks, left_out, sizes
+
+
+def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[Task]:
+    """The links of all GPUs with the host, then those of each GPU with the later ones: --timeout is for one of them."""
+    request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
+    gpus = list(range(num_gpus))
+    with_host = Task("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
+    between = [
+        Task(f"copies between GPU {gpu} and GPUs {gpu + 1} to {num_gpus - 1}", {
+            **request, "devices": gpus[gpu:], "origin": gpu,
+        })
+        for gpu in gpus[:-1]
+    ]  # fmt: skip
+    return [with_host, *between]
+
+
+def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:
+    """Of logical CPUs two are enough: all are the same memory."""
+    two = {"num_devices": 2, "inter_op_threads": 3}
+    return Task("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
 
 
 def _too_large(what: str, wanted: Sequence[int], kept: Sequence[int], needed: int, free: int) -> list[str]:

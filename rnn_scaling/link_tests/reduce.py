@@ -102,6 +102,7 @@ def measure(
     repeats: int,
     told: Told,
     keep: Callable[[Series], None] = lambda series: None,
+    compare: bool = True,
 ) -> Series:
     """Times of an algorithm over the sizes, in rounds, then the number of wrong elements of each.
 
@@ -113,6 +114,7 @@ def measure(
       repeats: of each size.
       told: rounds done, rounds in all, what; before anything that may hang.
       keep: is given what is known so far after each round.
+      compare: False for a reduction that is none.
     """
 
     def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:
@@ -135,6 +137,8 @@ def measure(
         keep(series(times, unknown))
 
     times = rounds.in_rounds([job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round)
+    if not compare:
+        return series(times, unknown)
     told(repeats, repeats, f"{name}, comparing the sums")
     wrong, shared = [], False
     for case in cases:

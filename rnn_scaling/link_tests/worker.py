@@ -48,8 +48,9 @@ def gpu_copies(request: dict[str, Any], write: Any) -> None:
     from rnn_scaling.link_tests import cuda, gpu_copies
 
     runtime = cuda.Cuda(cuda.find_library())
-    count = min(request["num_devices"], runtime.count())
-    write(gpu_copies.measure(runtime, list(range(count)), request["sizes"], request["rounds"], _told))
+    seen, origin = runtime.count(), request["origin"]
+    devices = [device for device in request["devices"] if device < seen]
+    write(gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _told, origin))
 
 
 def cpu_copies(request: dict[str, Any], write: Any) -> None:
@@ -76,7 +77,7 @@ def all_reduce(request: dict[str, Any], write: Any) -> None:
     def keep(found: Series) -> None:
         write([found])
 
-    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _told, keep)
+    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _told, keep, bool(name))
     write([measured], {"gradient_bytes": gradient_bytes()} if not name else {})
 
 

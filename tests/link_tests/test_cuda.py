@@ -16,7 +16,9 @@ BOTH = [(0, 1), (1, 0)]
 
 
 def measure(library, sizes=SIZES, devices=(0, 1)):
-    found = gpu_copies.measure(cuda.Cuda(library), list(devices), sizes, 3, lambda *what: None)
+    found = []
+    for origin in (None, *devices[:-1]):
+        found += gpu_copies.measure(cuda.Cuda(library), list(devices), sizes, 3, lambda *what: None, origin)
     return {each.name: each for each in found}
 
 
@@ -134,7 +136,7 @@ def test_no_direction_starts_before_the_clock_or_ends_after_it():
     runtime = cuda.Cuda(library)
     with contextlib.ExitStack() as stack:
         buffers = gpu_copies.Buffers(runtime, [0, 1], 64, stack)
-        link = next(each for each in gpu_copies.links(buffers, [0, 1]) if each.name == "GPU 0 and GPU 1, both ways")
+        link = next(each for each in gpu_copies.links(buffers, [0, 1], 0) if each.name == "GPU 0 and GPU 1, both ways")
         way = gpu_copies._Way(runtime, link, stack)
         del library.calls[:]
         way.seconds(64, 2)

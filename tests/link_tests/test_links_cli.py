@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import import_log, links
+from rnn_scaling import config, import_log, links, train
 from rnn_scaling.link_tests import cuda, plan, room, worker
 from rnn_scaling.machine import DeviceError
 from tests.link_tests.fake_cuda import FakeCudart
@@ -62,7 +62,8 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert ElementTree.parse(tmp_path / "out/links.svg").getroot().tag.endswith("svg")
     found = json.loads((tmp_path / "out/links.json").read_text())
     assert found["schema"] == "rnn_scaling.links/1" and found["options"]["rounds"] == 3
-    assert found["threads"] == {"inter_op_threads": 3, "intra_op_threads": 1}  # as the trainer's on two devices
+    trainer = config.resolve({"num_devices": 2, "device": "cpu"}, num_gpus=0, num_cores=2)
+    assert tuple(found["threads"].values()) == train.threads(trainer, 2)
     names = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
     reduces = {each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"}
     assert list(reduces) == names and len(reduces["xring"]["points"][0]["seconds"]) == 6
@@ -171,11 +172,14 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
-    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies", *["all_reduce"] * 8]
+    assert [task.request["what"] for task in made.tasks] == ["memory", *["gpu_copies"] * 4, *["all_reduce"] * 8]
     copies = made.tasks[1].request
-    assert copies["num_devices"] == 4 and copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
-    assert made.tasks[3].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
-    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == (16, 16)  # as the trainer's
+    pairs = [(task.request["origin"], task.request["devices"]) for task in made.tasks[1:5]]
+    assert pairs == [(None, [0, 1, 2, 3]), (0, [0, 1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3])]
+    assert copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
+    assert made.tasks[6].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
+    trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
+    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == train.threads(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
     made = plan.make(["--passes=1", "--num_devices=8"])
     assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
@@ -277,7 +281,7 @@ def test_the_real_workers(tmp_path):
     by_name = {each["name"]: each for each in found["series"]}
     assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
     assert "host memory copy, 1 core" in by_name
-    assert found["nothing_exchanged"]["points"]
+    assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
     assert found["gradient_bytes"] == {"small": 4 * SMALL, "seed": 4 * SEED}
 
 
@@ -306,7 +310,7 @@ def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, 
 def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
     (tmp_path / "request").write_text(
-        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "num_devices": 2})
+        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
     )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     assert len(json.loads((tmp_path / "result").read_text())["series"]) == 7  # of the one GPU that CUDA sees

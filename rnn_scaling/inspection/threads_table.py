@@ -88,10 +88,10 @@ def _bound(probe: Probe) -> str:
         seeable = [
             each.against_best.detectable for each in others if each.against_best and each.against_best.detectable
         ]
-        limit = f", of slow-downs from {100 * max(seeable):.1f} % on" if seeable else ""
+        limit = f" (a slow-down below {100 * max(seeable):.1f} % would not be)" if seeable else ""
         return (
-            f"{where}: even {_count(tried[0], 'thread')} cannot be told from the best ({seen}): dispatch by too few "
-            f"threads is not seen{limit}."
+            f"{where}: even {_count(tried[0], 'thread')} cannot be told from the best ({seen}); no bound by dispatch "
+            f"is seen{limit}."
         )
     shares = ", ".join(f"{_count(s.threads, 'thread')} reached {_share(s)}" for s in slow)
     return (

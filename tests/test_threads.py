@@ -1,0 +1,131 @@
+"""The threads probe: which numbers are tried, what the runs say of them, the command and its picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import pytest
+
+from rnn_scaling import record, threads
+from rnn_scaling.inspection import thread_probe, threads_table
+from tests.fake_tracer import record_of
+
+TRACER = (sys.executable, "-m", "tests.fake_tracer")
+OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
+
+
+def probe(rates, num_devices=2, repeats=3, default=3):
+    """The answer for words/s by threads, relative to one another; repeats differ by 0.2 %."""
+    records = []
+    for repeat in range(repeats):
+        for number, rate in rates.items():
+            made = record_of({"num_devices": num_devices, thread_probe.OPTION: number}, repeat)
+            seconds = [(1 + 0.002 * repeat) / rate] * len(made.batches["seconds"])
+            records.append(dataclasses.replace(made, batches={**made.batches, "seconds": seconds}))
+    (found,) = thread_probe.probes(records, {num_devices: default})
+    return found
+
+
+@pytest.mark.parametrize(
+    "num_devices, default, counts",
+    [
+        (1, 2, [1, 2, 3]),
+        (2, 3, [1, 2, 3, 4]),
+        (4, 5, [1, 2, 3, 4, 5, 6, 8]),
+        (8, 9, [1, 2, 4, 8, 9, 10, 16]),
+        (8, 96, [1, 2, 4, 8, 9, 10, 16, 96]),
+        (64, 65, [1, 8, 16, 32, 64, 65, 66, 128]),
+    ],
+)
+def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):
+    assert thread_probe.thread_counts(num_devices, default) == counts
+
+
+def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
+    found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
+    assert (found.best, found.enough) == (4, 3)
+    assert [setting.is_slower for setting in found.settings] == [True, True, False, False]
+    assert found.find(1).of_best.value == pytest.approx(0.5)
+    first, second, third = threads_table.lines([found])
+    assert first.startswith("2 devices: from 3 threads on dispatch is no longer the bound (4 threads were fastest); ")
+    assert "1 thread reached 50.0 ± " in first and "2 threads reached 90.0 ± " in first
+    assert second == "2 devices: with 1 thread the towers run one after the other; at most 2.00 at once with 2 threads."
+    assert "default, 3 threads, cannot be told from the fastest (99.9 ± " in third
+
+
+def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
+    assert probe({1: 1.0, 2: 0.5, 3: 1.0, 4: 1.001}).enough == 3
+
+
+def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
+    found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
+    assert found.enough == 1
+    first, last = threads_table.lines([found])  # one tower runs after no other
+    assert "1 device: even 1 thread cannot be told from the best (2 threads were fastest)" in first
+    assert "a slow-down below 0." in first and last.endswith("2 threads, was the fastest.")
+
+
+def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
+    alone = probe({1: 0.5, 2: 1.0}, repeats=1)
+    assert alone.enough is None
+    assert "cannot tell; give --repeats=3 or more" in threads_table.lines([alone])[0]
+    slow = probe({1: 1.0, 2: 0.9, 3: 0.8})
+    assert "3 threads, is slower than the fastest (80.0 ± " in threads_table.lines([slow])[-1]
+    assert "was not measured" in threads_table.lines([probe({1: 1.0, 2: 0.9})])[-1]
+
+
+def test_failed_runs_are_counted_and_all_failed_is_said():
+    records = [record_of({thread_probe.OPTION: number}) for number in (1, 1, 2)]
+    records[0] = dataclasses.replace(records[0], status="failed", throughput={})
+    (found,) = thread_probe.probes(records, OWN)
+    assert (found.find(1).failed, found.find(1).runs) == (1, 1)
+    assert "| 1, 1 failed |" in threads_table.table([found])
+    (none,) = thread_probe.probes([records[0]], OWN)
+    assert none.best is None and threads_table.lines([none])[0] == "1 device: no run measured anything."
+    with pytest.raises(ValueError, match="at least one"):
+        threads_table.picture([none])
+
+
+def go(tmp_path, *words):
+    return threads.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
+
+
+def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
+    assert go(tmp_path, "--device=cpu", "--num_devices=2", "--repeats=2") == 0
+    out, err = capsys.readouterr()
+    started = [line.split()[1].rstrip(":") for line in err.splitlines() if "dynamic_rnn-independent" in line]
+    names = [f"dynamic_rnn-independent-2-threads={number}" for number in (1, 2, 3, 4)]
+    assert started == [*names, *(f"{name}.r2" for name in names)]
+    held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
+    assert (held.config[thread_probe.OPTION], held.config["trace_batches"]) == (4, 5)
+    assert "2 devices: from 3 threads on dispatch is no longer the bound" in out
+    assert (tmp_path / "out" / "threads.png").read_bytes().startswith(b"\x89PNG")
+    assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()
+    data = json.loads((tmp_path / "out" / "threads.json").read_text())
+    assert data["schema"] == "rnn_scaling.threads/1"
+    assert [(each["num_devices"], each["default"], each["enough"]) for each in data["probes"]] == [(2, 3, 3)]
+
+
+def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(tmp_path, capsys):
+    assert go(tmp_path, "--num_devices=2", "--inter_op_parallelism_threads=7,2,7", "--dry_run") == 0
+    listing = capsys.readouterr().out
+    assert listing.count("--inter_op_parallelism_threads=7 ") == 3 and "threads=2.r3" in listing
+    words = ["--inter_op_parallelism_threads=0,5000", "--num_units=0"]
+    assert go(tmp_path, *words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" must")[0] for line in lines] == [
+        "error: --inter_op_parallelism_threads=0",
+        "error: --inter_op_parallelism_threads=5000",
+        "error: --num_units=0",
+    ]
+
+
+def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
+    failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
+    words = [f"--out={tmp_path}/out", "--num_devices=1", "--repeats=1", "--inter_op_parallelism_threads=1"]
+    assert threads.main(words, trainer=failing) == 1
+    out, err = capsys.readouterr()
+    assert "no such luck" in err and "error: no run measured anything" in err
+    assert "1 failed" in out

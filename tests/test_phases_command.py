@@ -176,8 +176,12 @@ BROKEN = {
     "trace.cost is missing": lambda t: t.pop("cost"),
     "trace.cost: expected seconds above 0": lambda t: t["cost"].update(timed_s=[0.0]),
     "trace.cost: expected seconds of start_s": lambda t: t["cost"].update(stop_s=None),
-    "trace.kernels.steps lists no step": lambda t: t.update(kernels=[]),
-    "trace.kernels.steps: expected the kernels": lambda t: t["kernels"]["steps"].append({}),
+    "trace.words: expected": lambda t: t.pop("words"),
+    "trace.kernels is missing": lambda t: t.update(kernels=[]),
+    "trace.kernels.steps lists no step": lambda t: t["kernels"].update(steps=[]),
+    "trace.kernels.by_type: expected": lambda t: t["kernels"].update(by_type={"MatMul": "many"}),
+    "trace.kernels.input_pipeline: expected": lambda t: t["kernels"].pop("input_pipeline"),
+    "trace.kernels.steps: expected host": lambda t: t["kernels"]["steps"].append({}),
     "trace.kernels.by_phase: expected": lambda t: t["kernels"]["by_phase"].append(4),
 }
 
@@ -196,6 +200,13 @@ def test_a_broken_trace_is_named(said, tmp_path, capsys):
 def test_a_foreign_trace_is_no_crash(broken):
     found = folder.problems(record.RunRecord("ok", None, {**traced().config}, trace=broken))
     assert any(line.startswith("trace") for line in found)
+
+
+@pytest.mark.parametrize("broken", [{"python": 3}, {"python": {"operators": "1"}}, {"partitions": {"operators": 1}}])
+def test_a_foreign_graph_is_no_crash(broken):
+    found = list(folder.problems(record.RunRecord("ok", None, {**traced().config}, graph=broken)))
+    assert any(line.startswith("graph.partitions") for line in found)
+    assert any(line.startswith("graph.python.operators: expected") for line in found)
 
 
 @pytest.mark.parametrize(
@@ -250,11 +261,40 @@ def test_the_report_shows_where_a_step_goes(tmp_path, capsys):
     assert row["step"]["straggler"]["tower"] == 1
 
 
+def test_the_report_counts_operators_and_kernels(tmp_path, capsys):
+    write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
+    loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
+    loops.trace["kernels"] = {**loops.trace["kernels"], "by_type": {"MatMul": 4188}}
+    loops.trace["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
+    write(loops, tmp_path / "loops.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188 / 0]</td><td>4.00</td>" in page
+    assert "Both counted steps of each" in page
+    (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
+    assert [(each["encoder"], each["operators"], each["kernels"]) for each in group["counts"]] == [
+        ("cudnn_lstm", 720, 1047),
+        ("dynamic_rnn", 720, 4188),
+    ]
+
+
+def test_the_report_names_counts_that_differ(tmp_path, capsys):
+    found = traced(*THREE)
+    found.trace["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
+    found.trace["kernels"]["by_type"] = {"MatMul": 1048}
+    write(found, tmp_path / "a.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
+    assert "Both counted steps" not in page
+
+
 def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):
     write(traced(), tmp_path / "a.json")
     assert report.main([str(tmp_path)]) == 0
     assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
-    assert '"step"' not in (tmp_path / "report.json").read_text()
+    fields = json.loads((tmp_path / "report.json").read_text())
+    assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
 
 
 def test_independent_runs_have_no_straggler():

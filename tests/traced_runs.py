@@ -56,6 +56,13 @@ def trace(*steps: dict[str, Any], untraced_s: float = 0.08) -> dict[str, Any]:
     }
 
 
+GRAPH = {
+    "python": {"operators": 900},
+    "optimized": {"operators": 700},
+    "partitions": {"operators": 720, "by_type": {"MatMul": 720}},
+}
+
+
 def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
     """A record of two devices; without steps, of a run that was not traced."""
     base = make_record()
@@ -72,5 +79,6 @@ def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecor
             "loss": [loss, loss, loss],
         },
         throughput={"words": 12_000, "seconds": 0.16, "words_per_second": 75_000.0},
+        graph=GRAPH if steps else {},
         trace=trace(*steps) if steps else {},
     )

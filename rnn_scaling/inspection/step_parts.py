@@ -172,6 +172,8 @@ def problems(trace: Any, num_towers: int) -> Iterator[str]:
         return
     for i, step in enumerate(steps):
         yield from _step_problems(f"trace.steps[{i}]", step, num_towers)
+    if not _number(trace.get("words")):
+        yield "trace.words: expected the words of a step"
     yield from _cost_problems(trace.get("cost"))
     yield from _kernel_problems(trace.get("kernels"))
 
@@ -240,14 +242,41 @@ def _cost_problems(cost: Any) -> Iterator[str]:
 
 
 def _kernel_problems(kernels: Any) -> Iterator[str]:
-    steps = kernels.get("steps") if isinstance(kernels, dict) else None
+    if not isinstance(kernels, dict):
+        yield "trace.kernels is missing"
+        return
+    steps, rows = kernels.get("steps"), kernels.get("by_phase")
+    places = ("host", "device", "copies", "dispatched")
     if not isinstance(steps, list) or not steps:
         yield "trace.kernels.steps lists no step"
-    elif not all(isinstance(step, dict) and all(_number(step.get(n)) for n in ("host", "device")) for step in steps):
-        yield "trace.kernels.steps: expected the kernels on host and device of each step"
-    rows = kernels.get("by_phase") if isinstance(kernels, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and _number(row.get("kernels")) for row in rows):
+    elif not all(isinstance(step, dict) and all(_number(step.get(place)) for place in places) for step in steps):
+        yield f"trace.kernels.steps: expected {', '.join(places)} of each step"
+    if not isinstance(rows, list) or not all(_is_phase(row) for row in rows):
         yield "trace.kernels.by_phase: expected the kernels of each tower and phase"
+    if not _are_counts(kernels.get("by_type")):
+        yield "trace.kernels.by_type: expected the kernels of each type"
+    if not _number(kernels.get("input_pipeline")):
+        yield "trace.kernels.input_pipeline: expected a number"
+
+
+def graph_problems(graph: Any) -> Iterator[str]:
+    """What makes a record's `graph` unusable, in words; nothing for a good one, or an empty one."""
+    if graph == {}:
+        return
+    for name in ("python", "optimized", "partitions"):
+        part = graph.get(name) if isinstance(graph, dict) else None
+        if not isinstance(part, dict) or not _number(part.get("operators")):
+            yield f"graph.{name}.operators: expected a number"
+        elif name == "partitions" and not _are_counts(part.get("by_type")):
+            yield "graph.partitions.by_type: expected the operators of each type"
+
+
+def _is_phase(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("phase"), str) and _number(row.get("kernels"))
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_number, value.values()))
 
 
 def _number(value: Any) -> bool:

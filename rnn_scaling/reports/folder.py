@@ -147,6 +147,7 @@ def problems(run: RunRecord) -> Iterator[str]:
         if not _is_number(value) or value < 0:
             yield f"phases.{name} is {_spelled(value)}; expected seconds"
     yield from step_parts.problems(run.trace, run.config.get("num_devices", 0))
+    yield from step_parts.graph_problems(run.graph)
 
 
 def _option_problems(config: dict[str, Any]) -> Iterator[str]:

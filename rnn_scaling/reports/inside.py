@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection import phases
+from rnn_scaling.inspection import counts, counts_table, phases
 from rnn_scaling.inspection.step_parts import StepParts
 from rnn_scaling.reports import figures, step_figures, steps
 from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of
-from rnn_scaling.reports.summary import SeriesSummary
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 
 MOST_TRACED = 100  # rows whose steps are told
 
@@ -57,3 +57,26 @@ def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str],
         swatch = {"colour": figures.themed(look["facecolor"].lower()), "opacity": f"{look['alpha']:g}"}
         found.append((steps.title(part), swatch, steps.MEANING[part]))
     return found
+
+
+def counts_of(summary: Summary) -> dict[str, Any] | None:
+    """How many operators and kernels a step is, for runs that differ in encoder and devices; None without traces."""
+    rows = [row for each in summary.measured for row in each.rows if row.traced]
+    runs = {name: run for row in rows for name, run in zip(row.files, row.row.records) if run.trace and run.graph}
+    if not runs:
+        return None
+    found = counts.inspect(runs)
+    groups = [
+        {
+            "title": group.title,
+            "grids": [
+                *(Grid(caption, head, lines) for caption, head, lines in counts_table.seed_grids(group)),
+                Grid("From Python to kernels", *counts_table.graphs_grid(group)),
+            ],
+            "why": counts_table.reasons(group),
+        }
+        for group in found.groups
+    ]
+    agreement = [] if found.differences else [counts_table.agreement(found)]
+    told = {"groups": groups, "agreement": agreement, "differences": found.differences}
+    return {**told, "json": counts_table.to_json(found)}

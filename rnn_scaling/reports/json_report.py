@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rnn_scaling.reports import answer, steps
+from rnn_scaling.reports import answer, inside, steps
 from rnn_scaling.reports.csv_table import rounded
 from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
@@ -31,6 +31,9 @@ def render(summary: Summary) -> bytes:
         ],
         "differences": [vars(difference) for difference in summary.differences],
     }
+    if found := inside.counts_of(summary):
+        told = json.loads(found["json"])
+        fields["counts"] = {name: told[name] for name in ("groups", "growth", "differences")}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
     return (json.dumps(fields, indent=indent, allow_nan=False) + "\n").encode()
 

@@ -62,6 +62,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "meaning": {name: MEANING[name] for name in ORDER if name in {part.name for loss in parts for part in loss}},
         "steps": inside.steps_of(measured),
         "step_parts": inside.parts_of(measured),
+        "counts": inside.counts_of(summary),
         "times": _batch_times(measured),
         "steady": _steady_grid(summary),
         "unjudged": summary.unjudged,

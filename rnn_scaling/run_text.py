@@ -19,10 +19,9 @@ RECORD_FILE = "run.json"  # the record that the trainer leaves beside the event 
 def run_id(run: RunRecord) -> str:
     """Twelve letters that are this run's alone, and stay when its folder is renamed, moved or copied.
 
-    They come from its batches' seconds: two runs never took the same times to the last digit. A run that finished no
-    batch is told by its options and when it started.
+    They come from what no other run shares: its options, when it started, and its batches' seconds to the last digit.
     """
-    known = run.batches.get("seconds") or [run.config, run.environment.get("started")]
+    known = [run.config, run.environment.get("started"), run.batches.get("seconds")]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -30,7 +29,7 @@ def markdown(run: RunRecord) -> str:
     """The page: result, link, what differs from the defaults, and where the variables are."""
     config = run.config
     lines = [
-        f"# {config['encoder_type']}, {config['variable_update']}, {_count(config['num_devices'], 'device')}",
+        f"## {config['encoder_type']}, {config['variable_update']}, {_count(config['num_devices'], 'device')}",
         "",
         f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`./run.sh tensorboard` serves it; its tab *Report* "
         "has that of all runs).",
@@ -39,11 +38,11 @@ def markdown(run: RunRecord) -> str:
         "",
         f"Again: `{_code(attribution.command(config))}`",
         "",
-        "## What differs from the defaults",
+        "### What differs from the defaults",
         "",
         *_differences(run),
         "",
-        "## Where the variables are",
+        "### Where the variables are",
         "",
         *_placement(run),
     ]

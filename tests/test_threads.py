@@ -37,6 +37,7 @@ def probe(rates, num_devices=2, repeats=3, default=3):
         (8, 9, [1, 2, 4, 8, 9, 10, 16]),
         (8, 96, [1, 2, 4, 8, 9, 10, 16, 96]),
         (64, 65, [1, 8, 16, 32, 64, 65, 66, 128]),
+        (64, 96, [1, 16, 32, 64, 65, 66, 96, 128]),
     ],
 )
 def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):

@@ -221,6 +221,16 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
     assert not (tmp_path / "log").exists()
 
 
+def test_a_folder_without_room_or_permission_is_found_out_first(call, tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(links.tempfile, "TemporaryFile", refuse)
+    status, _, err = call()
+    assert status == 2 and err == [f"error: --out={tmp_path / 'out'}: Permission denied; name another folder"]
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypatch):
     write = links.record.write_bytes
 

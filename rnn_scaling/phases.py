@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, record
+from rnn_scaling import comparability, entry, record
 from rnn_scaling.inspection import step_parts
 from rnn_scaling.inspection.step_parts import StepParts
 from rnn_scaling.record import RecordError, RunRecord
-from rnn_scaling.reports import folder, steps
+from rnn_scaling.reports import environment, folder, steps
 from rnn_scaling.reports.table import markdown_table
 
 USAGE = """\
@@ -27,7 +27,7 @@ phase, what tracing itself cost, and one step drawn from left to right. RUN is o
 
     a record file      of a run with --trace_batches=N      ./run.sh train --trace_batches=5 --result_file=run.json
     a --log_dir        whose run.json is read               ./run.sh train --trace_batches=5 --log_dir=logs/a
-    a folder           of records: all that have a trace    ./run.sh sweep --trace_batches=5 --out=results/a
+    a folder           of records: all that have a trace    ./run.sh inspect --out=results/inspect
 
 --out=FILE      also write the tables to this file
 --json          print the numbers as JSON instead ("rnn_scaling.phases/1")
@@ -208,21 +208,30 @@ def _show(runs: Sequence[Run], options: Options) -> list[str]:
 def _text(runs: Sequence[Run], options: Options, colours: bool) -> str:
     sections = []
     for run in runs:
-        sections.append(f"### {run.title}\n\n{_body(run.parts, options.step, colours)}")
+        sections.append(f"### {run.title}\n\n{_body(run, options.step, colours)}")
     return "\n".join(sections)
 
 
-def _body(found: StepParts, step: int | None, colours: bool) -> str:
+def _body(run: Run, step: int | None, colours: bool) -> str:
+    found = run.parts
     number = found.typical if step is None else step
     drawn = found.steps[number]
     sections = [markdown_table(*grid) for grid in steps.parts_grids(found)]
     sections.append(markdown_table(*steps.exchange_grid(found)))
     sections.append(markdown_table(*steps.kernels_grid(found.runs[0], found.num_towers)))
-    sections.append("\n".join(f"- {note}" for note in steps.notes(found)) + "\n")
+    sections.append("".join(f"- {note}\n" for note in (*steps.notes(found), *_cautions(run.record))))
     lines = "\n".join(steps.bars(drawn, colours=colours))
     said = f"Step {number} of {len(found.steps)}, {1000 * drawn['seconds']:.2f} ms from left to right:"
     sections.append(f"{said}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
     return "\n".join(sections)
+
+
+def _cautions(run: RunRecord) -> list[str]:
+    """What a reader must know of the machine: devices that are no real ones, load, clocks."""
+    loads = {what for what, _ in comparability.SHARES.values()}
+    found = [d for d in comparability.within([run]) if d.what in loads]
+    said = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in found]
+    return [*environment.cautions([run]), *said]
 
 
 def _json(runs: Sequence[Run]) -> str:

@@ -85,15 +85,28 @@ def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
     assert drawn["tower 0"] == "f" * 16 + "b" * 24 + "x" * 20 + "u" * 8 + "w" * 4 + "." * 8
     assert drawn["tower 1"] == "f" * 20 + "b" * 36 + "x" * 4 + "u" * 12 + "." * 8
     assert drawn["exchange"] == "." * 32 + "x" * 28 + "." * 20
-    assert "f forward, b backward, u update, x exchange, exposed, w waits for other towers, . idle" in out
+    assert "f forward, b backward, u update, x exchange (a tower's: exposed), w waits for other towers, . idle" in out
     assert "Step 2 of 3, 110.00 ms" in told(capsys, run_file, "--step=2")[1]
     assert "\x1b[" not in out  # colours are for terminals
+
+
+def test_a_busy_machine_is_said(tmp_path, capsys):
+    found = traced(*THREE)
+    found.environment["load"] = {"others": 0.5, "steal": 0.0, "seconds": 1.0}
+    assert (
+        "- Load of other processes (50.0% of the cores): words/s are lower"
+        in told(capsys, write(found, tmp_path / "run.json"))[1]
+    )
 
 
 def test_colours_leave_the_letters():
     plain, coloured = steps.bars(THREE[0]), steps.bars(THREE[0], colours=True)
     assert plain != coloured
     assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain
+
+
+def test_a_narrow_time_line_has_the_most_frequent_part_of_each_stretch():
+    assert steps.bars(THREE[1], width=3)[0].endswith("tower 0 |fbu|")
 
 
 def test_many_towers_are_some_tables_beside_each_other():
@@ -121,7 +134,7 @@ def test_files_are_written(run_file, tmp_path, capsys):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert told(capsys, run_file, f"--picture={tmp_path}/a.SVG")[0] == 0
     svg = (tmp_path / "a.SVG").read_text()
-    assert all(name in svg for name in ("forward", "exchange, exposed", "waits for other towers", "tower 1"))
+    assert all(name in svg for name in ("forward", "exchange (a tower", "waits for other towers", "tower 1"))
     assert told(capsys, run_file, f"--out={tmp_path}")[::2] == (1, f"error: {tmp_path}: it is not a regular file\n")
 
 
@@ -133,6 +146,7 @@ def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
     write(traced(*THREE), records / "a.json")
     write(traced(*THREE[:2], num_batches=5), records / "b.json")
     write(traced(num_batches=6), records / "untraced.json")
+    (records / "inspect.json").write_text('{\n "schema": "rnn_scaling.inspect/1"}')  # written beside the records
     status, out, err = told(capsys, records)
     assert (status, err) == (0, "")
     assert re.findall(r"\((.*?\.json)\)", out) == [str(records / "a.json"), str(records / "b.json")]
@@ -286,7 +300,7 @@ def test_the_report_names_counts_that_differ(tmp_path, capsys):
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
-    assert "Both counted steps" not in page
+    assert "Both counted steps" not in page and page.count("Counts that are not the same") == 1
 
 
 def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):

@@ -56,8 +56,8 @@ def read(folder: Path) -> Folder:
     """Every run record (*.json) of the folder itself, by file name.
 
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
-    repeats of one configuration. The report's own JSON is passed over, and so is a copy of a record: two processes
-    never took the same times to the last digit, so counting both would narrow every interval.
+    repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: two
+    processes never took the same times to the last digit, so counting both would narrow every interval.
     """
     return read_files({path.name: path for path in sorted(folder.glob("*.json"))})
 
@@ -79,7 +79,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             left_out.append(f"{path}: {e.strerror or e}")
             continue
         except record.RecordError as e:
-            if not is_own(path):
+            if not _is_result(path):
                 left_out.append(str(e))
             continue
         file = RunFile(name, _shared(run, shared))
@@ -107,6 +107,15 @@ def is_own(path: Path) -> bool:
                 return file.read() == mark
             pattern = STARTS.get(path.suffix)
             return pattern is not None and re.match(pattern, file.read(EDGE)) is not None
+    except OSError:
+        return False
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file is what one of this suite's commands wrote beside the records: no record, and nothing lost."""
+    try:
+        with open(path, "rb") as file:
+            return re.match(rb'\{\s*"schema": "rnn_scaling\.(?!run/)', file.read(EDGE)) is not None
     except OSError:
         return False
 

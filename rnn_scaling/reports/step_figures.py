@@ -85,7 +85,7 @@ def picture(found: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> bytes:
             axes.set_title(title)
             _scale(axes, [label for label, _ in rows], 1000 * step["seconds"], "ms from the start of the step")
         shown = [part for part in phases.PARTS if any(_occurs(step, part) for _, step in found)]
-        patches = [Patch(label=steps.title(part), **look(part, fixed=True)) for part in shown]
+        patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
         buffer = io.BytesIO()
         metadata = {"Software": SCHEMA} if kind == "png" else {"Date": None, "Creator": SCHEMA}

@@ -38,6 +38,11 @@ def title(part: str) -> str:
     return TITLES.get(part, part)
 
 
+def drawn_title(part: str) -> str:
+    """A part's name beside a time line, where a row of its own shows when any exchange runs."""
+    return "exchange (a tower's: exposed)" if part == phases.EXPOSED else title(part)
+
+
 def milliseconds(value: Spread, whole: float | None = None) -> str:
     """ "12.34 ± 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
     share = f" ({100 * value.mean / whole:.1f} %)" if whole else ""
@@ -164,7 +169,7 @@ def legend(steps: Sequence[dict[str, Any]]) -> str:
     """What the letters of time lines mean, those that occur."""
     used = {letter for step in steps for bar in step["timeline"]["towers"] for letter in bar}
     used |= {letter for step in steps for letter in step["timeline"]["exchange"]}
-    pairs = [(letter, title(part)) for letter, part in zip(phases.LETTERS, phases.PARTS) if letter in used]
+    pairs = [(letter, drawn_title(part)) for letter, part in zip(phases.LETTERS, phases.PARTS) if letter in used]
     return ", ".join(f"{letter} {name}" for letter, name in pairs)
 
 

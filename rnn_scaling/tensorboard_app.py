@@ -129,7 +129,7 @@ def _stray(word: str, parser: argparse.ArgumentParser) -> str:
 
 def _folder_problems(flags: argparse.Namespace) -> list[str]:
     """What is wrong with the log folder. One that is not there yet may still come: that is a warning."""
-    folder = Path(flags.logdir or DEFAULT_LOG_DIR)
+    folder = Path(flags.logdir or DEFAULT_LOG_DIR).expanduser()
     if not _wants_folder(flags) or "://" in str(flags.logdir):
         return []
     if folder.exists() and not folder.is_dir():

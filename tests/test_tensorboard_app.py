@@ -260,7 +260,8 @@ def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
 def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, parser):
     assert tensorboard_app._folder_problems(parser.parse_args([f"--logdir={tmp_path}/later"])) == []
     assert "is not there yet" in capsys.readouterr().err
-    assert tensorboard_app._folder_problems(parser.parse_args(["--logdir=gs://bucket/x"])) == []
+    for there in ("gs://bucket/x", "~"):
+        assert tensorboard_app._folder_problems(parser.parse_args([f"--logdir={there}"])) == []
     assert capsys.readouterr().err == ""
 
 

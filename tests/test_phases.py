@@ -222,6 +222,11 @@ def test_the_straggler_is_named_from_its_own_compute():
         (LATE, False, "nothing is exchanged"),
         (LATE[:2], True, "got 2; use --trace_batches=3"),
         ([phases.split(step(kernel(0, FORWARD, 0, 1)), 2)] * 3, True, "no backward kernel of tower 0, 1"),
+        (
+            [towers_step((0, 10, 5), (0, 30, 25))] * 3,
+            True,
+            "in 75 % of a step no kernel runs that the trace has times of",
+        ),
         ([towers_step((0, 40, 40), (50, 90, 40))] * 3, True, "one after another (concurrency 1.00)"),
         (
             [*LATE, towers_step((0, 70, 66), (0, 50, 48))],

@@ -27,6 +27,7 @@ LETTERS = "fbuioUIOxnw."  # one a part, in the order of PARTS: how a timeline is
 BINS = 400  # letters of a timeline
 LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler
+MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
 _COLLECTIVES = ("Collective", "Nccl")
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
@@ -255,9 +256,12 @@ def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> str |
     unseen = sorted({t["tower"] for s in steps for t in s["towers"] if None in (t["first_s"], t["arrival_s"])})
     if unseen:
         return f"the trace holds no forward or no backward kernel of tower {', '.join(map(str, unseen))}"
+    idle = math.fsum(step["towers"][0]["parts"][IDLE] / step["seconds"] for step in steps) / len(steps)
+    if idle > MOST_IDLE:
+        return f"in {100 * idle:.0f} % of a step no kernel runs that the trace has times of"
     concurrency = math.fsum(step["concurrency"] for step in steps) / len(steps)
     if concurrency <= 1 + SERIAL * (count - 1):
-        return f"the towers ran one after another (concurrency {concurrency:.2f}): arrival order says nothing"
+        return f"the trace has the towers one after another (concurrency {concurrency:.2f}): arrival order says nothing"
     return None
 
 

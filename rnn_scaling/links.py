@@ -72,15 +72,15 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
         return EXIT_USAGE
     environment = machine.environment()
     found = measure(wanted, worker)
+    written = _write(out, found, wanted, environment)  # first: whoever reads the tables may stop reading
     print(table.render(found), end="", flush=True)
-    written = _write(out, found, wanted, environment)
     for error in found.errors:
         print(f"error: {error}", file=sys.stderr)
     return 0 if written and not found.errors else EXIT_FAILED
 
 
 def measure(wanted: Plan, worker: Sequence[str]) -> Found:
-    """Runs every task; one that fails leaves its reason in its series.
+    """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
     Raises:
       KeyboardInterrupt: Ctrl-C; the process that was measuring is gone then.
@@ -89,6 +89,8 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Found:
     outcomes: list[tuple[str, Outcome]] = []
     try:
         for task in wanted.tasks:
+            if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
+                continue
             display.start(task.what)
             outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
             outcomes.append((_name(task), outcome))

@@ -189,13 +189,8 @@ def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) 
     request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
     gpus = list(range(num_gpus))
     with_host = Task("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
-    between = [
-        Task(f"copies between GPU {gpu} and GPUs {gpu + 1} to {num_gpus - 1}", {
-            **request, "devices": gpus[gpu:], "origin": gpu,
-        })
-        for gpu in gpus[:-1]
-    ]  # fmt: skip
-    return [with_host, *between]
+    between = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
+    return [with_host, *(Task(f"copies between GPU {each['origin']} and later ones", each) for each in between)]
 
 
 def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:

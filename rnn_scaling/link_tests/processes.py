@@ -25,6 +25,7 @@ class Outcome:
 
     series: tuple[Series, ...] = ()
     error: str = ""
+    timed_out: bool = False
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -63,7 +64,7 @@ def run(request: Mapping[str, Any], timeout_s: float, told: Told, worker: Sequen
     elif not found["series"]:
         error = "it ended without a result"
     facts = {name: value for name, value in found.items() if name != "series"}
-    return Outcome(tuple(from_json(fields) for fields in found["series"]), error, facts)
+    return Outcome(tuple(from_json(fields) for fields in found["series"]), error, ended.timed_out, facts)
 
 
 def _why(ended: process.Ended) -> str:

@@ -75,12 +75,12 @@ def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False, na
     shown = series[:MOST_LINES]
     below = 0.45 + (0.17 * (len(shown) + 1) + 0.1 if legend else 0)
     with style():
-        figure, axes = _figure(4.2, 2.55 + below)
+        figure, axes = blank(4.2, 2.55 + below)
         draw_lines(axes, shown, metric)
-        _margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
+        set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
-        return _svg(figure, name or metric)
+        return as_svg(figure, name or metric)
 
 
 def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: str, ideal: str = MUTED) -> None:
@@ -105,7 +105,7 @@ def waterfall(loss: Attribution, name: str) -> str:
         parts.append((REST_NAME, loss.residual))
     ideal, measured = loss.ideal.value, loss.ideal.value - loss.loss.value
     with style():
-        figure, axes = _figure(4.2, 0.75 + 0.3 * (len(parts) + 2))
+        figure, axes = blank(4.2, 0.75 + 0.3 * (len(parts) + 2))
         axes.barh(0, ideal, height=BAR, color=GRID)
         _say(axes, 0, f"{ideal:,.0f}")
         reached = ideal
@@ -122,8 +122,8 @@ def waterfall(loss: Attribution, name: str) -> str:
         axes.set_xlabel("words/s (points of efficiency)")
         axes.tick_params(axis="y", length=0)
         _x_in_thousands(axes, ideal)
-        _margins(figure, left=0.92, right=0.08, top=0.08, bottom=0.42)
-        return _svg(figure, name)
+        set_margins(figure, left=0.92, right=0.08, top=0.08, bottom=0.42)
+        return as_svg(figure, name)
 
 
 def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, ideal: float) -> None:
@@ -152,7 +152,7 @@ def batch_times(run: RunSteady, name: str) -> str:
     top = 1.5 * usual[int(0.95 * (len(usual) - 1))]
     state = run.state
     with style():
-        figure, axes = _figure(2.7, 1.55)
+        figure, axes = blank(2.7, 1.55)
         if state.start is not None:
             axes.axvspan(state.start, len(times), color=GAIN, alpha=0.16, linewidth=0)
         axes.axvline(warmup, color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
@@ -168,8 +168,8 @@ def batch_times(run: RunSteady, name: str) -> str:
 
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        _margins(figure, left=0.5, right=0.08, top=0.14, bottom=0.4)
-        return _svg(figure, name)
+        set_margins(figure, left=0.5, right=0.08, top=0.14, bottom=0.4)
+        return as_svg(figure, name)
 
 
 def standalone(svg: str) -> bytes:
@@ -217,7 +217,8 @@ def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None
         yield
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def blank(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of so many inches with one pair of axes, and nothing behind them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
@@ -227,7 +228,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
+def set_margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
     """Margins in inches: a layout that is worked out from text widths would draw everything twice."""
     width, height = figure.get_size_inches()
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
@@ -268,7 +269,7 @@ def _x_in_thousands(axes: Axes, most: float) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _svg(figure: Figure, name: str) -> str:
+def as_svg(figure: Figure, name: str) -> str:
     """The figure's <svg> element: no fixed size, no metadata, ids of its own, the reader's font."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 

@@ -49,7 +49,7 @@ def parts(found: StepParts, name: str) -> str:
                 axes.barh(tower, width, left=left, height=HEIGHT, **look(part))
                 left += width
         _finish(figure, axes, [f"tower {i}" for i in range(count)], 1000 * found.seconds.mean, "ms, mean step")
-        return figures._svg(figure, name)
+        return figures.as_svg(figure, name)
 
 
 def timeline(step: Mapping[str, Any], name: str) -> str:
@@ -59,7 +59,7 @@ def timeline(step: Mapping[str, Any], name: str) -> str:
         figure, axes = _axes(len(rows), 4.2)
         _draw(axes, step, rows)
         _finish(figure, axes, [label for label, _ in rows], 1000 * step["seconds"], "ms from the start of the step")
-        return figures._svg(figure, name)
+        return figures.as_svg(figure, name)
 
 
 def picture(found: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> bytes:
@@ -133,12 +133,12 @@ def _draw(axes: Axes, step: Mapping[str, Any], rows: Sequence[tuple[str, str]], 
 
 
 def _axes(count: int, width: float) -> tuple[Figure, Axes]:
-    return figures._figure(width, ROW * count + 0.52)
+    return figures.blank(width, ROW * count + 0.52)
 
 
 def _finish(figure: Figure, axes: Axes, labels: Sequence[str], most: float, unit: str) -> None:
     _scale(axes, labels, most, unit)
-    figures._margins(figure, left=0.75, right=0.12, top=0.08, bottom=0.42)
+    figures.set_margins(figure, left=0.75, right=0.12, top=0.08, bottom=0.42)
 
 
 def _scale(axes: Axes, labels: Sequence[str], most: float, unit: str) -> None:

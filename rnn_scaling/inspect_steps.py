@@ -12,7 +12,7 @@ from rnn_scaling.config import option
 from rnn_scaling.record import RunRecord
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import interleave, plan
+from rnn_scaling.sweeps.plan import identity, interleave, plan
 from rnn_scaling.sweeps.traced import split, traced
 
 USAGE = """\
@@ -30,8 +30,9 @@ more than another? Runs the trainer for every combination of the values, counts,
     python -m rnn_scaling.inspect_steps --num_devices=1 --repeats=2               do two processes count the same?
 
 Any flag of the trainer takes a list. Counts come from TensorFlow's own graphs and profiler (docs/inspect.md). They are
-the same in every run, or the run is named: nothing is averaged. Prints the tables; --out gets the records, inspect.md
-(everything) and inspect.json. Every run is a process of its own; the same command goes on where it stopped, as a sweep.
+the same in every run, or the run is named: nothing is averaged. Prints the tables, and what is on each device; --out
+gets the records, inspect.md (everything, with the place of each variable) and inspect.json. Every run is a process of
+its own; the same command goes on where it stopped, as a sweep.
 
 Exit status: 0 counted, 1 a run failed, counts differ that must not, or the folder cannot be written, 2 the flags
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
@@ -79,7 +80,8 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
 
 def _tell(out: Path, records: Mapping[str, RunRecord]) -> bool:
     """Prints and writes what the records say; returns whether something is wrong."""
-    from rnn_scaling.inspection import counts, counts_table  # load numpy, which a wrong flag need not wait for
+    # These load numpy, which a wrong flag need not wait for.
+    from rnn_scaling.inspection import counts, counts_table, placement_table
 
     found = counts.inspect(records)
     for line in found.left_out:
@@ -87,15 +89,28 @@ def _tell(out: Path, records: Mapping[str, RunRecord]) -> bool:
     if not found.groups:
         print("error: no run was counted", file=sys.stderr)
         return True
-    print(counts_table.summary(found), end="", flush=True)
+    placed = _one_of_each(records)
+    widest = max(placed, key=lambda label: placed[label].config["num_devices"])
+    short = f"\n### Placement of {widest}\n\n{placement_table.markdown(placed[widest], variables=False)}"
+    print(counts_table.summary(found) + short, end="", flush=True)
+    whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
     try:
-        record.write_text(counts_table.markdown(found), out / "inspect.md")
+        record.write_text(counts_table.markdown(found) + whole, out / "inspect.md")
         record.write_text(counts_table.to_json(found), out / "inspect.json")
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
         return True
     print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
     return bool(found.differences)
+
+
+def _one_of_each(records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
+    """The first counted run of each configuration, by its label."""
+    first: dict[tuple, str] = {}
+    for label, run in records.items():
+        if run.graph:
+            first.setdefault(identity(run.config), label)
+    return {label: records[label] for label in first.values()}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rnn_scaling import attribution
 from rnn_scaling import config as configs
+from rnn_scaling.inspection import placement_table
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import table
 
@@ -73,6 +74,9 @@ def _differences(run: RunRecord) -> list[str]:
 
 
 def _placement(run: RunRecord) -> list[str]:
+    if run.graph:
+        grids = (placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph))
+        return [line for head, lines in grids if lines for line in ("", *_grid(head, lines))]
     placement = run.resolved.get("variable_placement") or {}
     lines = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
     return _grid(["Device", "Bytes", "MiB"], lines) if lines else ["The run ended before they were made."]

@@ -46,7 +46,10 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
             "partitions": {
                 "operators": sum(operators.values()) * towers,
                 "by_type": {kind: number * towers for kind, number in operators.items()},
+                "by_device": {f"device:CPU:{tower}": sum(operators.values()) for tower in range(towers)},
             },
+            "placement": {"variables": []},
+            "copies": [],
         },
         trace={
             "words": 60 * towers,

@@ -58,6 +58,7 @@ FLOORS = [
     ["rnn_scaling/reports/table.py", "rnn_scaling/reports/figures.py", "rnn_scaling/reports/csv_table.py"],
     ["rnn_scaling/reports/answer.py", "rnn_scaling/trace_dbs/report.py", "rnn_scaling/reports/step_figures.py"],
     ["rnn_scaling/inspection/counts_table.py", "rnn_scaling/inspection/threads_table.py"],
+    ["rnn_scaling/inspection/placement_table.py"],
     ["rnn_scaling/reports/page_parts.py"],
     ["rnn_scaling/reports/inside.py"],
     ["rnn_scaling/data/", "rnn_scaling/all_reduce/", "rnn_scaling/reports/", "rnn_scaling/replica.py"],

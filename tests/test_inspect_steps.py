@@ -153,7 +153,10 @@ def test_the_command_runs_counts_and_writes(tmp_path, capsys):
     held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json")
     chosen = {name: held.config[name] for name in ("trace_batches", "num_batches", "num_warmup_batches")}
     assert chosen == {"trace_batches": 2, "num_batches": 3, "num_warmup_batches": 2}
-    assert (tmp_path / "out" / "inspect.md").read_text().count("\n## ") == 2
+    assert "Placement of cudnn_lstm-replicated-1\n" in out
+    heads = [line for line in (tmp_path / "out" / "inspect.md").read_text().splitlines() if line.startswith("## ")]
+    assert heads[-2:] == [f"## Placement of {name}-replicated-1" for name in ("cudnn_lstm", "dynamic_rnn")]
+    assert len(heads) == 4 and heads[1] == "## Do the runs agree?"
     data = json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert data["schema"] == "rnn_scaling.inspect/1"
     assert [each["kernels"] for each in data["groups"][0]["counts"]] == [2115, 4227]

@@ -1,0 +1,134 @@
+"""Where a run's variables, slots, gradients, updates and operators are, and what travels, as tables. Pure.
+
+What `log_device_placement` would print for each operator, added up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.record import RunRecord
+from rnn_scaling.reports.table import markdown_table
+
+SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
+Grid = tuple[list[str], list[list[str]]]  # header, lines
+LARGEST = 3  # tensors of each direction that are named
+
+
+def markdown(run: RunRecord, variables: bool = True) -> str:
+    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
+    parts = ["What is on each device:\n", markdown_table(*devices_grid(run.graph))]
+    head, lines = copies_grid(run.graph)
+    if lines:
+        parts += ["What one device sends to another in a step:\n", markdown_table(head, lines)]
+        if run.resolved.get("device_type") == "CPU":
+            parts.append(f"{SHARED_MEMORY}\n")
+    else:
+        parts.append("No device sends another anything.\n")
+    if variables:
+        parts += ["Each variable, all its copies or parts together:\n", markdown_table(*variables_grid(run.graph))]
+    return "\n".join(parts)
+
+
+def devices_grid(graph: Mapping[str, Any]) -> Grid:
+    """A line a device: bytes of variables, slots and gradients on it, updates and operators that run there.
+
+    Args:
+      graph: a record's `graph`.
+    """
+    variables = graph["placement"]["variables"]
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    updates: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in variables:
+        held[each["device"]]["variables"] += each["bytes"]
+        for slot in each["slots"]:
+            held[slot["device"]]["slots"] += slot["bytes"]
+        updates[each["update"]["device"]].update(each["update"]["types"] or ["of unknown type"])
+    for gradient in _gradients(variables):
+        held[gradient["device"]][gradient["kind"]] += gradient["bytes"] or 0
+    operators = graph["partitions"]["by_device"]
+    head = ["Device", "variables", "slots", "dense gradients", "gradients as rows", "updates", "operators"]
+    lines = [
+        [
+            short(device),
+            *(size(held[device][part]) for part in ("variables", "slots", "dense", "rows")),
+            ", ".join(f"{count} {kind}" for kind, count in sorted(updates[device].items())) or "0",
+            f"{operators.get(device, 0):,}",
+        ]
+        for device in sorted({*held, *updates, *operators})
+    ]
+    return head, lines
+
+
+def copies_grid(graph: Mapping[str, Any]) -> Grid:
+    """A line a direction: tensors that one device sends to another in a step."""
+    head = ["From", "to", "tensors a step", "bytes", "the largest"]
+    lines = []
+    for each in graph["copies"]:
+        unknown = f" + {each['of_unknown_size']} of unknown size" if each["of_unknown_size"] else ""
+        largest = ", ".join(f"{tensor['name']} {size(tensor['bytes'])}" for tensor in each["largest"][:LARGEST])
+        lines.append(
+            [short(each["from"]), short(each["to"]), f"{each['pairs']:,}", size(each["bytes"]) + unknown, largest]
+        )
+    return head, lines
+
+
+def variables_grid(graph: Mapping[str, Any]) -> Grid:
+    """A line a variable: its copies or parts, their slots, its gradients and updates."""
+    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in graph["placement"]["variables"]:
+        by_name[each["name"]].append(each)
+    head = ["Variable", "held on", "bytes", "slots", "gradients", "updated on"]
+    lines = []
+    for name, copies in by_name.items():
+        gradients = _gradients(copies)
+        slots = [slot for each in copies for slot in each["slots"]]
+        lines.append(
+            [
+                name,
+                _places(each["device"] for each in copies),
+                size(sum(each["bytes"] for each in copies)),
+                f"{size(sum(slot['bytes'] for slot in slots))} on {_places(s['device'] for s in slots)}"
+                if slots
+                else "none",
+                f"{'/'.join(sorted({g['kind'] for g in gradients}))}, {_gradient_bytes(gradients)} on "
+                f"{_places(g['device'] for g in gradients)}",
+                _places(each["update"]["device"] for each in copies),
+            ]
+        )
+    return head, lines
+
+
+def short(device: str) -> str:
+    """`CPU:0` of /job:localhost/replica:0/task:0/device:CPU:0."""
+    return device.rpartition("device:")[2] or "no device"
+
+
+def size(num_bytes: int) -> str:
+    """Bytes in words: 0, 512 B, 31.2 KiB, 8.25 MiB."""
+    if num_bytes < 1024:
+        return f"{num_bytes} B" if num_bytes else "0"
+    for unit in ("KiB", "MiB"):
+        num_bytes /= 1024
+        if num_bytes < 1024:
+            return f"{num_bytes:.3g} {unit}" if num_bytes < 999.5 else f"{num_bytes:.0f} {unit}"
+    return f"{num_bytes / 1024:.3g} GiB"
+
+
+def _gradients(variables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
+    found = {(each["name"], gradient["tower"]): gradient for each in variables for gradient in each["gradients"]}
+    return list(found.values())
+
+
+def _gradient_bytes(gradients: Sequence[Mapping[str, Any]]) -> str:
+    if any(gradient["bytes"] is None for gradient in gradients):
+        return "of unknown size"  # rows of a batch whose length is not fixed
+    return size(sum(gradient["bytes"] for gradient in gradients))
+
+
+def _places(devices: Any) -> str:
+    """The devices, each once, in order of appearance."""
+    return " ".join(dict.fromkeys(short(device) for device in devices))

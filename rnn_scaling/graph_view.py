@@ -62,7 +62,6 @@ def _add(
             copy = tf.compat.v1.NodeDef()
             copy.CopyFrom(inner)
             copy.name = names[inner.name]
-            copy.device = inner.device or node.device
             del copy.input[:]
             copy.input.extend(_renamed(inner.input, names))
             _add(result, copy, inner.name, functions, holders, depth - 1)

@@ -12,6 +12,7 @@ import pytest
 
 from rnn_scaling import inspect_steps, record
 from rnn_scaling.inspection import counts, counts_table, growth, why
+from rnn_scaling.reports.table import markdown_table
 from tests.fake_tracer import record_of
 
 ROOT = Path(__file__).parent.parent
@@ -214,3 +215,21 @@ def test_help_teaches(name):
     assert done.returncode == 0 and not done.stderr
     for part in ("Exit status: 0", "--repeats=N", "--run_timeout", "130 interrupted", "--trace_batches=N"):
         assert part in done.stdout
+
+
+def held(folder):
+    """Committed records, by name."""
+    return {path.stem: record.read(path) for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))}
+
+
+def test_the_documents_tables_and_sentences_are_those_of_the_committed_records():
+    text = (ROOT / "docs" / "inspect.md").read_text()
+    found = counts.inspect(held("inspect"))
+    (group,) = found.groups
+    assert not found.differences and {each.runs for each in group.counts} == {2}
+    for caption, head, rows in counts_table.seed_grids(group):
+        assert f"{caption}:\n\n{markdown_table(head, rows)}" in text
+    assert "".join(f"- {line}\n" for line in counts_table.reasons(group)) in text
+    lengths = counts_table.summary(counts.inspect(held("inspect-lengths")))
+    table = lengths[lengths.index("| Encoder ") :].split("\n\n")[0]
+    assert table.count("\n") == 7 and table in text

@@ -15,6 +15,7 @@ from rnn_scaling.inspection import phases, step_parts
 from rnn_scaling.reports import folder, steps
 from tests.traced_runs import step, trace, traced
 
+ROOT = Path(__file__).parent.parent
 THREE = (step(0.9), step(1.0), step(1.1))
 TABLES = """\
 | Part (ms)              | tower 0                 | tower 1                 | all towers              |
@@ -253,8 +254,7 @@ def test_reading_loads_neither_tensorflow_nor_matplotlib(run_file):
         "import sys; from rnn_scaling import phases; status = phases.main(sys.argv[1:]); "
         "assert not {'tensorflow', 'matplotlib'} & sys.modules.keys(); sys.exit(status)"
     )
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code, run_file], cwd=root, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, run_file], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -309,6 +309,15 @@ def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):
     assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
     fields = json.loads((tmp_path / "report.json").read_text())
     assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
+
+
+def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    out = told(capsys, "docs/results/phases")[1]
+    text = (ROOT / "docs" / "phases.md").read_text()
+    table = text[text.index("| Part (ms)") :].split("\n\n")[0]
+    section = out[out.index("### cudnn_lstm, replicated, 2 devices (docs/results/phases/") :]
+    assert section.split("\n\n")[1] == table
 
 
 def test_independent_runs_have_no_straggler():

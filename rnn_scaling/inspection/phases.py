@@ -234,12 +234,16 @@ def straggler(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> tuple[in
     if late[1] <= 0:
         return None, f"the straggler cannot be named: {ends}, which is within the scatter of the steps"
     if took[1] <= 0:
-        return None, f"the straggler cannot be named: {ends}, but it started as much later"
+        longer = _ms([values[1] for values in differences])
+        return None, (
+            f"the straggler cannot be named: {ends}, but from its own first kernel on it does not take longer by more "
+            f"than the scatter ({longer} ms)"
+        )
     if computed[1] <= 0:
         excess = _ms([values[2] for values in differences])
         return None, (
-            f"the straggler cannot be named: {ends}, but its own compute is not longer ({excess} ms): a barrier, or "
-            "the launching of its kernels, held it up"
+            f"the straggler cannot be named: {ends}, but its own compute is not longer by more than the scatter "
+            f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
         )
     share = late[0] / (math.fsum(step["seconds"] for step in steps) / len(steps))
     return tower, f"straggler: {ends} ({100 * share:.1f} % of a step); its own forward and backward take that longer"

@@ -68,6 +68,14 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     assert "a slow-down below 0." in first and last.endswith("2 threads, was the fastest.")
 
 
+def test_noise_that_would_hide_a_bound_is_no_answer():
+    noisy = [record_of({"num_devices": 2, thread_probe.OPTION: n}, repeat) for repeat in (1, 300) for n in (1, 2, 3)]
+    (found,) = thread_probe.probes(noisy, OWN)
+    assert found.enough == 1
+    first = threads_table.lines([found])[0]
+    assert "2 devices: too noisy to tell (3 threads were fastest): a slow-down below" in first
+
+
 def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     alone = probe({1: 0.5, 2: 1.0}, repeats=1)
     assert alone.enough is None

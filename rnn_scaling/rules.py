@@ -37,6 +37,14 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     return lines
 
 
+def keeps_trace(config: RunConfig) -> str | None:
+    """Why what --trace_batches finds would be lost, or None; the trainer's matter, since a sweep keeps each record."""
+    output = config.output
+    if output.trace_batches and not (output.result_file or output.log_dir):
+        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file, which keep what is found"
+    return None
+
+
 def spell(name: str, value: Any) -> str:
     """A flag as the user would write it."""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -262,8 +270,6 @@ def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
         reason = _unwritable(Path(path), kind) if path else None
         if reason:
             yield f"--{name}={path}{reason}"
-    if output.trace_batches and not (output.result_file or output.log_dir):
-        yield f"--trace_batches={output.trace_batches} needs --log_dir or --result_file, which keep what is found"
     if output.result_file and output.result_file == output.log_dir:
         yield f"--result_file={output.result_file} and --log_dir={output.log_dir} must differ: a file and a folder"
 

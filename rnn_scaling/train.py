@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given, lines = e.given, e.lines
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
     lines += rules.problems(config, given, num_gpus=num_gpus)
+    lines += filter(None, [rules.keeps_trace(config)])
     if lines:
         for line in lines:
             print(f"error: {line}", file=sys.stderr)

@@ -115,7 +115,6 @@ def test_resolution(given, num_gpus, name, value):
         ({"result_file": "."}, "is a folder"),
         ({"result_file": f"{__file__}/run.json"}, "cannot be written"),
         ({"log_dir": __file__}, "is a file"),
-        ({"trace_batches": 2}, "--trace_batches=2 needs --log_dir or --result_file"),
         ({"log_dir": f"{__file__}/logs"}, "cannot be written"),
     ],
 )

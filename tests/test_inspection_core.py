@@ -115,16 +115,9 @@ def test_an_asynchronous_kernel_lasts_from_its_start_to_its_done_on_whatever_thr
     start, done = xplane.ASYNC_START, xplane.ASYNC_DONE
     for at, lasting, execution in ((10, 20, 7), (50, 20, 7), (15, 80, 8)):
         space.event(HOST_PLANE, "a", start, at, at + 1, name="exchange/r", kernel_type="_Recv", step_id=execution)
-        space.event(
-            HOST_PLANE,
-            "b",
-            done,
-            at + lasting,
-            at + lasting + 1,
-            name="exchange/r",
-            kernel_type="_Recv",
-            step_id=execution,
-        )
+        space.event(HOST_PLANE, "c", "exchange/r:_Recv", at + 2, at + 3)  # a piece of its work, under its name
+        ended = at + lasting
+        space.event(HOST_PLANE, "b", done, ended, ended + 1, name="exchange/r", kernel_type="_Recv", step_id=execution)
     found = xplane.read(space.message, nodes(exchange__r=("_Recv", CPU)))
     times = [(k.start_ns - 1000, k.end_ns - 1000, k.kind) for k in found.steps[0].kernels]
     assert times == [(10_000, 31_000, WAIT), (15_000, 96_000, WAIT), (50_000, 71_000, WAIT)]
@@ -139,6 +132,8 @@ def test_a_gpus_kernels_come_from_its_streams_and_the_hosts_launches_are_dispatc
     for at in (6, 20):
         space.event(gpu, "Stream #13(Compute)", "sm90_gemm", at, at + 10, tf_op="tower_0/forward/a:CudnnRNNV3")
     space.event(gpu, "Stream #14(MemcpyH2D)", "MemcpyH2D", 2, 4, tf_op="exchange/r:_Send")
+    space.event(gpu, "Stream #15(Compute)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 60)
+    space.event(gpu, "Stream #15(Compute)", "a_kernel_of_nobody", 70, 80)
     space.event(gpu, "TensorFlow Ops", "tower_0/forward/a", 6, 30, tf_op="tower_0/forward/a:CudnnRNNV3")  # repeats
     found = xplane.read(space.message, nodes(tower_0__forward__a=("CudnnRNNV3", GPU), exchange__r=("_Send", GPU)))
     kinds = [(k.kind, k.device, k.tower, k.phase, k.dispatched) for k in found.steps[0].kernels]
@@ -147,11 +142,17 @@ def test_a_gpus_kernels_come_from_its_streams_and_the_hosts_launches_are_dispatc
         (COPY, GPU, None, "exchange", False),
         (DEVICE, GPU, 0, "forward", False),
         (DEVICE, GPU, 0, "forward", False),
+        (DEVICE, "/device:GPU:0", None, "exchange", False),
+        (DEVICE, "/device:GPU:0", None, "other", False),
     ]
     tally = kernels.tally(found.steps)
-    assert tally["steps"] == [{"host": 0, "device": 2, "copies": 1, "dispatched": 1}]
-    assert tally["by_type"] == {"CudnnRNNV3": 2}
-    assert tally["by_phase"] == [{"tower": 0, "phase": "forward", "kernels": 2}]
+    assert tally["steps"] == [{"host": 0, "device": 4, "copies": 1, "dispatched": 1}]
+    assert list(tally["by_type"].items())[0] == ("CudnnRNNV3", 2) and len(tally["by_type"]) == 3
+    assert tally["by_phase"] == [
+        {"tower": 0, "phase": "forward", "kernels": 2},
+        {"tower": None, "phase": "exchange", "kernels": 1},
+        {"tower": None, "phase": "other", "kernels": 1},
+    ]
 
 
 def test_a_trace_without_a_step_is_an_error(tf):

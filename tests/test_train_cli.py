@@ -197,6 +197,7 @@ def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
         ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
         ["--result_file=/proc/no/such/run.json"],
         ["--log_dir=/proc/no/such"],
+        ["--trace_batches=2"],
     ],
 )
 def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(flags, without_tensorflow):

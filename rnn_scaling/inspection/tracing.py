@@ -80,6 +80,8 @@ def _trace(step: Callable[[], Any], num_steps: int, folder: str, level: int | No
             with tf.profiler.experimental.Trace(STEP_MARK, step_num=number, _r=1):
                 step()
             step_s.append(time.perf_counter() - at)
+        # An event is recorded when it ends, and those of a collective may end after the step that it belongs to.
+        step()
     finally:
         stopping = time.perf_counter()
         tf.profiler.experimental.stop()

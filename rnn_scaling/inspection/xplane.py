@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
 from rnn_scaling.inspection.operators import Node
-from rnn_scaling.inspection.scopes import OTHER, Owner, owner
+from rnn_scaling.inspection.scopes import EXCHANGE, OTHER, Owner, owner
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
 HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")
@@ -26,6 +26,7 @@ PROCESS = "ExecutorState::Process"
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
 ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
+NCCL = "nccl"  # begins the name of each of NCCL's kernels
 OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
 
 
@@ -59,6 +60,7 @@ def read(space: Any, nodes: Mapping[str, Node]) -> Trace:
     """
     windows: list[tuple[int, int]] = []
     found: list[_Found] = []
+    waits: list[_Found] = []
     foreign: list[int] = []
     kernels: list[Kernel] = []
     for plane in space.planes:
@@ -66,11 +68,14 @@ def read(space: Any, nodes: Mapping[str, Node]) -> Trace:
             windows += _windows(plane)
             for line in plane.lines:
                 _host_line(plane, line, nodes, found, foreign)
-            found += _async_kernels(plane, nodes)
+            waits += _async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
             kernels += _gpu_kernels(plane, nodes)
     if not windows:
         raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
+    # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
+    asynchronous = {each.kernel.name for each in waits}
+    found = [each for each in found if each.kernel.name not in asynchronous] + waits
     # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
     # execution that has operators of our scopes is the step's.
     ours = {each.execution for each in found if Owner(each.kernel.tower, each.kernel.phase) != Owner(None, OTHER)}
@@ -181,7 +186,9 @@ def _gpu_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[Kernel]:
             metadata = plane.event_metadata[event.metadata_id]
             stats = _stats(plane, event)
             name, _, kind = str(stats.get("tf_op", "")).partition(":")
-            who = owner(name) if name else Owner(None, OTHER)
+            # NCCL launches its kernels from a thread of its own, which has no operator.
+            is_nccl = metadata.name.startswith(NCCL) and owner(name) == Owner(None, OTHER)
+            who = Owner(None, EXCHANGE) if is_nccl else owner(name)
             device = nodes[name].device if name in nodes else plane.name
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)

@@ -78,3 +78,8 @@ def test_identity_is_every_option_but_the_outputs():
     assert plans.identity({**flat, "seed": 7}) != plans.identity(flat)
     without = {name: value for name, value in flat.items() if name != "staged_vars"}
     assert plans.identity(without) == plans.identity(flat), "a record older than an option has its default"
+
+
+def test_runs_of_a_sweep_may_be_traced():
+    (run,) = plan(encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1], trace_batches=[2])
+    assert "--trace_batches=2" in run.arguments("run.json")

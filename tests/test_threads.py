@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from rnn_scaling import record, threads
 from rnn_scaling.inspection import thread_probe, threads_table
 from tests.fake_tracer import record_of
 
+ROOT = Path(__file__).parent.parent
 TRACER = (sys.executable, "-m", "tests.fake_tracer")
 OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
 
@@ -66,6 +68,10 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     first, last = threads_table.lines([found])  # one tower runs after no other
     assert "1 device: even 1 thread cannot be told from the best (2 threads were fastest)" in first
     assert "a slow-down below 0." in first and last.endswith("2 threads, was the fastest.")
+    first, _ = threads_table.lines([probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)])
+    assert first.startswith(
+        "1 device: 1 thread was fastest already; no bound by dispatch is seen (a slow-down below 0."
+    )
 
 
 def test_noise_that_would_hide_a_bound_is_no_answer():
@@ -95,6 +101,16 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
     assert none.best is None and threads_table.lines([none])[0] == "1 device: no run measured anything."
     with pytest.raises(ValueError, match="at least one"):
         threads_table.picture([none])
+
+
+def test_the_documents_table_and_sentences_are_those_of_the_committed_records():
+    text = (ROOT / "docs" / "threads.md").read_text()
+    records = [record.read(path) for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))]
+    found = thread_probe.probes(records, OWN)
+    assert threads_table.table(found) in text
+    assert "".join(f"- {line}\n" for line in threads_table.lines(found)) in text
+    concurrency = {each.threads: each.concurrency for each in found[1].settings}
+    assert concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
 
 
 def go(tmp_path, *words):

@@ -96,6 +96,8 @@ def _bound(probe: Probe) -> str:
                 "more --repeats, or a quieter machine."
             )
         limit = f" (a slow-down below {100 * least:.1f} % would not be)" if seeable else ""
+        if probe.best == tried[0]:
+            return f"{where}: {seen} already; no bound by dispatch is seen{limit}."
         return (
             f"{where}: even {_count(tried[0], 'thread')} cannot be told from the best ({seen}); no bound by dispatch "
             f"is seen{limit}."

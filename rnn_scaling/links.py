@@ -144,7 +144,7 @@ def _write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) -
     }
     if any(each.points for each in found.all_reduces):
         makers["all_reduce.txt"] = nccl_text.render(found.all_reduces, platform.node(), names).encode
-    if any(each.points for each in found.series):
+    if picture.has_any(found):
         makers["links.png"] = lambda: picture.render(found, "png")
         makers["links.svg"] = lambda: picture.render(found, "svg")
     whole = True

@@ -52,7 +52,7 @@ def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, told: To
     )
     points = tuple(Point(size, tuple(seconds), job.calls) for size, job, seconds in zip(sizes, jobs, times))
     name = "logical CPU 0 to logical CPU 1"
-    return [Series(COPY, name, points, notes=(_note(sizes, copied),))]
+    return [Series(COPY, name, points, traffic=int(any(copied)), notes=(_note(sizes, copied),))]
 
 
 def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:

@@ -17,23 +17,28 @@ MOST_LINES = 12
 INK, MUTED, GRID = "#1a1d21", "#5b636d", "#d9dde2"
 
 
+def has_any(found: Found) -> bool:
+    """False where nothing was measured, or nothing that has a bandwidth."""
+    return any(each.points and each.traffic for each in found.series)
+
+
 def render(found: Found, kind: str) -> bytes:
     """The picture as "png" or "svg".
 
     Raises:
-      ValueError: if nothing was measured.
+      ValueError: if there is none: see `has_any`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     reduces = [each for each in found.all_reduces if each.points][:MOST_LINES]
-    links = [each for each in found.links if each.points and _copies(each)]
+    links = [each for each in found.links if each.points and each.traffic]
     panels = [(_busbw, reduces), (_time, reduces)] if reduces else []
     for kind_of_link in (MEMORY, COPY):
         shown = [each for each in links if each.kind == kind_of_link]
         panels += [(_bandwidth, shown)] if shown else []
     if not panels:
-        raise ValueError("expected a measurement, got none")
+        raise ValueError("expected a measurement with a bandwidth, got none")
     with figures.style(ink=INK, muted=MUTED, grid=GRID):
         columns = 2 if len(panels) == 4 else len(panels)
         rows = -(-len(panels) // columns)
@@ -49,12 +54,6 @@ def render(found: Found, kind: str) -> bytes:
         metadata = {"Software": "rnn_scaling"} if kind == "png" else {"Date": None, "Creator": "rnn_scaling"}
         figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
     return buffer.getvalue()
-
-
-def _copies(series: Series) -> bool:
-    """False where the time does not grow with the bytes: a bandwidth would mean nothing."""
-    found = series.fitted()
-    return found is None or found.beta_gb_per_s is not None
 
 
 def _look(index: int) -> dict[str, str]:

@@ -48,7 +48,8 @@ class Series:
       kind: MEMORY, COPY or ALL_REDUCE.
       name: what is measured, in words; of an all-reduce, the algorithm as in --all_reduce_spec.
       points: by size, increasing.
-      traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways).
+      traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed
+        over without a copy, so that there is no bandwidth).
       ranks: participants of an all-reduce, else 0.
       notes: what must be known beside the numbers.
       error: why there are no more or no right numbers; empty when all is well.
@@ -78,7 +79,7 @@ class Series:
     def fitted(self) -> Fit | None:
         """alpha + bytes / beta through the medians, `traffic` counted in bytes; None for too few sizes."""
         found = best(self.sizes, self.medians_s)
-        if found is None or found.beta_gb_per_s is None or self.traffic == 1:
+        if found is None or found.beta_gb_per_s is None or self.traffic < 2:
             return found
         beta, error = (self.traffic * value for value in (found.beta_gb_per_s, found.beta_error_gb_per_s))
         return dataclasses.replace(found, beta_gb_per_s=beta, beta_error_gb_per_s=error)

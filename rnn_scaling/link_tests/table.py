@@ -10,7 +10,7 @@ from rnn_scaling.link_tests.fit import HOLDS_WITHIN, Fit, between
 from rnn_scaling.link_tests.series import ALL_REDUCE, Point, Series, size_text
 from rnn_scaling.reports.table import markdown_table
 
-MISSING = "n/a"
+MISSING, NO_COPY = "n/a", "no copy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,9 @@ def _links(links: Sequence[Series]) -> str:
     for each in links:
         if each.points:
             first, last, found = each.points[0], each.points[-1], each.fitted()
-            copies = found is None or found.beta_gb_per_s is not None
-            rate = _rate(each, last) if copies else "no copy"
-            rows.append(
-                (each.name, size_text(last.num_bytes), rate, size_text(first.num_bytes), _us(first), *_fit(found))
-            )
+            rate = _rate(each, last) if each.traffic else NO_COPY
+            sizes = size_text(last.num_bytes), size_text(first.num_bytes)
+            rows.append((each.name, sizes[0], rate, sizes[1], _us(first), *_fit(found, bool(each.traffic))))
     text = (
         f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
         f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
@@ -99,13 +97,13 @@ _FIT_TEXT = (
 )
 
 
-def _fit(found: Fit | None) -> tuple[str, ...]:
+def _fit(found: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     if found is None:
         return (MISSING,) * 4
     alpha, beta = _with_error(found.alpha_us, found.alpha_error_us), "no growth"
     residual = f"{100 * found.largest_residual:.0f}"
     if found.beta_gb_per_s is not None:
-        beta = _with_error(found.beta_gb_per_s, found.beta_error_gb_per_s)
+        beta = _with_error(found.beta_gb_per_s, found.beta_error_gb_per_s) if has_bandwidth else NO_COPY
     if not found.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(found.from_bytes), residual
@@ -151,7 +149,8 @@ def _every_size(found: Found) -> str:
             times = [_number(1e6 * t) for t in (min(p.seconds), p.quartiles_s[0], p.median_s, p.quartiles_s[1])]
             repeats = f"{len(p.seconds)} x {p.calls}"
             wrong = MISSING if p.wrong is None else str(p.wrong)
-            rows.append((each.name, size_text(p.num_bytes), repeats, *times, _number(each.gb_per_s(p)), wrong))
+            rate = _number(each.gb_per_s(p)) if each.traffic else NO_COPY
+            rows.append((each.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
     text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
     return markdown_table(head, rows) + text
 

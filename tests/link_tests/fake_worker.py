@@ -29,7 +29,8 @@ def main(folder: Path, request_file: Path, result: Path) -> None:
     wrong = 5 if fault == "wrong" else None if fault == "hang" else 0
     points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request["sizes"])
     kind = ALL_REDUCE if request["what"] == "all_reduce" else MEMORY
-    series = Series(kind, name, points, ranks=request["num_devices"] if kind == ALL_REDUCE else 0)
+    traffic = 0 if request["what"] == "cpu_copies" else 1
+    series = Series(kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0)
     facts = {"gradient_bytes": {"small": 3000}} if name == "nothing" else {}
     result.write_text(json.dumps({"series": [to_json(series)], **facts}))
     if fault == "crash":

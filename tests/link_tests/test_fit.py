@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.link_tests import fit, rounds, table
-from rnn_scaling.link_tests.series import ALL_REDUCE, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
+from rnn_scaling.link_tests.series import ALL_REDUCE, COPY, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
 
 SIZES = sizes_between(4, 2**28, 4)
 
@@ -114,6 +114,12 @@ def test_a_copy_s_bandwidth_counts_both_of_its_bytes_in_rate_and_fit():
     copy = Series(MEMORY, "copy", points, traffic=2)
     assert copy.fitted().beta_gb_per_s == pytest.approx(16) and copy.fitted().alpha_us == pytest.approx(2)
     assert copy.gb_per_s(points[-1]) == pytest.approx(16, rel=1e-3)
+
+
+def test_a_copy_whose_time_does_not_grow_is_still_a_copy():
+    flat = Series(COPY, "host to GPU 0, pinned", tuple(Point(n, (t,)) for n, t in zip(SIZES, [3e-6, 3.01e-6] * 7)))
+    (row,) = [line for line in table.render(table.Found("", (flat,))).splitlines() if flat.name in line]
+    assert "no growth" in row and "no copy" not in row
 
 
 def test_passes_become_one_series():

@@ -77,6 +77,18 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert rows[6]["Time (us)"] == 26.38 and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
 
 
+@pytest.mark.parametrize("pictures", [True], indirect=True)
+def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(call, pictures, tmp_path):
+    status, out, err = call("--measure=copies")
+    assert status == 0, err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"links.json", "links.md"}
+    (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
+    assert row[3].strip() == row[7].strip() == "no copy"
+    every_size = (tmp_path / "out/links.md").read_text().partition("## Every size")[2].splitlines()
+    rates = [line.split("|")[8].strip() for line in every_size if "cpu_copies" in line]
+    assert rates == ["no copy"] * 7
+
+
 def test_the_second_pass_goes_back(call, tmp_path):
     call("--measure=all_reduce", "--algorithms=pscpu,xring#2")
     assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]

@@ -147,7 +147,7 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
 
     found = device_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
     (series,) = found
-    assert series.sizes == [4, 4096, 4_000_000] and "copies nothing" in series.notes[0]
+    assert series.sizes == [4, 4096, 4_000_000] and series.traffic == 0 and "copies nothing" in series.notes[0]
     assert "copies tensors of these sizes, the address differs: 16 B" in device_copies._note([4, 16], [False, True])
     with tf.device(devices[0]):
         x = tf.random.uniform([100])

@@ -92,7 +92,10 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Found:
             if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
                 continue
             display.start(task.what)
-            outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
+            try:
+                outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
+            except OSError as e:  # no room for its files: what was measured before is not lost
+                outcome = Outcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
     finally:
         display.close()

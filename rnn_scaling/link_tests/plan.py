@@ -177,9 +177,12 @@ def _tasks(
     elif ALL_REDUCE in parts:
         wanted = sizes_between(*bounds, options.step_factor)
         sizes = room.fitting(wanted, ranks, free)
-        if common["device"] == "gpu":
-            sizes = room.fitting(sizes, -(-ranks // num_gpus), room.free_gpu_bytes(min(ranks, num_gpus)))
         left_out += _too_large("all-reduce", wanted, sizes, room.needed_bytes(wanted, ranks), free)
+        if common["device"] == "gpu":
+            of_one, free = -(-ranks // num_gpus), room.free_gpu_bytes(min(ranks, num_gpus))
+            fit_host, sizes = sizes, room.fitting(sizes, of_one, free)
+            needed = room.needed_bytes(fit_host, of_one)
+            left_out += _too_large("all-reduce", fit_host, sizes, needed, free, "of a GPU's memory")
         tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
     return tasks, left_out, sizes
 
@@ -199,12 +202,14 @@ def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:
     return Task("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
 
 
-def _too_large(what: str, wanted: Sequence[int], kept: Sequence[int], needed: int, free: int) -> list[str]:
+def _too_large(
+    what: str, wanted: Sequence[int], kept: Sequence[int], needed: int, free: int, where: str = "of memory"
+) -> list[str]:
     """The line about sizes that do not fit into memory; none if all fit."""
     if len(kept) == len(wanted):
         return []
     sizes = ", ".join(size_text(size) for size in wanted[len(kept) :])
-    return [f"{what} of {sizes}: needs {size_text(needed)} of memory, {size_text(free)} are free; lower --max_bytes"]
+    return [f"{what} of {sizes}: needs {size_text(needed)} {where}, {size_text(free)} are free; lower --max_bytes"]
 
 
 def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[Task]:

@@ -24,6 +24,7 @@ EXIT_FAILED = 1
 def main(argv: Sequence[str]) -> int:
     """Measures; returns 1 and says why on stderr if it cannot."""
     request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
+    machine.prepare_cuda_order()
     measure = {"memory": memory, "gpu_copies": gpu_copies, "cpu_copies": cpu_copies, "all_reduce": all_reduce}
     try:
         measure[request["what"]](request, lambda found, facts=None: _write(found, facts or {}, result))
@@ -50,7 +51,10 @@ def gpu_copies(request: dict[str, Any], write: Any) -> None:
     runtime = cuda.Cuda(cuda.find_library())
     seen, origin = runtime.count(), request["origin"]
     devices = [device for device in request["devices"] if device < seen]
-    write(gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _told, origin))
+    found = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _told, origin)
+    unseen = [device for device in request["devices"] if device >= seen]
+    error = f"CUDA sees {seen} GPU{'' if seen == 1 else 's'} only"
+    write([*found, *(Series(series.COPY, f"copies of GPU {device}", error=error) for device in unseen)])
 
 
 def cpu_copies(request: dict[str, Any], write: Any) -> None:
@@ -96,7 +100,6 @@ def gradient_bytes() -> dict[str, int]:
 def _start(request: dict[str, Any]) -> Any:
     """TensorFlow on the request's devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    machine.prepare_cuda_order()
     if request["device"] == "cpu":
         machine.bind_to_cores(request["num_devices"])
     from rnn_scaling.engines import local

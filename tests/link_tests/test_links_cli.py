@@ -120,6 +120,20 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
     assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
 
 
+def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tmp_path):
+    run = links.processes.run
+
+    def refuse(request, *rest):
+        if request.get("algorithm") == "xring":
+            raise OSError(28, "No space left on device", "/tmp/links_x")
+        return run(request, *rest)
+
+    monkeypatch.setattr(links.processes, "run", refuse)
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1")
+    assert status == 1 and err[-1] == "error: xring: /tmp/links_x: No space left on device"
+    assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
+
+
 def test_wrong_sums_fail_the_command(call):
     status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
     assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out
@@ -197,7 +211,11 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     made = plan.make(["--passes=1", "--num_devices=8"])
     assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
     monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: 2**30)
-    assert plan.make([]).sizes[-1] == 2**24
+    made = plan.make(["--passes=1"])
+    assert made.sizes[-1] == 2**24
+    assert made.left_out == (
+        "all-reduce of 64 MiB, 256 MiB: needs 2.02 GiB of a GPU's memory, 1 GiB are free; lower --max_bytes",
+    )
     with pytest.raises(plan.flags.FlagErrors, match="multiple"):
         plan.make(["--num_devices=6"])
 
@@ -332,11 +350,16 @@ def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, 
 
 def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
+    del os.environ["CUDA_DEVICE_ORDER"]
     (tmp_path / "request").write_text(
         json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
     )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    assert len(json.loads((tmp_path / "result").read_text())["series"]) == 7  # of the one GPU that CUDA sees
+    *found, unseen = json.loads((tmp_path / "result").read_text())["series"]
+    assert len(found) == 7  # of the one GPU that CUDA sees
+    assert (unseen["name"], unseen["error"]) == ("copies of GPU 1", "CUDA sees 1 GPU only")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
     monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"

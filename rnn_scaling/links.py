@@ -18,6 +18,7 @@ from rnn_scaling.link_tests.plan import Plan
 from rnn_scaling.link_tests.processes import Outcome
 from rnn_scaling.link_tests.series import Series
 from rnn_scaling.link_tests.table import Found
+from rnn_scaling.sweeps import process
 
 USAGE = """\
 python -m rnn_scaling.links [--out=DIR] [--name=value ...]    (or ./run.sh links)
@@ -36,7 +37,7 @@ of its own: one that does not return within --timeout is ended and named, the ot
 every number means.
 
 Exit status: 0 everything was measured and right, 1 a measurement failed, a sum was wrong or a file was not written,
-2 wrong use, 130 interrupted."""
+2 wrong use, 130 interrupted (Ctrl-C or SIGTERM: nothing is written)."""
 
 SCHEMA = "rnn_scaling.links/1"
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -71,7 +72,8 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
         print(f"error: --out={out}: {e.strerror or e}; name another folder", file=sys.stderr)
         return EXIT_USAGE
     environment = machine.environment()
-    found = measure(wanted, worker)
+    with process.termination_interrupts():
+        found = measure(wanted, worker)
     written = _write(out, found, wanted, environment)  # first: whoever reads the tables may stop reading
     print(table.render(found), end="", flush=True)
     for error in found.errors:
@@ -83,7 +85,7 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Found:
     """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
     Raises:
-      KeyboardInterrupt: Ctrl-C; the process that was measuring is gone then.
+      KeyboardInterrupt: Ctrl-C or SIGTERM; the process that was measuring is gone then.
     """
     display = Display(wanted.options.progress, len(wanted.tasks))
     outcomes: list[tuple[str, Outcome]] = []

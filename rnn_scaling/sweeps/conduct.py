@@ -9,11 +9,9 @@ import contextlib
 import dataclasses
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from rnn_scaling import record
 from rnn_scaling.config import option
@@ -77,7 +75,7 @@ def conduct(
     """
     outcome = Outcome()
     try:
-        with _termination_interrupts(), contextlib.ExitStack() as locks:
+        with process.termination_interrupts(), contextlib.ExitStack() as locks:
             if not options.dry_run:
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
@@ -230,17 +228,3 @@ def _tell_unreadable(found: folder.Survey, dry_run: bool) -> None:
 
 def _at(error: OSError) -> str:
     return f" ({error.filename})" if error.filename else ""
-
-
-@contextlib.contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Answers SIGTERM like Ctrl-C: batch systems send it before they kill."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

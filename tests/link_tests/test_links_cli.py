@@ -290,7 +290,8 @@ def test_help_and_wrong_flags_load_no_tensorflow():
         assert name in done.stdout
 
 
-def test_ctrl_c_ends_the_worker_and_leaves_with_130(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
     words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
     (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
     code = (
@@ -299,15 +300,17 @@ def test_ctrl_c_ends_the_worker_and_leaves_with_130(tmp_path):
         "entry.leave(lambda: links.main(sys.argv[2:], worker))"
     )
     command = [sys.executable, "-c", code, str(tmp_path), *words]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) as process:
         deadline = time.monotonic() + 60
         while not (tmp_path / "log").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err
     pid = (tmp_path / "log").read_text().split()[1]
-    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{pid}").exists() and not list((tmp_path / "temporary").iterdir())
 
 
 def test_the_real_workers(tmp_path):

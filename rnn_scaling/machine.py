@@ -18,8 +18,9 @@ RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE)"
 )
 PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf")
+REASONS, NEW_REASONS = "clocks_throttle_reasons.active", "clocks_event_reasons.active"  # the same; new: driver 535
 GPU_QUERY = (
-    "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks_throttle_reasons.active,"
+    f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{REASONS},"
     "pci.bus_id,clocks.max.mem,power.limit"
 )
 GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
@@ -252,11 +253,11 @@ def _load_average() -> list[float] | None:
 
 def gpus() -> list[dict[str, str]]:
     """Each visible GPU, in the order of TensorFlow's numbers, with its driver, memory, clocks and the reasons why its
-    clocks are held down, now; `index` is nvidia-smi's."""
-    for query in (GPU_QUERY, GPU_QUERY_OF_ANY_DRIVER):
+    clocks are held down, now (REASONS, whatever the driver calls it); `index` is nvidia-smi's."""
+    for query in (GPU_QUERY, GPU_QUERY.replace(REASONS, NEW_REASONS), GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)
         if rows is not None:  # a driver that does not know a field refuses the whole query
-            return rows
+            return [{REASONS if field == NEW_REASONS else field: cell for field, cell in row.items()} for row in rows]
     return []
 
 

@@ -138,6 +138,18 @@ def test_gpus_are_the_visible_ones_in_tensorflows_order(four_gpus, monkeypatch, 
     assert [machine.free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [1000.0 * int(uuid[-1]) for uuid in uuids]
 
 
+def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gpus, monkeypatch):
+    def answer(program, query, *rest):
+        if "throttle" in query:
+            return None
+        return ", ".join(["0", *query.partition("=")[2].split(",")[1:]]) + "\n"
+
+    monkeypatch.setattr(machine, "_command", answer)
+    (gpu,) = machine.gpus()
+    assert list(gpu) == machine.GPU_QUERY.split(",") and gpu["power.limit"] == "power.limit"
+    assert gpu["clocks_throttle_reasons.active"] == "clocks_event_reasons.active"
+
+
 @pytest.mark.parametrize("answer", [None, "", "0, GPU-00, [N/A]\n"])
 def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(four_gpus, answer):
     four_gpus[0] = answer

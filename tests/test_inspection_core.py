@@ -155,6 +155,19 @@ def test_a_gpus_kernels_come_from_its_streams_and_the_hosts_launches_are_dispatc
     ]
 
 
+def test_control_flow_of_a_loop_on_a_gpu_is_the_hosts_and_no_launch(tf):
+    space = Space()
+    space.event(HOST_PLANE, "python", xplane.STEP_MARK, 0, 100)
+    space.event(HOST_PLANE, "pool", "ExecutorState::Process", 0, 40, id=7)
+    for at in (1, 11):
+        space.event(HOST_PLANE, "pool", "tower_0/forward/while/LoopCond:LoopCond", at, at + 1)
+    space.event(HOST_PLANE, "pool", "tower_0/forward/while/a:MatMul", 5, 6)
+    loop = nodes(tower_0__forward__while__LoopCond=("LoopCond", GPU), tower_0__forward__while__a=("MatMul", GPU))
+    tally = kernels.tally(xplane.read(space.message, loop).steps)
+    assert tally["steps"] == [{"host": 2, "device": 0, "copies": 0, "dispatched": 1}]
+    assert tally["by_type"] == {"LoopCond": 2}
+
+
 def test_a_trace_without_a_step_is_an_error(tf):
     space = Space()
     space.event(HOST_PLANE, "pool", "tower_0/forward/a:MatMul", 1, 2)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.inspection.operators import CONTROL_FLOW
 from rnn_scaling.inspection.scopes import OTHER
-from rnn_scaling.inspection.why import CONTROL_FLOW
 from tests.step_probe import TINY, Probe, by_type, every
 
 ROOT = Path(__file__).parent.parent

@@ -33,9 +33,9 @@ class Counts:
     python: int  # operators of the graph as traced from Python
     optimized: int  # after TensorFlow's graph optimizers
     operators: int  # of the partitions that run
-    host: int  # kernels on CPU devices
+    host: int  # kernels on CPU devices, and control flow of loops
     device: int  # kernels on GPUs
-    copies: int  # to, from and on GPUs
+    copies: int  # to, from and on GPUs, and fills of their memory
     dispatched: int  # operators that the host launched on GPUs
     input_pipeline: float  # kernels of tf.data's functions
     operators_by_type: Mapping[str, int]

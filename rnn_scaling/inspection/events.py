@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 HOST, DEVICE, COPY, WAIT = "host", "device", "copy", "wait"
-"""host: an operator's kernel that ran on a CPU device; device: a kernel on a GPU; copy: a copy to, from or on a GPU;
-wait: an asynchronous operator from its start to its end, on no core (a collective, or a tensor to be received)."""
+"""host: an operator's kernel that ran on a CPU device, or control flow of a loop wherever it is placed; device: a
+kernel on a GPU; copy: a copy to, from or on a GPU, or a fill of its memory; wait: an asynchronous operator from its
+start to its end, on no core (a collective, or a tensor to be received)."""
 
 
 class Kernel(NamedTuple):

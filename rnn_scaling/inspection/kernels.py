@@ -14,9 +14,10 @@ from rnn_scaling.inspection.scopes import Owner
 def tally(steps: Sequence[TracedStep]) -> dict[str, Any]:
     """Kernels of each step; by type, by tower and phase, and by device for the last one; JSON-ready.
 
-    A step's "host" kernels are those that the executor ran on CPU devices, its "device" kernels those that ran on GPUs,
-    "copies" the copies there, and "dispatched" the operators that the host launched on GPUs (device kernels belong to
-    them, one or several each).
+    A step's "host" kernels are those that the executor ran on CPU devices, and control flow of loops, which it runs
+    itself wherever it is placed; its "device" kernels those that ran on GPUs, "copies" the copies and fills of memory
+    there, and "dispatched" the operators that the host launched on GPUs (device kernels belong to them, one or several
+    each, or none).
     """
     last = steps[-1].kernels
     work = [kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched]

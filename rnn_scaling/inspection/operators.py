@@ -13,6 +13,8 @@ from rnn_scaling.inspection.scopes import Owner, owner
 
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
+# What TensorFlow's executor makes a while loop of: they move values and decide, and compute nothing on any device.
+CONTROL_FLOW = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 
 
 class Node(NamedTuple):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnn_scaling.inspection.counts import Counts
+from rnn_scaling.inspection.operators import CONTROL_FLOW
 
-# The operators that TensorFlow's executor makes a while loop of: they move values and decide, and compute nothing.
-CONTROL_FLOW = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 FAMILIES = {
     "control flow of loops (Enter, Exit, LoopCond, Merge, NextIteration, Switch)": lambda t: t in CONTROL_FLOW,
     "lists of the steps' values (TensorList...)": lambda t: t.startswith("TensorList"),

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
-from rnn_scaling.inspection.operators import Node
+from rnn_scaling.inspection.operators import CONTROL_FLOW, Node
 from rnn_scaling.inspection.scopes import EXCHANGE, OTHER, Owner, owner
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
@@ -121,7 +121,7 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], found: list[_Fo
         node = nodes.get(operator)
         start, end = _times(line, event)
         if node is not None and node.type == kind:
-            kernel = Kernel(operator, kind, node.device, *node.owner, start, end, lane, HOST, _on_gpu(node))
+            kernel = Kernel(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
             found.append(_Found(executions.at(start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
@@ -169,12 +169,13 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Found]:
         for index, start in enumerate(sorted(begun)):
             end = max(start, done[index]) if index < len(done) else start
             yield _Found(
-                execution, Kernel(name, node.type, node.device, *node.owner, start, end, "", WAIT, _on_gpu(node))
+                execution, Kernel(name, node.type, node.device, *node.owner, start, end, "", WAIT, _launches(node))
             )
 
 
-def _on_gpu(node: Node) -> bool:
-    return ":GPU:" in node.device
+def _launches(node: Node) -> bool:
+    """Whether what the host does for an operator is to launch it on a GPU; a loop's control flow is all done there."""
+    return ":GPU:" in node.device and node.type not in CONTROL_FLOW
 
 
 def _gpu_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[Kernel]:

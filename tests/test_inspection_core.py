@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from rnn_scaling.inspection import kernels, operators, scopes, xplane
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT
 from rnn_scaling.inspection.operators import Node
-from rnn_scaling.inspection.scopes import Owner
+from rnn_scaling.inspection.scopes import Owner, owner
 
 CPU, CPU_1, GPU = (f"/job:localhost/replica:0/task:0/device:{name}" for name in ("CPU:0", "CPU:1", "GPU:0"))
 
@@ -168,6 +170,20 @@ def test_control_flow_of_a_loop_on_a_gpu_is_the_hosts_and_no_launch(tf):
     assert tally["by_type"] == {"LoopCond": 2}
 
 
+def test_a_gpus_copy_to_the_exchange_is_exchange_and_any_other_its_makers(tf):
+    space = Space()
+    space.event(HOST_PLANE, "python", xplane.STEP_MARK, 0, 100)
+    gradient, weights = "edge_12_tower_0/backward/gradients/tower_0/forward/a_grad", "edge_5_tower_1/input/b"
+    for at, name in ((1, gradient), (11, weights), (21, "edge_7_exchange/AddN")):
+        space.event("/device:GPU:0", "Stream #14(MemcpyP2P)", "MemcpyP2P", at, at + 1, tf_op=name)
+    found = xplane.read(space.message, {}, exchanged={gradient}).steps[0].kernels
+    assert [(k.kind, k.tower, k.phase) for k in found] == [
+        (COPY, None, "exchange"),
+        (COPY, 1, "input"),
+        (COPY, None, "exchange"),
+    ]
+
+
 def test_a_trace_without_a_step_is_an_error(tf):
     space = Space()
     space.event(HOST_PLANE, "pool", "tower_0/forward/a:MatMul", 1, 2)
@@ -240,6 +256,17 @@ def test_copies_are_the_reads_and_gradients_of_the_tower_without_variables(step)
     words = 3 * 2 * 8  # int64 ids of one side
     assert 0 <= away["bytes"] - dense - 2 * 3 * 2 * 8 * 4 < 100  # the weights, both sides' rows, and a few numbers
     assert 0 <= back["bytes"] - dense - rows - 2 * words < 100 + dense // 100  # gradients, and the ids to look up
+
+
+def test_gradients_that_a_tower_sends_to_the_server_travel_for_the_exchange(step):
+    built, graph, _ = step
+    from rnn_scaling.inspection import observe
+
+    sent = {name for name in operators.exchanged(observe._partitions(built)) if name.startswith("edge_")}
+    makers = Counter(owner(xplane.TRANSFER.sub("", name)) for name in sent)
+    assert makers[Owner(1, "backward")] >= len(graph["placement"]["variables"])  # rows of an embedding are two tensors
+    assert makers[Owner(None, "exchange")] > 0  # what is read
+    assert {maker.phase for maker in makers} <= {"backward", "exchange", "input"}  # input: the ids to look up
 
 
 def test_a_step_is_counted_alike_twice_and_its_parts_sum_to_its_length(step):

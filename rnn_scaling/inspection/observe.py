@@ -52,14 +52,15 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
       TraceError: if the profiler does not record.
       OSError: if log_dir cannot be written.
     """
-    nodes = operators.nodes_of(_partitions(step))
+    partitions = _partitions(step)
+    nodes, exchanged = operators.nodes_of(partitions), operators.exchanged(partitions)
     num_towers = len(step.engine.devices)
     results: list[StepResult] = []
     print(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them", file=sys.stderr)
     counted = tracing.count(step, COUNTED_STEPS)
-    every = xplane.read(counted.space, nodes)
+    every = xplane.read(counted.space, nodes, exchanged)
     timed = tracing.measure(lambda: results.append(step()), num_batches, log_dir)
-    expensive = xplane.read(timed.space, nodes)
+    expensive = xplane.read(timed.space, nodes, exchanged)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
         chrome.write(expensive.steps, num_towers, Path(log_dir) / TRACE_FILE)

@@ -6,10 +6,10 @@ Works on TensorFlow's protocol messages without importing TensorFlow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.inspection.scopes import EXCHANGE, Owner, owner
 
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
@@ -40,6 +40,26 @@ def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
             for node in function.node_def:
                 found.setdefault(node.name, Node(node.op, node.device, owner(node.name)))
     return found
+
+
+def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
+    """Names under which tensors travel to operators of the exchange: those of the transfer and of both its operators.
+
+    They are named after the operator that made the tensor, for gradients one of a tower's backward pass.
+    """
+    transfers = set()
+    for partition in partitions:
+        received = {node.name: _transfer(node) for node in partition.node if node.op in RECEIVES}
+        for node in partition.node:
+            if owner(node.name).phase == EXCHANGE:
+                sources = (name.removeprefix("^").partition(":")[0] for name in node.input)
+                transfers |= {received[name] for name in sources if name in received}
+    ends = (node for partition in partitions for node in partition.node if node.op in SENDS + RECEIVES)
+    return frozenset(transfers | {node.name for node in ends if _transfer(node) in transfers})
+
+
+def _transfer(node: Any) -> str:
+    return node.attr["tensor_name"].s.decode()
 
 
 def tally(nodes: Mapping[str, Node]) -> dict[str, Any]:

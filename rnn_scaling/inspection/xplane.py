@@ -4,7 +4,8 @@ A host event is a kernel when it is named "operator:Type" after an operator of t
 on the host (ExecutorState::Process, ThreadpoolListener::Record and their like) marks what the runtime does and is no
 kernel. A GPU's events name their operator in the statistic `tf_op`.
 
-Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/common_runtime/executor.cc.
+Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/common_runtime/{executor,copy_tensor}.cc
+and tensorflow/core/graph/graph_partition.cc.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
@@ -26,6 +27,7 @@ PROCESS = "ExecutorState::Process"
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
 ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
+TRANSFER = re.compile(r"edge_\d+_")  # stands before the operator whose tensor is copied from one device to another
 NCCL = "nccl"  # begins the name of each of NCCL's kernels
 OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
 
@@ -48,12 +50,13 @@ class Trace(NamedTuple):
     foreign: int  # kernels within the steps that belong to other functions: those of tf.data
 
 
-def read(space: Any, nodes: Mapping[str, Node]) -> Trace:
+def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> Trace:
     """The kernels of each traced step.
 
     Args:
       space: an XSpace message.
       nodes: the operators of the partitions that run, by name.
+      exchanged: names under which tensors travel to the exchange.
 
     Raises:
       TraceError: if the trace holds no step.
@@ -70,7 +73,7 @@ def read(space: Any, nodes: Mapping[str, Node]) -> Trace:
                 _host_line(plane, line, nodes, found, foreign)
             waits += _async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
-            kernels += _gpu_kernels(plane, nodes)
+            kernels += _gpu_kernels(plane, nodes, exchanged)
     if not windows:
         raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
     # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
@@ -178,7 +181,7 @@ def _launches(node: Node) -> bool:
     return ":GPU:" in node.device and node.type not in CONTROL_FLOW
 
 
-def _gpu_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[Kernel]:
+def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]) -> Iterator[Kernel]:
     """A real GPU's plane; several logical devices may share it, so the operator says which of them a kernel is of."""
     for line in plane.lines:
         if not STREAM.match(line.name):
@@ -187,9 +190,11 @@ def _gpu_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[Kernel]:
             metadata = plane.event_metadata[event.metadata_id]
             stats = _stats(plane, event)
             name, _, kind = str(stats.get("tf_op", "")).partition(":")
+            who = owner(TRANSFER.sub("", name))
             # NCCL launches its kernels from a thread of its own, which has no operator.
-            is_nccl = metadata.name.startswith(NCCL) and owner(name) == Owner(None, OTHER)
-            who = Owner(None, EXCHANGE) if is_nccl else owner(name)
+            is_nccl = metadata.name.startswith(NCCL) and who == Owner(None, OTHER)
+            if is_nccl or name in exchanged:
+                who = Owner(None, EXCHANGE)
             device = nodes[name].device if name in nodes else plane.name
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)

@@ -35,7 +35,8 @@ class ReportPlugin(base_plugin.TBPlugin):
         """Args:
         context: TensorBoard's; only its logdir is read.
         """
-        self._runs = LogFolder(Path(context.logdir)) if context.logdir else None
+        # The scalars' reader expands "~" itself, which a shell leaves in --logdir=~/logs.
+        self._runs = LogFolder(Path(context.logdir).expanduser()) if context.logdir else None
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """URL below the plugin's own -> WSGI application."""

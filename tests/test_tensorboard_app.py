@@ -57,6 +57,11 @@ def test_the_page_is_of_all_runs_of_one_or_of_those_below_a_folder(logs):
     assert offered == {"runs": ["a", "b", "old", "old/a", "old/b"]}
 
 
+def test_a_home_folder_by_its_short_name(logs, monkeypatch):
+    monkeypatch.setenv("HOME", str(logs.parent))
+    assert plugin("~/logs").is_active() and kicker(get("~/logs", run="b")) == "b · 1 run"
+
+
 def test_the_command_below_the_pictures_makes_the_page_that_is_seen(logs):
     def commands(response):
         return re.sub("</?span>", "", response.text)

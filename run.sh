@@ -18,12 +18,12 @@ usage() {
   import_log   other tools' logs as the same tables                          ./run.sh import_log --help
   inspect      operators and kernels of a step, counted; why encoders differ ./run.sh inspect --help
   threads      from how many threads on does dispatch not bound the devices  ./run.sh threads --help
-  links        bandwidth and latency of memory, copies and all-reduces      ./run.sh links --help
+  links        bandwidth and latency of memory, copies and all-reduces       ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
   test         the tests; arguments go to pytest
   lint         ruff's checks
-  tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report         ./run.sh tensorboard --help
+  tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report           ./run.sh tensorboard --help
   setup        only sets up the environment
 
 Paths are relative to the folder of run.sh, from wherever it is called.

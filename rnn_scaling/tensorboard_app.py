@@ -35,7 +35,8 @@ Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Gr
 The report of a run is at http://localhost:6006/data/plugin/rnn_scaling/report?run=NAME, of all runs without ?run=.
 docs/tensorboard.md says what is to be seen where.
 
-Exit status: 0 only after --helpfull or --version_tb, 1 it could not start, 2 wrong use, 130 stopped with Ctrl-C."""
+Exit status: 0 after --help, --helpfull, --version_tb or --inspect, 1 it could not start, 2 wrong use, 130 stopped with
+Ctrl-C."""
 DEFAULT_LOG_DIR = "logs"
 EXIT_FAILED, EXIT_USAGE = 1, 2
 MAX_PORT = 65_535

@@ -37,7 +37,7 @@ of its own: one that does not return within --timeout is ended and named, the ot
 every number means.
 
 Exit status: 0 everything was measured and right, 1 a measurement failed, a sum was wrong or a file was not written,
-2 wrong use, 130 interrupted (Ctrl-C or SIGTERM: nothing is written)."""
+2 wrong use, 130 interrupted (Ctrl-C or SIGTERM; what was measured is written)."""
 
 SCHEMA = "rnn_scaling.links/1"
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -78,17 +78,23 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
     print(table.render(found), end="", flush=True)
     for error in found.errors:
         print(f"error: {error}", file=sys.stderr)
+    if found.interrupted:
+        print(found.interrupted, file=sys.stderr)
+        return entry.EXIT_INTERRUPTED
     return 0 if written and not found.errors else EXIT_FAILED
 
 
 def measure(wanted: Plan, worker: Sequence[str]) -> Found:
     """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
+    Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
+
     Raises:
-      KeyboardInterrupt: Ctrl-C or SIGTERM; the process that was measuring is gone then.
+      KeyboardInterrupt: if it came before the first measurement had ended.
     """
     display = Display(wanted.options.progress, len(wanted.tasks))
     outcomes: list[tuple[str, Outcome]] = []
+    interrupted = ""
     try:
         for task in wanted.tasks:
             if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
@@ -99,9 +105,13 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Found:
             except OSError as e:  # no room for its files: what was measured before is not lost
                 outcome = Outcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
+    except KeyboardInterrupt:
+        if not outcomes:
+            raise
+        interrupted = f"interrupted: {len(outcomes)} of {len(wanted.tasks)} measurements were made"
     finally:
         display.close()
-    return collect(outcomes, wanted)
+    return dataclasses.replace(collect(outcomes, wanted), interrupted=interrupted)
 
 
 def _name(task: plan.Task) -> str:
@@ -177,6 +187,7 @@ def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
         "nothing_exchanged": None if found.nothing is None else series.to_json(found.nothing),
         "gradient_bytes": dict(found.gradient_bytes),
         "left_out": found.left_out,
+        "interrupted": found.interrupted,
         "topology": found.topology,
         "environment": environment,
     }

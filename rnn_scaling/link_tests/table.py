@@ -24,6 +24,7 @@ class Found:
       left_out: what was not measured and why, a line each.
       gradient_bytes: preset -> bytes of its gradients.
       topology: text of the devices' topology; empty: there is none.
+      interrupted: how far it was when it was interrupted; empty: it was not.
     """
 
     devices: str
@@ -32,6 +33,7 @@ class Found:
     left_out: tuple[str, ...] = ()
     gradient_bytes: tuple[tuple[str, int], ...] = ()
     topology: str = ""
+    interrupted: str = ""
 
     @property
     def links(self) -> list[Series]:
@@ -64,8 +66,9 @@ def render(found: Found, every_size: bool = False) -> str:
         parts += ["## Every size\n", _every_size(found)]
     if found.topology:
         parts += ["## Topology\n", found.topology.rstrip() + "\n"]
-    if found.left_out:
-        parts += ["## Not measured\n", _bullets(found.left_out)]
+    left_out = [*found.left_out, *filter(None, [found.interrupted])]
+    if left_out:
+        parts += ["## Not measured\n", _bullets(left_out)]
     if found.errors:
         parts += ["## Failed or wrong\n", _bullets(found.errors)]
     return "\n".join(part for part in parts if part)

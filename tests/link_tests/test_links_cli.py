@@ -134,6 +134,22 @@ def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tm
     assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
 
 
+def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
+    run = links.processes.run
+
+    def interrupt(request, *rest):
+        if request.get("algorithm") == "xring":
+            raise KeyboardInterrupt
+        return run(request, *rest)
+
+    monkeypatch.setattr(links.processes, "run", interrupt)
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring,rechd", "--passes=1")
+    said = "interrupted: 2 of 4 measurements were made"
+    assert status == 130 and err[-1] == said and f"- {said}\n" in out
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert [each["name"] for each in found["series"]] == ["pscpu"] and found["interrupted"] == said
+
+
 def test_wrong_sums_fail_the_command(call):
     status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
     assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out

@@ -219,7 +219,7 @@ def test_the_straggler_is_named_from_its_own_compute():
     [
         ([], True, "no step was traced"),
         ([towers_step((0, 50, 40))] * 3, True, "there is one tower"),
-        (LATE, False, "nothing is exchanged"),
+        (LATE, False, "no gradients of a step are exchanged within it"),
         (LATE[:2], True, "got 2; use --trace_batches=3"),
         ([phases.split(step(kernel(0, FORWARD, 0, 1)), 2)] * 3, True, "no backward kernel of tower 0, 1"),
         (

@@ -69,14 +69,15 @@ def test_the_notes_say_what_the_numbers_are(run_file, capsys):
     assert notes[1] == "- While any tower computes, 1.71 of 2 do at once (1: one after the other)."
     assert notes[2] == (
         "- Straggler: tower 1 is last in every step, by 20.00 ± 2.00 ms (20.0 % of a step); "
-        "its own forward and backward take that longer."
+        "it computes forward and backward 20.00 ± 2.00 ms longer."
     )
     assert notes[3].startswith(
         "- Tracing: a traced step takes 1.25 times an untraced one (95 % interval 0.97 to 1.60, "
     )
     assert "2.00 times where every kernel is recorded" in notes[3]
     assert "starting the profiler took 0.25 s, stopping it 0.50 s" in notes[3]
-    assert notes[4].startswith("- The times hold 7 of 1,047 kernels a step") and notes[4].endswith("10.0 % of a step.")
+    assert notes[4].startswith("- The times hold 7 of 1,047 kernels a step")
+    assert notes[4].endswith("part of the waits for other towers and of what is idle, 10.0 % of a step.")
 
 
 def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
@@ -322,7 +323,19 @@ def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, mon
 
 def test_independent_runs_have_no_straggler():
     found = step_parts.of([traced(*THREE, variable_update="independent")])
-    assert found.straggler[0] is None and "nothing is exchanged" in found.straggler[1]
+    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
+
+
+def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
+    found = step_parts.of([traced(*THREE, variable_consistency="relaxed")])
+    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
+
+
+def test_clusters_of_xla_have_no_tower_and_it_is_said():
+    found = step_parts.of([traced(*THREE, xla=True)])
+    assert found.straggler[0] is None and "XLA's clusters" in found.straggler[1]
+    assert steps.notes(found)[-1] == steps.CLUSTERS
+    assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
 
 
 def test_every_part_has_a_meaning_and_a_letter_of_its_own():

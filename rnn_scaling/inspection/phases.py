@@ -208,7 +208,7 @@ def _in_bins(sweep: _Sweep, where: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.diff(np.interp(edges - sweep.points[0], sweep.points - sweep.points[0], reached))
 
 
-def straggler(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> tuple[int | None, str]:
+def straggler(steps: Sequence[Mapping[str, Any]], synchronous: bool, clustered: bool = False) -> tuple[int | None, str]:
     """The tower that the others wait for, if the arrival times give the evidence, and a sentence that says why.
 
     It is named where the same tower ends its backward pass last in every step, and three differences from the next
@@ -218,9 +218,10 @@ def straggler(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> tuple[in
 
     Args:
       steps: what `split` returned for each traced step.
-      synchronous: whether the towers exchange their gradients within a step.
+      synchronous: whether the towers exchange a step's gradients within it.
+      clustered: whether XLA made clusters of operators, which say neither tower nor phase.
     """
-    reason = _no_evidence(steps, synchronous)
+    reason = _no_evidence(steps, synchronous, clustered)
     if reason:
         return None, f"the straggler cannot be named: {reason}"
     last = [max(step["towers"], key=lambda tower: tower["arrival_s"]) for step in steps]
@@ -246,15 +247,21 @@ def straggler(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> tuple[in
             f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
         )
     share = late[0] / (math.fsum(step["seconds"] for step in steps) / len(steps))
-    return tower, f"straggler: {ends} ({100 * share:.1f} % of a step); its own forward and backward take that longer"
+    longer = _ms([values[2] for values in differences])
+    return (
+        tower,
+        f"straggler: {ends} ({100 * share:.1f} % of a step); it computes forward and backward {longer} ms longer",
+    )
 
 
-def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool) -> str | None:
+def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool, clustered: bool) -> str | None:
     count = len(steps[0]["towers"]) if steps else 0
     if count < 2:
         return "there is one tower" if count else "no step was traced"
     if not synchronous:
-        return "nothing is exchanged, so no tower waits for another within a step"
+        return "no gradients of a step are exchanged within it, so no tower waits for another"
+    if clustered:
+        return "XLA's clusters (--xla) do not say whose operators they hold"
     if len(steps) < LEAST_STEPS:
         return f"{LEAST_STEPS} traced steps or more show scatter, got {len(steps)}; use --trace_batches={LEAST_STEPS}"
     unseen = sorted({t["tower"] for s in steps for t in s["towers"] if None in (t["first_s"], t["arrival_s"])})

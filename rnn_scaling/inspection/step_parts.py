@@ -50,7 +50,8 @@ class StepParts:
     """The traced steps of one configuration; `runs`: the traces that they come from, one a run."""
 
     runs: tuple[Mapping[str, Any], ...]
-    synchronous: bool  # whether gradients are exchanged within a step
+    synchronous: bool  # whether a step's gradients are exchanged within it
+    clustered: bool = False  # whether XLA made clusters of operators, which say neither tower nor phase
 
     @functools.cached_property
     def steps(self) -> list[Mapping[str, Any]]:
@@ -103,7 +104,7 @@ class StepParts:
     @functools.cached_property
     def straggler(self) -> tuple[int | None, str]:
         """See `phases.straggler`."""
-        return phases.straggler(self.steps, self.synchronous)
+        return phases.straggler(self.steps, self.synchronous, self.clustered)
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -151,7 +152,9 @@ def of(records: Sequence[RunRecord]) -> StepParts | None:
     traces = [record.trace for record in records if record.trace]
     if not traces:
         return None
-    return StepParts(tuple(traces), records[0].config.get("variable_update") != "independent")
+    config = records[0].config
+    synchronous = config.get("variable_update") != "independent" and config.get("variable_consistency") != "relaxed"
+    return StepParts(tuple(traces), synchronous, bool(config.get("xla")))
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -23,12 +23,17 @@ MEANING = {
     "shared_update": "variables that all towers share are updated",
     "shared_input": "the batches of all towers are made",
     "shared_other": "operators outside of every tower and phase",
-    phases.EXPOSED: "gradients are exchanged and the tower computes nothing: exchange that costs time",
+    phases.EXPOSED: "gradients, or variables that towers read from a server, are exchanged and the tower computes "
+    "nothing: exchange that its compute does not hide, a collective's wait for the last tower included",
     phases.STARVED: "the next batch is not there yet",
     phases.WAITS: "nothing of the tower runs and another tower computes: on the device, core or thread that it would "
-    "need, or towards the gradients that it waits for",
+    "need, or towards the gradients that it waits for; or the tower's kernels are too short to be in the trace",
     phases.IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
 }
+CLUSTERS = (
+    "XLA's clusters (--xla) hold operators of several phases and do not say which: their time is in \"other, all "
+    "towers'\", and a CPU's run of one counts as kernels of the runtime (_XlaCompile, _XlaRun), whatever it computes."
+)
 WIDEST = 4  # towers beside each other in a table
 BAR = 80  # characters of a tower's time line
 
@@ -108,8 +113,9 @@ def kernels_grid(run: dict[str, Any], num_towers: int) -> tuple[list[str], list[
 
 
 def notes(found: StepParts) -> list[str]:
-    """What ± is, who is last, what tracing cost, what the trace does not hold."""
-    return [_scatter(found), _concurrency(found), _straggler(found), cost(found), coverage(found)]
+    """What ± is, who is last, what tracing cost, what the trace does not hold or tell."""
+    said = [_scatter(found), _concurrency(found), _straggler(found), cost(found), coverage(found)]
+    return [*said, CLUSTERS] if found.clustered else said
 
 
 def _scatter(found: StepParts) -> str:
@@ -149,9 +155,10 @@ def cost(found: StepParts) -> str:
 def coverage(found: StepParts) -> str:
     """What the timed steps do not hold."""
     every, timed = found.kernels
+    where = "the waits for other towers and of " if found.num_towers > 1 else ""
     return (
         f"The times hold {timed:,.0f} of {every:,.0f} kernels a step: those that TensorFlow's executor thinks cheap "
-        f"(some microseconds) leave no times and are part of what is idle, {100 * found.idle:.1f} % of a step."
+        f"(some microseconds) leave no times and are part of {where}what is idle, {100 * found.idle:.1f} % of a step."
     )
 
 

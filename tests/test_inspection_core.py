@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from rnn_scaling.inspection import kernels, operators, scopes, xplane
@@ -284,6 +286,18 @@ def test_a_step_is_counted_alike_twice_and_its_parts_sum_to_its_length(step):
         for tower in timed["towers"]:
             assert sum(tower["parts"].values()) == pytest.approx(timed["seconds"], abs=1e-9)
     assert sum(graph["partitions"]["by_type"].values()) == graph["partitions"]["operators"]
+
+
+def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
+    from rnn_scaling.inspection import observe
+    from rnn_scaling.towers import TrainStep
+
+    built, *_ = step
+    words, call = iter(range(100, 200)), TrainStep.__call__
+    monkeypatch.setattr(
+        TrainStep, "__call__", lambda self: dataclasses.replace(call(self), words=np.array([next(words)]))
+    )
+    assert observe.trace(built, 1, "", [0.01])["words"] == 101
 
 
 def test_a_step_that_collected_no_graphs_cannot_be_looked_into(step):

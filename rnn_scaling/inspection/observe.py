@@ -57,9 +57,9 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     num_towers = len(step.engine.devices)
     results: list[StepResult] = []
     print(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them", file=sys.stderr)
-    counted = tracing.count(step, COUNTED_STEPS)
+    counted = tracing.count(lambda: results.append(step()), COUNTED_STEPS)
     every = xplane.read(counted.space, nodes, exchanged)
-    timed = tracing.measure(lambda: results.append(step()), num_batches, log_dir)
+    timed = tracing.measure(step, num_batches, log_dir)
     expensive = xplane.read(timed.space, nodes, exchanged)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
@@ -67,7 +67,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         files.append(TRACE_FILE)
     return {
         "batches": num_batches,
-        "words": int(results[-1].words.sum()),
+        "words": int(results[COUNTED_STEPS - 1].words.sum()),  # of the step whose kernels are told by type
         "kernels": {**kernels.tally(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
         "cost": {
             "untraced_s": statistics.median(untraced_s),

@@ -28,7 +28,7 @@ THINNED = 200  # samples of a record
 CELLS = 3200  # samples x devices of a record
 CONSTANT = 20  # equal samples of CPU clocks after which the system is taken to tell no real clock
 TOLERANCE = 0.01  # equal devices may differ by so much
-NOTICEABLE = 0.05  # share of the samples from which on a GPU that was held down is named
+NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named
 REMEDY = "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are set"
 # field -> what it is, its unit, and how devices have it
 _SAMPLED = {"sm_mhz": ("SM clock", "MHz"), "memory_mhz": ("memory clock", "MHz")}
@@ -96,7 +96,7 @@ class HeldDown:
         low, high = (f"{100 * share:.0f}" for share in (min(self.shares), max(self.shares)))
         share = high if low == high else f"{low} to {high}"
         were = "was" if len(self.devices) == 1 else "were"
-        return f"{_gpus(self.devices)} {were} held down in {share} % of the samples: {self.reason}"
+        return f"{_gpus(self.devices)} {were} held down in {share} % of the samples under load: {self.reason}"
 
 
 class ClockSampler:

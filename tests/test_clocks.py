@@ -108,11 +108,11 @@ def test_what_held_clocks_down():
     free, capped, hot = ({"sm_mhz": 1500, "reasons": mask} for mask in (0, 0x4, 0x24))
     idle = {"sm_mhz": 300, "reasons": 0x1}
     held = sampled({"at": [free] * 10}, {"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4})
-    assert texts(clocks.held_down(held)) == ["GPU 2 was held down in 40 % of the samples: SW power cap"]
+    assert texts(clocks.held_down(held)) == ["GPU 2 was held down in 40 % of the samples under load: SW power cap"]
     held = sampled({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
     assert texts(clocks.held_down(held)) == [
-        "GPUs 0, 1 were held down in 50 to 100 % of the samples: SW power cap",
-        "GPU 1 was held down in 50 % of the samples: SW thermal slowdown",
+        "GPUs 0, 1 were held down in 50 to 100 % of the samples under load: SW power cap",
+        "GPU 1 was held down in 50 % of the samples under load: SW thermal slowdown",
     ]
     assert clocks.held_down(sampled({"at": [free] * 99 + [capped]})) == []  # once in 100 is nothing to say
 
@@ -324,7 +324,9 @@ def test_without_nvml_one_nvidia_smi_tells(smi, old):
     ]
     said = (smi / "args").read_text()
     assert "--id=2,0 --loop-ms=250" in said and ("clocks_throttle_reasons.active" in said) == old
-    assert texts(clocks.held_down(found)) == ["GPUs 2, 0 were held down in 100 % of the samples: SW power cap"]
+    assert texts(clocks.held_down(found)) == [
+        "GPUs 2, 0 were held down in 100 % of the samples under load: SW power cap"
+    ]
 
 
 def test_an_nvidia_smi_that_fails_or_knows_no_such_gpu(smi, monkeypatch):
@@ -437,7 +439,8 @@ def test_a_report_says_each_kind_of_difference_once():
         "In 2 runs of 4 (numbers of the first): GPU 1 (GeForce GTX 1070) ran at a memory clock of 3800 MHz, "
     )
     assert lines[1] == (
-        "In 2 runs of 4 (numbers of the first): GPUs 0, 1 were held down in 100 % of the samples: SW power cap."
+        "In 2 runs of 4 (numbers of the first): GPUs 0, 1 were held down in 100 % of the samples under load: "
+        "SW power cap."
     )
 
 

@@ -122,7 +122,7 @@ def test_how_a_run_is_measured_makes_no_group_and_what_it_computes_does():
     same = runs({"num_batches": 3}, {"num_batches": 7, "inter_op_parallelism_threads": 9}, encoder_type="cudnn_lstm")
     found = counts.inspect(same)
     assert [each.runs for group in found.groups for each in group.counts] == [2] and not found.differences
-    assert "more than once have the same counts" in counts_table.agreement(found)
+    assert "more than once has the same counts" in counts_table.agreement(found)
     modes = runs({"variable_update": "replicated"}, {"variable_update": "independent", "num_units": 9})
     assert [group.title for group in counts.inspect(modes).groups] == [
         "replicated, num_units=256",

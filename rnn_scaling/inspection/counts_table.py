@@ -47,9 +47,7 @@ def agreement(inspection: Inspection) -> str:
     where = "the run" if number == 1 else f"each of the {number} runs"
     text = f"Both counted steps of {where} are the same."
     if repeated:
-        text += (
-            f" The {len(repeated)} configurations that ran more than once have the same counts in each run, by type."
-        )
+        text += " Each configuration that ran more than once has the same counts in each run, by type."
     return f"{text}\n"
 
 

@@ -41,9 +41,9 @@ def sentences(few: Counts, many: Counts) -> list[str]:
     lines = [
         f"On {_devices(few.num_devices)} a step of {many.encoder} invokes {many.kernels:,} kernels and one of "
         f"{few.encoder} {few.kernels:,}: {times(many.kernels, few.kernels)} times as many, from "
-        f"{times(many.operators, few.operators)} times as many operators. An operator of {many.encoder} runs "
-        f"{many.kernels / many.operators:.1f} times a step on average, one of {few.encoder} "
-        f"{few.kernels / few.operators:.1f} times."
+        f"{times(many.operators, few.operators)} times as many operators. An operator of {many.encoder} is "
+        f"{many.kernels / many.operators:.1f} kernels a step on average, one of {few.encoder} "
+        f"{few.kernels / few.operators:.1f}."
     ]
     names = [f"{each.encoder} is {each.kernel}" for each in (many, few) if each.kernel not in ("", each.encoder)]
     lines += [f"What ran: {', '.join(names)}."] if names else []

@@ -300,6 +300,17 @@ def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
     assert observe.trace(built, 1, "", [0.01])["words"] == 101
 
 
+def test_a_partition_is_read_although_xla_took_the_operator_that_another_was_to_be_beside(tf):
+    from rnn_scaling.inspection import placement
+
+    with tf.Graph().as_default() as graph:
+        tf.identity(tf.constant(1.0), name="left")
+    partition = graph.as_graph_def()
+    partition.node[1].attr["_class"].list.s.append(b"loc:@gone")
+    assert placement.copies([partition], graph) == []
+    assert "_class" in partition.node[1].attr
+
+
 def test_a_step_that_collected_no_graphs_cannot_be_looked_into(step):
     from rnn_scaling.inspection import observe
 

@@ -105,8 +105,13 @@ def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, 
 
 def _imported(partition: Any) -> tf.Graph:
     """The partition as a graph, which infers its operators' shapes."""
+    alone = type(partition)()
+    alone.CopyFrom(partition)
+    for node in alone.node:  # they are placed; what they were to be beside may be in a cluster of XLA now
+        if "_class" in node.attr:
+            del node.attr["_class"]
     with tf.Graph().as_default() as placed:
-        tf.graph_util.import_graph_def(partition, name="partition")
+        tf.graph_util.import_graph_def(alone, name="partition")
     return placed
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rnn_scaling.inspection import placement_table
+from tests.test_record import make_record
 
 CPU_0, CPU_1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"
 
@@ -77,6 +80,24 @@ def test_copies_are_told_by_direction_with_the_largest():
         ["CPU:0", "CPU:1", "7", "4.87 KiB + 2 of unknown size", "t0 1000 B, t1 999 B, t2 998 B"],
         ["CPU:1", "CPU:0", "1", "0", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    "by_type, said",
+    [
+        ({"MatMul": 3}, "No device sends another anything."),
+        (
+            {"CollectiveReduceV2": 4, "_NcclReduceSend": 2},
+            "not counted here: 4 CollectiveReduceV2, 2 _NcclReduceSend.",
+        ),
+    ],
+)
+def test_what_collectives_exchange_is_said_to_be_no_send(by_type, said):
+    given = graph([])
+    given["partitions"]["by_type"] = by_type
+    run = dataclasses.replace(make_record(), graph=given)
+    assert said in placement_table.markdown(run)
+    assert ("No device" in placement_table.markdown(run)) is ("MatMul" in by_type)
 
 
 @pytest.mark.parametrize(

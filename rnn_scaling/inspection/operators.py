@@ -13,6 +13,7 @@ from rnn_scaling.inspection.scopes import EXCHANGE, Owner, owner
 
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
+COLLECTIVES = ("Collective", "Nccl")  # begin the types of collective operators
 # What TensorFlow's executor makes a while loop of: they move values and decide, and compute nothing on any device.
 CONTROL_FLOW = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 

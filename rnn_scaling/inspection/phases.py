@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
-from rnn_scaling.inspection.operators import RECEIVES
+from rnn_scaling.inspection.operators import COLLECTIVES, RECEIVES
 from rnn_scaling.inspection.scopes import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PHASES, UPDATE
 from rnn_scaling.student import t_quantile
 
@@ -29,7 +29,6 @@ LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler
 MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
-_COLLECTIVES = ("Collective", "Nccl")
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
 
 
@@ -133,7 +132,7 @@ def _activity(kernel: Kernel) -> tuple[int | None, str] | None:
         return (None if phase == EXCHANGE else kernel.tower), phase
     if kernel.type in RECEIVES:
         return None
-    if phase == EXCHANGE and kernel.type.lstrip("_").startswith(_COLLECTIVES):
+    if phase == EXCHANGE and kernel.type.lstrip("_").startswith(COLLECTIVES):
         return None, EXCHANGE
     return (kernel.tower, _STARVED_PHASE) if phase == INPUT else None
 

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.inspection.operators import COLLECTIVES
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports.table import markdown_table
 
@@ -21,15 +22,24 @@ def markdown(run: RunRecord, variables: bool = True) -> str:
     """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
     parts = ["What is on each device:\n", markdown_table(*devices_grid(run.graph))]
     head, lines = copies_grid(run.graph)
+    collectives = _collectives(run.graph)
     if lines:
         parts += ["What one device sends to another in a step:\n", markdown_table(head, lines)]
         if run.resolved.get("device_type") == "CPU":
             parts.append(f"{SHARED_MEMORY}\n")
-    else:
+    elif not collectives:
         parts.append("No device sends another anything.\n")
+    if collectives:
+        parts.append(f"What collective operators exchange is not counted here: {collectives}.\n")
     if variables:
         parts += ["Each variable, all its copies or parts together:\n", markdown_table(*variables_grid(run.graph))]
     return "\n".join(parts)
+
+
+def _collectives(graph: Mapping[str, Any]) -> str:
+    """ "4 CollectiveReduceV2, ...": operators whose devices reach each other without a send and a receive."""
+    by_type = graph["partitions"].get("by_type", {})
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(by_type.items()) if kind.lstrip("_").startswith(COLLECTIVES))
 
 
 def devices_grid(graph: Mapping[str, Any]) -> Grid:

@@ -11,7 +11,7 @@ import pytest
 
 from rnn_scaling import phases as command
 from rnn_scaling import record, report
-from rnn_scaling.inspection import phases, step_parts
+from rnn_scaling.inspection import phases, step_parts, thread_probe
 from rnn_scaling.reports import folder, steps
 from tests.traced_runs import step, trace, traced
 
@@ -335,6 +335,11 @@ def test_clusters_of_xla_have_no_tower_and_it_is_said():
     found = step_parts.of([traced(*THREE, xla=True)])
     assert found.straggler[0] is None and "XLA's clusters" in found.straggler[1]
     assert steps.notes(found)[-1] == steps.CLUSTERS
+    assert found.concurrency is None and "cannot be said: XLA's clusters" in steps.notes(found)[1]
+    (alone,) = thread_probe.probes([traced(*THREE, xla=True)], {2: 3})
+    assert alone.settings[0].concurrency is None
+    (alone,) = thread_probe.probes([traced(*THREE)], {2: 3})
+    assert alone.settings[0].concurrency > 1
     assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
 
 

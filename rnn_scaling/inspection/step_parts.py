@@ -97,9 +97,9 @@ class StepParts:
 
     @functools.cached_property
     def concurrency(self) -> float | None:
-        """Towers that compute at once, the mean while any does: 1 is one after the other. None: nothing computed."""
+        """Towers that compute at once, the mean while any does: 1 is one after the other. None: it cannot be said."""
         values = [step["concurrency"] for step in self.steps]
-        return None if None in values else math.fsum(values) / len(values)
+        return None if self.clustered or None in values else math.fsum(values) / len(values)
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, str]:

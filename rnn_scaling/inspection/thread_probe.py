@@ -23,7 +23,8 @@ class Setting:
       rate: words/s; None when no run measured any.
       of_best: its rate / that of the fastest number of threads.
       against_best: the test of that; None for the fastest itself and without two runs of each.
-      concurrency: towers that compute at once while any does, median over the traced steps; None without a trace.
+      concurrency: towers that compute at once while any does, median over the traced steps; None without a trace or
+        with --xla.
     """
 
     threads: int
@@ -139,6 +140,7 @@ def _rates(row: Row) -> list[float]:
 
 
 def _concurrency(records: Sequence[RunRecord]) -> float | None:
-    steps = [step for record in records for step in record.trace.get("steps", [])]
+    # XLA's clusters of operators do not say which tower they are of.
+    steps = [step for record in records if not record.config.get("xla") for step in record.trace.get("steps", [])]
     found = [step["concurrency"] for step in steps if step.get("concurrency") is not None]
     return statistics.median(found) if found else None

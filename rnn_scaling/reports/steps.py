@@ -128,6 +128,8 @@ def _scatter(found: StepParts) -> str:
 def _concurrency(found: StepParts) -> str:
     if found.num_towers == 1:
         return "One tower: nothing overlaps with another one's compute."
+    if found.clustered:
+        return "How many towers compute at once cannot be said: XLA's clusters do not say whose operators they hold."
     if found.concurrency is None:
         return "No tower computes in the trace."
     return (

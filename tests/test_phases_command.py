@@ -199,6 +199,9 @@ BROKEN = {
     "trace.kernels.input_pipeline: expected": lambda t: t["kernels"].pop("input_pipeline"),
     "trace.kernels.steps: expected host": lambda t: t["kernels"]["steps"].append({}),
     "trace.kernels.by_phase: expected": lambda t: t["kernels"]["by_phase"].append(4),
+    "trace.kernels.by_phase: expected the kernels of each tower": lambda t: t["kernels"]["by_phase"][0].update(
+        tower=[]
+    ),
 }
 
 
@@ -210,6 +213,14 @@ def test_a_broken_trace_is_named(said, tmp_path, capsys):
     status, out, err = told(capsys, path)
     assert (status, out) == (1, "")
     assert err.startswith(f"error: {path}: {said}") and err.count("\n") == 1
+
+
+def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):
+    found = copy.deepcopy(traced(*THREE))
+    for each in found.trace["steps"]:
+        each["concurrency"] = None
+    status, out, _ = told(capsys, write(found, tmp_path / "run.json"))
+    assert status == 0 and "one after another" in out
 
 
 @pytest.mark.parametrize("broken", [[], 3, {"steps": 3}, {"steps": [3]}, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])

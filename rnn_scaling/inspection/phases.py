@@ -269,7 +269,7 @@ def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool, clustere
     idle = math.fsum(step["towers"][0]["parts"][IDLE] / step["seconds"] for step in steps) / len(steps)
     if idle > MOST_IDLE:
         return f"in {100 * idle:.0f} % of a step no kernel runs that the trace has times of"
-    concurrency = math.fsum(step["concurrency"] for step in steps) / len(steps)
+    concurrency = math.fsum(step["concurrency"] or 0.0 for step in steps) / len(steps)
     if concurrency <= 1 + SERIAL * (count - 1):
         return f"the trace has the towers one after another (concurrency {concurrency:.2f}): arrival order says nothing"
     return None

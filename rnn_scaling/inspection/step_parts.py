@@ -275,7 +275,8 @@ def graph_problems(graph: Any) -> Iterator[str]:
 
 
 def _is_phase(row: Any) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("phase"), str) and _number(row.get("kernels"))
+    has_tower = isinstance(row, dict) and (row.get("tower") is None or _number(row["tower"]))
+    return has_tower and isinstance(row.get("phase"), str) and _number(row.get("kernels"))
 
 
 def _are_counts(value: Any) -> bool:

@@ -106,6 +106,15 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
     assert "must be" in counts_table.summary(found) and "Both counted steps" not in counts_table.summary(found)
 
 
+def test_batches_of_text_may_differ_from_step_to_step():
+    given = runs({"data_source": "text", "num_devices": 1})
+    given["run0"].trace["kernels"]["steps"][0]["host"] += 1
+    found = counts.inspect(given)
+    assert not found.differences
+    assert len(found.varying) == 1 and "run0: counted step 2 differs from step 1: host" in found.varying[0]
+    assert "must be" not in counts_table.summary(found) and "differ in length" in counts_table.summary(found)
+
+
 def test_a_trace_that_lacks_kernels_is_found_out():
     found = counts.inspect({"light": record_of(BOTH[0], LoopCond=0)})
     assert any("4 loops in the graph, but the trace lacks their kernels" in line for line in found.differences)

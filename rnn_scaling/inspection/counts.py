@@ -80,17 +80,19 @@ class Inspection:
     Attributes:
       groups: in the order of their first runs.
       differences: a line for each count that is not the same where it must be.
+      varying: a line for each count that differs as batches of text do in length.
       left_out: a line for each run that has no counts.
     """
 
     groups: tuple[Group, ...]
     differences: tuple[str, ...]
+    varying: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     """The counts of traced runs, by the runs' names."""
-    left_out, differences = [], []
+    left_out, differences, varying = [], [], []
     found: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
     first: dict[tuple, Mapping[str, Any]] = {}
     for name, record in records.items():
@@ -101,15 +103,17 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         key = _key(config)
         counts, wrong = _counts(name, record, config)
         differences += wrong
+        (varying if _varies(config) else differences).extend(_unlike_steps(name, record.trace["kernels"]["steps"]))
         first.setdefault(key, config)
         found.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
     groups = []
     for (key, cells), title in zip(found.items(), titles(list(first.values()))):
         for runs in cells.values():
-            differences += [line for other in runs[1:] for line in _differences(runs[0], other)]
+            unlike = [line for other in runs[1:] for line in _differences(runs[0], other)]
+            (varying if _varies(first[key]) else differences).extend(unlike)
         same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
         groups.append(Group(title, first[key], tuple(same)))
-    return Inspection(tuple(groups), tuple(differences), tuple(left_out))
+    return Inspection(tuple(groups), tuple(differences), tuple(varying), tuple(left_out))
 
 
 def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -136,14 +140,7 @@ def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Co
     """The counts of one run, and what in them is not as it must be."""
     graph, trace = record.graph, record.trace
     partitions, kernels = graph["partitions"], trace["kernels"]
-    steps, wrong = kernels["steps"], []
-    for number, step in enumerate(steps[1:], 2):
-        if step != steps[0]:
-            text = ", ".join(
-                f"{part} {step[part]} instead of {steps[0][part]}" for part in step if step[part] != steps[0][part]
-            )
-            wrong.append(f"{name}: counted step {number} differs from step 1: {text}{_reason(config)}")
-    last = steps[-1]
+    last, wrong = kernels["steps"][-1], []
     by_type = sum(kernels["by_type"].values())
     if by_type != last["host"] + last["device"]:
         wrong.append(f"{name}: {by_type} kernels by type, {last['host'] + last['device']} by place")
@@ -173,8 +170,19 @@ def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Co
     return counts, wrong
 
 
-def _reason(config: Mapping[str, Any]) -> str:
-    return " (batches of text differ in length)" if config["data_source"] == "text" else ""
+def _varies(config: Mapping[str, Any]) -> bool:
+    """Whether batches differ in length, and loops with them in their turns."""
+    return config["data_source"] == "text"
+
+
+def _unlike_steps(name: str, steps: Sequence[Mapping[str, int]]) -> list[str]:
+    """A line for each counted step that is not as the first."""
+    lines = []
+    for number, step in enumerate(steps[1:], 2):
+        if unlike := [part for part in step if step[part] != steps[0][part]]:
+            text = ", ".join(f"{part} {step[part]} instead of {steps[0][part]}" for part in unlike)
+            lines.append(f"{name}: counted step {number} differs from step 1: {text}")
+    return lines
 
 
 def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str]:

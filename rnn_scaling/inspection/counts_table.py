@@ -41,6 +41,11 @@ def agreement(inspection: Inspection) -> str:
     if inspection.differences:
         lines = "".join(f"- {line}\n" for line in inspection.differences)
         return f"Counts that are not the same where they must be:\n\n{lines}"
+    if inspection.varying:
+        lines = "; ".join(inspection.varying)
+        return (
+            f"Batches of text differ in length, and counts with them; the tables have the last counted step. {lines}.\n"
+        )
     counts = [each for group in inspection.groups for each in group.counts]
     repeated = [each for each in counts if each.runs > 1]
     number = sum(each.runs for each in counts)
@@ -59,7 +64,7 @@ def to_json(inspection: Inspection) -> str:
     ]
     content: dict[str, Any] = {"schema": SCHEMA, "groups": groups}
     content["growth"] = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
-    content["differences"], content["left_out"] = list(inspection.differences), list(inspection.left_out)
+    content.update({part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")})
     return json.dumps(content, indent=1) + "\n"
 
 

@@ -250,7 +250,8 @@ def _draw(runs: Sequence[Run], options: Options) -> None:
     drawn = []
     for run in runs:
         number = run.parts.typical if options.step is None else options.step
-        drawn.append((f"{run.title}, step {number}", run.parts.steps[number]))
+        title = f"{run.title}, step {number}{step_figures.left_out(run.parts.num_towers)}"
+        drawn.append((title, run.parts.steps[number]))
     record.write_bytes(step_figures.picture(drawn, path.suffix.lower().removeprefix(".")), path)
 
 

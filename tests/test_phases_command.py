@@ -12,7 +12,8 @@ import pytest
 from rnn_scaling import phases as command
 from rnn_scaling import record, report
 from rnn_scaling.inspection import phases, step_parts, thread_probe
-from rnn_scaling.reports import folder, steps
+from rnn_scaling.inspection.events import TracedStep
+from rnn_scaling.reports import folder, inside, steps
 from tests.traced_runs import step, trace, traced
 
 ROOT = Path(__file__).parent.parent
@@ -118,6 +119,13 @@ def test_many_towers_are_some_tables_beside_each_other():
     found = step_parts.StepParts((trace(many),), synchronous=True)
     heads = [head for head, _ in steps.parts_grids(found)]
     assert [len(head) for head in heads] == [6, 6] and heads[1][-1] == "all towers"
+
+
+def test_a_picture_of_some_towers_says_so():
+    many = step_parts.StepParts((trace(phases.split(TracedStep(0, 100, []), 17)),), synchronous=True)
+    assert inside._step_pictures(many, 0, "a run")[1].title == "a run, the first 16 of 17 towers: traced step 0"
+    few = step_parts.StepParts((trace(step()),), synchronous=True)
+    assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 
 
 def test_json_has_the_same_numbers(run_file, capsys):

@@ -38,6 +38,7 @@ def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
 
 def _step_pictures(found: StepParts, k: int, title: str) -> list[Figure]:
     step = found.typical
+    title += step_figures.left_out(found.num_towers)
     means = f"The parts of each tower's mean step, in milliseconds. {steps.notes(found)[1]}"
     drawn = f"Traced step {step} of {len(found.steps)} from its start to its end, a bar for each tower."
     return [

@@ -37,6 +37,11 @@ ROW = 0.27  # inches
 MOST_TOWERS = 16  # drawn
 
 
+def left_out(num_towers: int) -> str:
+    """What a title must say of towers that no picture has room for; "" where all are drawn."""
+    return f", the first {MOST_TOWERS} of {num_towers} towers" if num_towers > MOST_TOWERS else ""
+
+
 def parts(found: StepParts, name: str) -> str:
     """The mean parts of each tower's step as one bar a tower, in milliseconds."""
     count = min(found.num_towers, MOST_TOWERS)

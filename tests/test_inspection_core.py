@@ -177,7 +177,10 @@ def test_a_gpus_copy_to_the_exchange_is_exchange_and_any_other_its_makers(tf):
     space.event(HOST_PLANE, "python", xplane.STEP_MARK, 0, 100)
     gradient, weights = "edge_12_tower_0/backward/gradients/tower_0/forward/a_grad", "edge_5_tower_1/input/b"
     for at, name in ((1, gradient), (11, weights), (21, "edge_7_exchange/AddN")):
-        space.event("/device:GPU:0", "Stream #14(MemcpyP2P)", "MemcpyP2P", at, at + 1, tf_op=name)
+        of = (
+            {"tf_op": "tower_0/forward/sender:_Send"} if at > 20 else {}
+        )  # the copy may start within the operator's own
+        space.event("/device:GPU:0", "Stream #14(MemcpyP2P)", "MemcpyP2P", at, at + 1, edge_name=name, **of)
     found = xplane.read(space.message, {}, exchanged={gradient}).steps[0].kernels
     assert [(k.kind, k.tower, k.phase) for k in found] == [
         (COPY, None, "exchange"),
@@ -264,7 +267,8 @@ def test_gradients_that_a_tower_sends_to_the_server_travel_for_the_exchange(step
     built, graph, _ = step
     from rnn_scaling.inspection import observe
 
-    sent = {name for name in operators.exchanged(observe._partitions(built)) if name.startswith("edge_")}
+    sent = operators.exchanged(observe._partitions(built))
+    assert all(xplane.TRANSFER.match(name) for name in sent)
     makers = Counter(owner(xplane.TRANSFER.sub("", name)) for name in sent)
     assert makers[Owner(1, "backward")] >= len(graph["placement"]["variables"])  # rows of an embedding are two tensors
     assert makers[Owner(None, "exchange")] > 0  # what is read

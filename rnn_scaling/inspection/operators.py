@@ -44,23 +44,19 @@ def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
 
 
 def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
-    """Names under which tensors travel to operators of the exchange: those of the transfer and of both its operators.
+    """Names of the transfers of tensors to operators of the exchange.
 
-    They are named after the operator that made the tensor, for gradients one of a tower's backward pass.
+    Each is named after the operator that made the tensor, for gradients one of a tower's backward pass.
     """
     transfers = set()
     for partition in partitions:
-        received = {node.name: _transfer(node) for node in partition.node if node.op in RECEIVES}
+        receives = (node for node in partition.node if node.op in RECEIVES)
+        received = {node.name: node.attr["tensor_name"].s.decode() for node in receives}
         for node in partition.node:
             if owner(node.name).phase == EXCHANGE:
                 sources = (name.removeprefix("^").partition(":")[0] for name in node.input)
                 transfers |= {received[name] for name in sources if name in received}
-    ends = (node for partition in partitions for node in partition.node if node.op in SENDS + RECEIVES)
-    return frozenset(transfers | {node.name for node in ends if _transfer(node) in transfers})
-
-
-def _transfer(node: Any) -> str:
-    return node.attr["tensor_name"].s.decode()
+    return frozenset(transfers)
 
 
 def tally(nodes: Mapping[str, Node]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 A host event is a kernel when it is named "operator:Type" after an operator of the partitions that run; everything else
 on the host (ExecutorState::Process, ThreadpoolListener::Record and their like) marks what the runtime does and is no
-kernel. A GPU's events name their operator in the statistic `tf_op`.
+kernel. A GPU's events name their operator in the statistic `tf_op`, copies between devices the tensor in `edge_name`.
 
 Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/common_runtime/{executor,copy_tensor}.cc
 and tensorflow/core/graph/graph_partition.cc.
@@ -27,7 +27,8 @@ PROCESS = "ExecutorState::Process"
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
 ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
-TRANSFER = re.compile(r"edge_\d+_")  # stands before the operator whose tensor is copied from one device to another
+EDGE = "edge_name"  # the statistic of a copy from one device to another: edge_<number>_<operator that made the tensor>
+TRANSFER = re.compile(r"edge_\d+_")
 NCCL = "nccl"  # begins the name of each of NCCL's kernels
 OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
 
@@ -56,7 +57,7 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     Args:
       space: an XSpace message.
       nodes: the operators of the partitions that run, by name.
-      exchanged: names under which tensors travel to the exchange.
+      exchanged: names of the transfers to the exchange.
 
     Raises:
       TraceError: if the trace holds no step.
@@ -190,15 +191,18 @@ def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str
             metadata = plane.event_metadata[event.metadata_id]
             stats = _stats(plane, event)
             name, _, kind = str(stats.get("tf_op", "")).partition(":")
-            who = owner(TRANSFER.sub("", name))
+            transfer = str(stats.get(EDGE, ""))
+            who = owner(TRANSFER.sub("", transfer) or name)
             # NCCL launches its kernels from a thread of its own, which has no operator.
             is_nccl = metadata.name.startswith(NCCL) and who == Owner(None, OTHER)
-            if is_nccl or name in exchanged:
+            if is_nccl or transfer in exchanged:
                 who = Owner(None, EXCHANGE)
             device = nodes[name].device if name in nodes else plane.name
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)
-            yield Kernel(name, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE)
+            yield Kernel(
+                name or transfer, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE
+            )
 
 
 def _times(line: Any, event: Any) -> tuple[int, int]:

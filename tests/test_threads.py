@@ -18,13 +18,14 @@ TRACER = (sys.executable, "-m", "tests.fake_tracer")
 OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
 
 
-def probe(rates, num_devices=2, repeats=3, default=3):
-    """The answer for words/s by threads, relative to one another; repeats differ by 0.2 %."""
+def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
+    """The answer for words/s by threads, relative to one another; repeats differ by 0.2 %, or by `noise` of threads."""
     records = []
     for repeat in range(repeats):
         for number, rate in rates.items():
             made = record_of({"num_devices": num_devices, thread_probe.OPTION: number}, repeat)
-            seconds = [(1 + 0.002 * repeat) / rate] * len(made.batches["seconds"])
+            spread = (noise or {}).get(number, 0.002)
+            seconds = [(1 + spread * repeat) / rate] * len(made.batches["seconds"])
             records.append(dataclasses.replace(made, batches={**made.batches, "seconds": seconds}))
     (found,) = thread_probe.probes(records, {num_devices: default})
     return found
@@ -56,6 +57,16 @@ def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     assert "1 thread reached 50.0 ± " in first and "2 threads reached 90.0 ± " in first
     assert second == "2 devices: with 1 thread the towers run one after the other; at most 2.00 at once with 2 threads."
     assert "default, 3 threads, cannot be told from the fastest (99.9 ± " in third
+
+
+def test_numbers_too_noisy_to_tell_are_not_called_enough():
+    found = probe({1: 0.5, 2: 0.9, 3: 1.0}, noise={2: 0.4})
+    assert found.enough == 2
+    first = threads_table.lines([found])[0]
+    assert first.startswith(
+        "2 devices: with 3 threads, the fastest, dispatch is no longer the bound; 1 thread reached 50"
+    )
+    assert "; 2 cannot be told: a slow-down below " in first
 
 
 def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():

@@ -103,10 +103,23 @@ def _bound(probe: Probe) -> str:
             f"is seen{limit}."
         )
     shares = ", ".join(f"{_count(s.threads, 'thread')} reached {_share(s)}" for s in slow)
+    open_ = [each for each in probe.settings if probe.enough <= each.threads < probe.best and _is_open(each)]
+    if open_:
+        least = max(each.against_best.detectable or 0.0 for each in open_ if each.against_best)
+        names = " and ".join(str(each.threads) for each in open_)
+        return (
+            f"{where}: with {_count(probe.best, 'thread')}, the fastest, dispatch is no longer the bound; {shares} of "
+            f"its words/s; {names} cannot be told: a slow-down below {100 * least:.0f} % would not be seen."
+        )
     return (
         f"{where}: from {_count(probe.enough, 'thread')} on dispatch is no longer the bound ({seen}); {shares} of its "
         "words/s."
     )
+
+
+def _is_open(setting: Setting) -> bool:
+    """Whether its runs are too few or too noisy to show even a large slow-down."""
+    return setting.against_best is not None and (setting.against_best.detectable or 0.0) > TOO_NOISY
 
 
 def _serial(probe: Probe) -> str:

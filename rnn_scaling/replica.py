@@ -236,7 +236,8 @@ class Deferred:
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
         """Returns the gradients of the step before and keeps these for the next."""
-        with tf.device(self._device):
+        # XLA refuses variables whose shape changes, as that of an embedding's rows does with the batch.
+        with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
             held = {name: variable.read_value() for name, variable in self._dense.items()}
             for spec in self._specs:
                 if spec.kind == "embedding":

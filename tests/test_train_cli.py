@@ -153,6 +153,12 @@ def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
     assert result.status == "ok" and result.throughput["words_per_second"] > 0 and not result.trace
 
 
+def test_xla_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
+    flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0, done.stderr
+
+
 def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
     done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")

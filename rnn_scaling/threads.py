@@ -14,7 +14,7 @@ from rnn_scaling.record import RunRecord
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, interleave, plan
-from rnn_scaling.sweeps.traced import split, traced
+from rnn_scaling.sweeps.traced import split
 
 USAGE = """\
 python -m rnn_scaling.threads [--num_devices=N,N,...] [--out=DIR] [--repeats=N] [--name=value ...]
@@ -73,9 +73,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
             print(f"error: {line}", file=sys.stderr)
         return EXIT_USAGE
     out = Path(own.out)
-    jobs = [
-        Job(run, out, run.label) for run in interleave([traced(run, own.trace_batches) for run in runs], own.repeats)
-    ]
+    jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
     done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling.threads", *words], trainer=trainer)
     if done.exit_status is not None:
         return done.exit_status

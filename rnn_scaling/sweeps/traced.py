@@ -1,22 +1,20 @@
-"""Commands that sweep traced runs: their command lines, and runs that trace some batches. Pure."""
+"""The command lines of commands that sweep traced runs. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import config as configs
 from rnn_scaling import flags
 from rnn_scaling.sweeps import options
-from rnn_scaling.sweeps.plan import Run
 
 TRACE = "trace_batches"
 RESERVED = ("result_file", "log_dir", "progress")
 
 
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Command line -> (an instance of each option group, values of each trainer flag that was given).
+    """Command line -> (an instance of each option group, values of each trainer flag that was given and of trace_batches).
 
     Args:
       words: the command line.
@@ -41,11 +39,6 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     most = configs.OPTIONS[TRACE].metadata["maximum"]
     if single.get(TRACE, 0) > most:
         lines.append(f"--{TRACE}={single[TRACE]} must be at most {most}")
-    return options.build(groups, single, lines), given
-
-
-def traced(run: Run, num_batches: int) -> Run:
-    """The run with so many traced batches. `plan` cannot be given them: it knows no file that keeps a trace."""
-    output = dataclasses.replace(run.config.output, trace_batches=num_batches)
-    config = dataclasses.replace(run.config, output=output)
-    return dataclasses.replace(run, flags={**run.flags, TRACE: num_batches}, config=config)
+    built = options.build(groups, single, lines)
+    given[TRACE] = [getattr(group, TRACE) for group in built if hasattr(group, TRACE)]
+    return built, given

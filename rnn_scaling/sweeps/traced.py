@@ -14,7 +14,7 @@ RESERVED = ("result_file", "log_dir", "progress")
 
 
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Command line -> (an instance of each option group, values of each trainer flag that was given and of trace_batches).
+    """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
     Args:
       words: the command line.

@@ -75,8 +75,12 @@ def _differences(run: RunRecord) -> list[str]:
 
 def _placement(run: RunRecord) -> list[str]:
     if run.graph:
-        grids = (placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph))
-        return [line for head, lines in grids if lines for line in ("", *_grid(head, lines))]
+        lines = _grid(*placement_table.devices_grid(run.graph))
+        head, copies = placement_table.copies_grid(run.graph)
+        if copies:  # without the names of the largest, which leave the other columns no room
+            grid = _grid(head[:-1], [line[:-1] for line in copies])
+            lines += ["", "What one device sends to another in a step:", "", *grid]
+        return lines
     placement = run.resolved.get("variable_placement") or {}
     lines = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
     return _grid(["Device", "Bytes", "MiB"], lines) if lines else ["The run ended before they were made."]

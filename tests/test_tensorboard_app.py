@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import types
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -273,3 +274,11 @@ def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, parser):
 def test_runs_answers_in_json(logs):
     response = Client(plugin(logs / "a").get_plugin_apps()["/runs"]).get("/runs")
     assert json.loads(response.text) == {"runs": ["."]}
+
+
+def test_the_text_of_a_traced_run_adds_slots_gradients_and_what_is_sent():
+    folder = Path(__file__).parent.parent / "docs" / "results" / "phases"
+    text = shown(record.read(folder / "cudnn_lstm-parameter_server-2.json"))
+    assert "11 ResourceApplyAdam" in text and "62.9 MiB" in text and "15.8 MiB" in text
+    assert "What one device sends to another in a step" in text and "17.7 MiB" in text
+    assert "ReadVariableOp" not in text, "names of tensors would leave the columns no room"

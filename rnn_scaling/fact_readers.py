@@ -10,6 +10,7 @@ from rnn_scaling.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not told by the system"
+LARGEST = 1e18  # number that a system can tell; a larger one is of a file that was edited
 
 # Bits of clocks_throttle_reasons.active. Source: nvml.h, nvmlClocksEventReasons. Idle (0x1) holds nothing down.
 LIMITED = {0x2: "application clocks", 0x4: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
@@ -78,7 +79,7 @@ def number(name: str) -> Read:
         if name not in record.environment:
             return None
         value = record.environment[name]
-        return float(value) if isinstance(value, (int, float)) else NOT_TOLD
+        return float(value) if _is_number(value) else NOT_TOLD
 
     return read
 
@@ -100,7 +101,7 @@ def cpu_limit(record: RunRecord) -> str | None:
     if "cpu_limit" not in record.environment:
         return None
     limit = record.environment["cpu_limit"]
-    return "none" if limit is None else f"{limit:g} cores" if isinstance(limit, (int, float)) else str(limit)
+    return "none" if limit is None else f"{limit:g} cores" if _is_number(limit) else str(limit)
 
 
 def turbo(record: RunRecord) -> str | None:
@@ -118,7 +119,7 @@ def highest_clock(record: RunRecord) -> float | str | None:
     clocks = record.environment.get("cpu_mhz")
     if not isinstance(clocks, list):
         return None
-    return max((clock for clock in clocks if isinstance(clock, (int, float))), default=NOT_TOLD)
+    return max(filter(_is_number, clocks), default=NOT_TOLD)
 
 
 def huge_pages(record: RunRecord) -> str | None:
@@ -222,3 +223,7 @@ def commit(record: RunRecord) -> str | None:
     if not held.get("modified"):
         return name
     return f"{name} modified ({held['diff']})" if held.get("diff") else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST

@@ -1,6 +1,7 @@
 """./run.sh phases, and what the report says of traced runs: exact text, numbers, pictures, and what cannot be used."""
 
 import copy
+import errno
 import json
 import re
 import subprocess
@@ -148,6 +149,20 @@ def test_files_are_written(run_file, tmp_path, capsys):
     assert told(capsys, run_file, f"--out={tmp_path}")[::2] == (1, f"error: {tmp_path}: it is not a regular file\n")
 
 
+def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys):
+    def full(content, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    words = [sys.executable, "-m", "rnn_scaling.phases", run_file]
+    with open("/dev/full", "w") as out:
+        done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
+    monkeypatch.setattr(record, "write_bytes", full)
+    monkeypatch.setattr(record, "write_text", lambda text, path: None)
+    err = told(capsys, run_file, f"--out={tmp_path}/a.md", f"--picture={tmp_path}/a.png")[2]
+    assert err == f"error: {tmp_path}/a.png: No space left on device\n"
+
+
 def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
     logs = write(traced(*THREE), tmp_path / "logs" / "run.json").parent
     write(traced(), logs / "other.json")  # beside a run.json nothing else is looked at
@@ -199,6 +214,11 @@ BROKEN = {
     "trace.steps[0].timeline: expected 400 letters": lambda t: t["steps"][0]["timeline"]["towers"].append("z"),
     "trace.cost is missing": lambda t: t.pop("cost"),
     "trace.cost: expected seconds above 0": lambda t: t["cost"].update(timed_s=[0.0]),
+    "trace.steps[1].towers[0].first_s: expected": lambda t: t["steps"][1]["towers"][0].pop("first_s"),
+    "trace.steps[1].concurrency: expected": lambda t: t["steps"][1].pop("concurrency"),
+    "trace.steps[2].kernels: expected": lambda t: t["steps"][2].update(kernels=10**400),
+    "trace.steps[0].towers[0].exchange: expected": lambda t: t["steps"][0]["towers"][0]["exchange"].update(busy=1e308),
+    "trace.cost: expected seconds above 0 of untraced_s": lambda t: t["cost"].update(untraced_s=1e-320),
     "trace.cost: expected seconds of start_s": lambda t: t["cost"].update(stop_s=None),
     "trace.words: expected": lambda t: t.pop("words"),
     "trace.kernels is missing": lambda t: t.update(kernels=[]),
@@ -221,6 +241,14 @@ def test_a_broken_trace_is_named(said, tmp_path, capsys):
     status, out, err = told(capsys, path)
     assert (status, out) == (1, "")
     assert err.startswith(f"error: {path}: {said}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["cpu_limit", "memory_bytes", "cpu_mhz"])
+def test_a_number_that_no_machine_has_is_no_crash(name, tmp_path, capsys):
+    found = copy.deepcopy(traced(*THREE))
+    found.environment[name] = [10**400, 1] if name == "cpu_mhz" else 10**400
+    status, _, err = told(capsys, write(found, tmp_path / "run.json"))
+    assert (status, err) == (0, "")
 
 
 def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):

@@ -17,6 +17,7 @@ from rnn_scaling.record import RunRecord
 from rnn_scaling.student import t_quantile
 
 ROUNDING = 1e-6  # relative: what a sum of parts may differ by
+SMALLEST, LARGEST = 1e-12, 1e18  # of seconds, words and counts that can be; beyond them sums and ratios overflow
 LEVEL = 0.975  # of each side: 95 % intervals
 
 
@@ -182,7 +183,7 @@ def problems(trace: Any, num_towers: int) -> Iterator[str]:
 
 
 def _step_problems(name: str, step: Any, num_towers: int) -> Iterator[str]:
-    if not isinstance(step, dict) or not _number(step.get("seconds")) or not step["seconds"] > 0:
+    if not isinstance(step, dict) or not _is_length(step.get("seconds")):
         yield f"{name}.seconds: expected a number above 0"
         return
     towers = step.get("towers")
@@ -191,7 +192,7 @@ def _step_problems(name: str, step: Any, num_towers: int) -> Iterator[str]:
         return
     for i, tower in enumerate(towers):
         yield from _tower_problems(f"{name}.towers[{i}]", tower, i, step["seconds"])
-    if not (step.get("concurrency") is None or _number(step["concurrency"])):
+    if not _number_or_null(step, "concurrency"):
         yield f"{name}.concurrency: expected a number or null"
     if not _number(step.get("kernels")):
         yield f"{name}.kernels: expected a number"
@@ -226,7 +227,7 @@ def _tower_problems(name: str, tower: Any, number: int, seconds: float) -> Itera
     if not math.isclose(whole, seconds, rel_tol=ROUNDING):
         yield f"{name}.parts sum to {whole:.9g} s and the step has {seconds:.9g} s"
     for when in ("first_s", "arrival_s"):
-        if not (tower.get(when) is None or _number(tower[when])):
+        if not _number_or_null(tower, when):
             yield f"{name}.{when}: expected seconds or null"
 
 
@@ -238,7 +239,7 @@ def _cost_problems(cost: Any) -> Iterator[str]:
     values = [cost.get("untraced_s")]
     for found in lists:
         values += found if isinstance(found, list) and found else [None]
-    if not all(_number(value) and value > 0 for value in values):
+    if not all(map(_is_length, values)):
         yield "trace.cost: expected seconds above 0 of untraced_s, timed_s and counted_s"
     if not all(_number(cost.get(name)) for name in ("start_s", "stop_s")):
         yield "trace.cost: expected seconds of start_s and stop_s"
@@ -284,4 +285,12 @@ def _are_counts(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
+    return type(value) in (int, float) and 0 <= value <= LARGEST
+
+
+def _number_or_null(values: Mapping[str, Any], name: str) -> bool:
+    return name in values and (values[name] is None or _number(values[name]))
+
+
+def _is_length(value: Any) -> bool:
+    return _number(value) and value >= SMALLEST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -21,6 +22,9 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
     """
     if sys.stderr is None:  # closed by the caller; what nobody reads goes nowhere
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, it lives as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, and not a traceback
+            stream.reconfigure(errors="replace")
     try:
         status = main()
         if sys.stdout is not None:

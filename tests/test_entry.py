@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,13 @@ def test_help_teaches(name):
     )
     assert done.returncode == 0 and done.stderr == ""
     assert f"rnn_scaling.{name}" in done.stdout and "xit status" in done.stdout
+
+
+def test_a_terminal_without_a_letter_shows_another():
+    code = "from rnn_scaling import entry; entry.leave(lambda: print('1 \\xb1 2') or 0)"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
 
 
 def test_every_command_is_one_of_run_sh():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -66,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _report(source, Path(options.output) if options.output else source, options.force)
     except OSError as e:
+        if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
+            raise
         return _fail(1, f"{source}: {e.strerror or e}")
 
 

@@ -378,6 +378,17 @@ def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
     assert f"there are some in {tmp_path}/a, {tmp_path}/b" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "redirection, status, said",
+    [(">/dev/full", 1, "error: output: No space left on device\n"), ("| head -c 0", 141, "")],
+)
+def test_an_output_that_takes_nothing_is_not_the_folder(redirection, status, said, tmp_path):
+    record.write(run(1, 500.0), tmp_path / "a.json")
+    line = f"{sys.executable} -m rnn_scaling.report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=GOLDEN.parent.parent, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (status, said)
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     source = write_folder(tmp_path / "runs", [timed(1, 100)])
     (tmp_path / "file").write_text("")

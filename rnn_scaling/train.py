@@ -120,6 +120,8 @@ class _Main:
         written = self._is_recorded = self._save(result)
         try:
             if self._config.output.trace_batches:
+                if log_dir:
+                    record.write(result, Path(log_dir) / LOG_RECORD)  # stays when the trace is interrupted or fails
                 benchmark.look_inside(self._config, step, state)
                 result = state.record("ok")
                 written = self._save(result)
@@ -154,6 +156,8 @@ class _Main:
         if not self._is_recorded:  # a finished run stays one
             self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
         sys.stderr.flush()
+        if self._table:  # interrupted while it traced
+            print(self._table, end="", flush=True)
         os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
 
     def _save(self, result: record.RunRecord) -> bool:

@@ -276,6 +276,19 @@ def test_ctrl_c_keeps_the_record_as_interrupted(number, tmp_path):
     assert result.throughput["words_per_second"] > 0 and result.batches["measured"] == len(result.batches["words"]) - 1
 
 
+def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):
+    flags = [*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"]
+    words = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    with subprocess.Popen(command(*flags), cwd=ROOT, **words) as process:
+        assert any(line.startswith("tracing") for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert out.startswith("| Device number")
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and result.trace == {}
+
+
 def test_kill_leaves_a_record_that_says_so(tmp_path):
     process = _start_long_run(tmp_path / "run.json")
     process.kill()

@@ -139,8 +139,10 @@ def _is_report(file: Path) -> bool:
 
 def _check_size(file: Path, head: bytes, size: int) -> None:
     """Compares the size with the header's count of pages, valid where two counters agree (SQLite, "fileformat2")."""
+    if len(head) < 100:
+        raise TraceDbError(file, f"cut short: {size} bytes, and the header alone has 100")
     page = int.from_bytes(head[16:18], "big")
     page = 65536 if page == 1 else page
     pages = int.from_bytes(head[28:32], "big")
-    if len(head) < 100 or (head[24:28] == head[92:96] and size < page * pages):
+    if head[24:28] == head[92:96] and size < page * pages:
         raise TraceDbError(file, f"cut short: {size} of {page * pages} bytes")

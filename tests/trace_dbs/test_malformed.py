@@ -29,7 +29,7 @@ def one_error(capsys, file, *options):
         ("empty", b"", "the file is empty"),
         ("text", b"start,end\n1,2\n" * 100, "not an SQLite database"),
         ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
-        ("magic alone", b"SQLite format 3\0", "cut short"),
+        ("magic alone", b"SQLite format 3\0", "cut short: 16 bytes, and the header alone has 100"),
         ("other", None, "neither a Nsight Systems export nor an nvprof database"),
     ],
 )

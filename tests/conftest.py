@@ -1,8 +1,11 @@
 """Four logical CPU devices for every test, set before TensorFlow starts."""
 
 import os
+import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A shell that starts the tests in the background lets SIGINT be ignored, by their children too, which are to obey it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from rnn_scaling import config as configs
 from rnn_scaling import flags, record
+from rnn_scaling.inspection import phases
+from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.record import RunRecord
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
@@ -31,6 +33,7 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
     by_type = {kind: number * towers for kind, number in kernels.items()} | changes
     total, first = sum(by_type.values()), sum(number * towers for number in kernels.values())
     batches = _batches(flat, repeat)
+    idle = phases.split(TracedStep(0, 100_000_000, []), towers)
     words, seconds = sum(batches["words"][WARMUP:]), sum(batches["seconds"][WARMUP:])
     return RunRecord(
         "ok",
@@ -59,7 +62,9 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
                 "by_phase": [{"tower": 0, "phase": "forward", "kernels": total}],
                 "input_pipeline": 0.0,
             },
-            "steps": [{"concurrency": float(min(flat["inter_op_parallelism_threads"] or towers + 1, towers))}] * 2,
+            "cost": {"untraced_s": 0.1, "timed_s": [0.1] * 2, "counted_s": [0.1] * 2, "start_s": 0.0, "stop_s": 0.0},
+            "steps": [{**idle, "concurrency": float(min(flat["inter_op_parallelism_threads"] or towers + 1, towers))}]
+            * 2,
         },
     )
 

@@ -182,6 +182,28 @@ def test_the_report_passes_the_commands_own_json_over(tmp_path):
     assert not [line for line in folder.read(tmp_path / "out").left_out if "inspect.json" in line]
 
 
+@pytest.mark.parametrize(
+    "part, wrong, said",
+    [
+        ("copies", [{"from": "device:CPU:0"}], "graph.copies: expected what each device sends"),
+        ("placement", {"variables": [{"name": "w", "bytes": "x"}]}, "graph.placement.variables: expected the place"),
+        ("python", {}, "graph.python.operators: expected a number"),
+    ],
+)
+def test_an_edited_record_is_set_aside_and_run_again(part, wrong, said, tmp_path, capsys):
+    words = ["--num_devices=1", "--encoder_type=cudnn_lstm"]
+    assert go(tmp_path, *words) == 0
+    path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
+    fields = json.loads(path.read_text())
+    fields["graph"][part] = wrong
+    path.write_text(json.dumps(fields))
+    capsys.readouterr()
+    assert go(tmp_path, *words) == 0
+    err = capsys.readouterr().err
+    assert said in err and f"renamed to {path.name}.unreadable" in err
+    assert record.read(path).graph[part] != wrong
+
+
 def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert go(tmp_path, "--num_devices=1", "--dry_run", "--src_max_len=10,20") == 0
     assert capsys.readouterr().out.count("--trace_batches=2") == 4

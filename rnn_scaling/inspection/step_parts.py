@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.inspection import phases
@@ -273,6 +273,50 @@ def graph_problems(graph: Any) -> Iterator[str]:
             yield f"graph.{name}.operators: expected a number"
         elif name == "partitions" and not _are_counts(part.get("by_type")):
             yield "graph.partitions.by_type: expected the operators of each type"
+    if not isinstance(graph, dict) or not {"placement", "copies"} & graph.keys():
+        return
+    partitions = graph.get("partitions")
+    if not isinstance(partitions, dict) or not _are_counts(partitions.get("by_device")):
+        yield "graph.partitions.by_device: expected the operators of each device"
+    variables = graph["placement"].get("variables") if isinstance(graph.get("placement"), dict) else None
+    if not _all(variables, _is_variable):
+        yield "graph.placement.variables: expected the place of each variable, its slots, gradients and update"
+    if not _all(graph.get("copies"), _is_copy):
+        yield "graph.copies: expected what each device sends to each other"
+
+
+def _is_variable(value: Any) -> bool:
+    return (
+        _has(value, ("name", "device"), ("bytes",))
+        and _all(value.get("slots"), lambda slot: _has(slot, ("device",), ("bytes",)))
+        and _all(value.get("gradients"), _is_gradient)
+        and _has(value.get("update"), ("device",))
+        and _all(value["update"].get("types"), _is_text)
+    )
+
+
+def _is_gradient(value: Any) -> bool:
+    return _has(value, ("device", "kind"), ("tower",)) and _number_or_null(value, "bytes")
+
+
+def _is_copy(value: Any) -> bool:
+    return _has(value, ("from", "to"), ("pairs", "bytes", "of_unknown_size")) and _all(
+        value.get("largest"), lambda tensor: _has(tensor, ("name",), ("bytes",))
+    )
+
+
+def _all(values: Any, right: Callable[[Any], bool]) -> bool:
+    return isinstance(values, list) and all(map(right, values))
+
+
+def _has(value: Any, texts: Sequence[str] = (), numbers: Sequence[str] = ()) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return all(_is_text(value.get(name)) for name in texts) and all(_number(value.get(name)) for name in numbers)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()
 
 
 def _is_phase(row: Any) -> bool:

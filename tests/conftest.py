@@ -4,10 +4,11 @@ import os
 import signal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# A shell that starts the tests in the background lets SIGINT be ignored, by their children too, which are to obey it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+
+# A shell that starts the tests in the background lets SIGINT be ignored, by their children too, which are to obey it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -181,7 +181,9 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
             found.append(Run(path / file.name, file.record, parts))
     wrong = [f"{line}" for line in held.left_out]
     if not held.runs and not wrong:
-        wrong.append(f"{path}: no run records (*.json) in this folder")
+        others = folder.subfolders_with_records(path)
+        hint = f"; there are some in {', '.join(map(str, others[:5]))}: name these" if others else ""
+        wrong.append(f"{path}: no run records (*.json) in this folder{hint}")
     elif not found and held.runs:
         wrong.append(f"{path}: none of the {len(held.runs)} runs was traced; {MAKE_ONE}")
     return found, wrong
@@ -223,7 +225,7 @@ def _body(run: Run, step: int | None, colours: bool) -> str:
     sections.append(markdown_table(*steps.kernels_grid(found.runs[0], found.num_towers)))
     sections.append("".join(f"- {note}\n" for note in (*steps.notes(found), *_cautions(run.record))))
     lines = "\n".join(steps.bars(drawn, colours=colours))
-    said = f"Step {number} of {len(found.steps)}, {1000 * drawn['seconds']:.2f} ms from left to right:"
+    said = f"Step {number} (of 0 to {len(found.steps) - 1}), {1000 * drawn['seconds']:.2f} ms from left to right:"
     sections.append(f"{said}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
     return "\n".join(sections)
 

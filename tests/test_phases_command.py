@@ -84,13 +84,13 @@ def test_the_notes_say_what_the_numbers_are(run_file, capsys):
 
 def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
     out = told(capsys, run_file)[1]
-    assert "Step 1 of 3, 100.00 ms from left to right:" in out
+    assert "Step 1 (of 0 to 2), 100.00 ms from left to right:" in out
     drawn = dict(re.findall(r"^ *(tower 0|tower 1|exchange) \|(.*)\|$", out, re.MULTILINE))
     assert drawn["tower 0"] == "f" * 16 + "b" * 24 + "x" * 20 + "u" * 8 + "w" * 4 + "." * 8
     assert drawn["tower 1"] == "f" * 20 + "b" * 36 + "x" * 4 + "u" * 12 + "." * 8
     assert drawn["exchange"] == "." * 32 + "x" * 28 + "." * 20
     assert "f forward, b backward, u update, x exchange (a tower's: exposed), w waits for other towers, . idle" in out
-    assert "Step 2 of 3, 110.00 ms" in told(capsys, run_file, "--step=2")[1]
+    assert "Step 2 (of 0 to 2), 110.00 ms" in told(capsys, run_file, "--step=2")[1]
     assert "\x1b[" not in out  # colours are for terminals
 
 
@@ -349,6 +349,11 @@ def test_the_report_names_counts_that_differ(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
     assert "Both counted steps" not in page and page.count("Counts that are not the same") == 1
+
+
+def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
+    write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
+    assert f"there are some in {tmp_path}/logs/a: name these" in told(capsys, tmp_path / "logs")[2]
 
 
 def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):

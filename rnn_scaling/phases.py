@@ -191,19 +191,16 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
 
 def _show(runs: Sequence[Run], options: Options) -> list[str]:
     """Prints and writes; returns what could not be written."""
-    target: Path | str = "output"
+    content = _json(runs) if options.json else _text(runs, options, colours=_has_colours())
+    print(content, end="", flush=True)  # a full disk behind it is entry.leave's to say
+    target = options.out
     try:
-        content = _json(runs) if options.json else _text(runs, options, colours=_has_colours())
-        print(content, end="", flush=True)
         if options.out:
-            target = options.out
             plain = content if options.json else _text(runs, options, colours=False)
             record.write_text(plain, options.out)
+        target = options.picture
         if options.picture:
-            target = options.picture
             _draw(runs, options)
-    except BrokenPipeError:
-        raise
     except OSError as e:
         return [f"{target}: {e.strerror or e}"]
     return []

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from models.batch import Batch
 from rnn_scaling import registry
 from tests.training import BATCH_SIZE, MAX_LEN, MODEL, Serial, concatenate, largest_difference, make_batches, train
 
@@ -195,6 +196,15 @@ def test_towers_with_different_batch_sizes_equal_serial_training(mode, devices):
         plain.apply(plain.gradient(concatenate(towers))[1])
     for replica in result["replicas"]:
         assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices):
+    for length in (2, 4):
+        cut = [
+            [Batch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
+            for step in make_batches(2, 2)
+        ]
+        assert len(train(devices[:2], cut, variable_update="mirrored")["losses"]) == 2
 
 
 @pytest.mark.parametrize("dtype,tolerance", [("float16", 0.02), ("bfloat16", 0.1)])

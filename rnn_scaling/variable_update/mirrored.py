@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,17 @@ from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import Gradients, Replicas, T, UpdateRule, VariableUpdate
 
+_key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
+
+
+class _Strategy(tf.distribute.MirroredStrategy):
+    """Has collective keys of its own: two strategies of a process would take the same ones, whose shapes TensorFlow
+    remembers from the first, and the second would fail where its tensors have others."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._collective_key_base = next(_key_bases)
+        super().__init__(devices=list(devices))
+
 
 class Mirrored(Replicas):
     """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
@@ -18,7 +30,7 @@ class Mirrored(Replicas):
     synchronous = True
 
     def __init__(self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, rule: UpdateRule) -> None:
-        self._strategy = tf.distribute.MirroredStrategy(devices=list(engine.devices))
+        self._strategy = _Strategy(engine.devices)
         super().__init__(specs, values, engine.devices, rule)
 
     def _create(self, specs: Sequence[Any], values: Mapping[str, Any]) -> list[dict[str, tf.Variable]]:

@@ -21,7 +21,7 @@ usage() {
   links        bandwidth and latency of memory, copies and all-reduces       ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
-  test         the tests; arguments go to pytest
+  test         the tests, in two processes; arguments go to pytest (-n0: in one)
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report           ./run.sh tensorboard --help
   setup        only sets up the environment
@@ -109,7 +109,7 @@ main() {
     sweep | train | report | ab | compare | audit | import_log | threads | links | phases) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
     inspect) exec "$bin/python" -m rnn_scaling.inspect_steps "$@" ;;
     trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
-    test) exec "$bin/python" -m pytest "$@" ;;
+    test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
     tensorboard) exec "$bin/python" -m rnn_scaling.tensorboard_app "$@" ;;
   esac

@@ -135,7 +135,7 @@ def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Found:
     joined = {name: series.joined(each) for name, each in parts.items()}
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
-        joined[NOTHING] = nothing
+        joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
     return Found(
         wanted.devices, tuple(joined.values()), nothing, wanted.left_out, tuple(gradient_bytes.items()), _topology()
     )

@@ -12,10 +12,9 @@ COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",
     "Time (us)", "algbw (GB/s)", "busbw (GB/s)", "Wrong",
 )  # fmt: skip
-NOTES = (
-    "time is the mean of the iterations of one operation; algbw = size / time, GB/s = 10**9 B/s.",
+BUSBW_NOTE = (
     "busbw = algbw * factor makes rank counts comparable: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, "
-    "reduce_scatter, alltoall, gather and scatter, 1 for broadcast, reduce and sendrecv.",
+    "reduce_scatter, alltoall, gather and scatter, 1 for broadcast, reduce and sendrecv."
 )
 # Operations whose algbw is not size / time (alltoallv: the largest share; hypercube: times n - 1).
 OTHER_ALGBW = ("alltoallv", "hypercube")
@@ -48,6 +47,12 @@ class Measurement:
         """The measurement under COLUMNS."""
         what = (self.operation or None, self.ranks, self.size, self.count, self.type, self.redop, self.root)
         return (*what, self.place, self.time.value, self.algbw.value, self.busbw.value, self.wrong)
+
+
+def notes(average: str = "mean") -> list[str]:
+    """What the columns mean; `average` is what was taken of the iterations."""
+    time = f"time is the {average} of the iterations of one operation; algbw = size / time, GB/s = 10**9 B/s."
+    return [time, BUSBW_NOTE]
 
 
 def operation_of(text: str) -> str:

@@ -19,7 +19,7 @@ from rnn_scaling.importers.common import (
     positive,
     untag,
 )
-from rnn_scaling.importers.nccl_rows import NOTES, Measurement, check, operation_of, table
+from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
 from rnn_scaling.scaling_table import Cell, parse_cell
 
 FORMAT = "nccl_tests"
@@ -42,6 +42,7 @@ class _Run:
     repeated_ranks: int = 0
     columns: tuple[str, ...] = ()
     average: float | None = None
+    is_own: bool = False  # of the suite's own links, whose times are medians
 
     def num_ranks(self) -> int | None:
         """Ranks of one group (NCCL_TESTS_SPLIT runs several groups beside each other)."""
@@ -77,7 +78,14 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if found and runs[-1].average is None:
         problems.add(found[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
-    return finish(FORMAT, source, [table(found)], [*NOTES, *_notes(runs)], problems, nothing)
+    return finish(
+        FORMAT,
+        source,
+        [table(found)],
+        [*notes("median" if any(run.is_own for run in runs) else "mean"), *_notes(runs)],
+        problems,
+        nothing,
+    )
 
 
 def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Measurement]:
@@ -104,6 +112,7 @@ def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Me
         if run.columns and "concluded" not in text:
             runs.append(_Run())
         runs[-1].operation = name
+        runs[-1].is_own = text.rstrip().endswith("(rnn_scaling.links): medians")
     return []
 
 
@@ -168,18 +177,18 @@ def _cell(text: str, what: str) -> Cell:
 
 
 def _notes(runs: list[_Run]) -> list[str]:
-    notes = []
+    found = []
     if any(run.columns and not run.ranks for run in runs):
-        notes.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
+        found.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
     if any(run.columns and not run.operation for run in runs):
-        notes.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
+        found.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
     if any(run.repeated_ranks for run in runs):
-        notes.append(
+        found.append(
             "The same rank is listed twice: programs built without MPI=1 ran beside each other, each alone, "
             "instead of one run over all."
         )
     averages = [run.average for run in runs if run.average is not None]
     if averages:
         shown = ", ".join(f"{average:g}" for average in averages[:10])
-        notes.append(f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included.")
-    return notes
+        found.append(f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included.")
+    return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
-from rnn_scaling.importers.nccl_rows import NOTES, Measurement, check, operation_of, table
+from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
 from rnn_scaling.scaling_table import Cell
 
 FORMAT = "nccl_tests_json"
@@ -52,7 +52,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
-    return finish(FORMAT, source, [table(file.found)], [*NOTES, *file.notes], problems, nothing)
+    return finish(FORMAT, source, [table(file.found)], [*notes(), *file.notes], problems, nothing)
 
 
 def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:

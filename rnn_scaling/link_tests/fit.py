@@ -21,6 +21,7 @@ class Fit:
       largest_residual: largest |line - time| / time over the points.
       from_bytes, to_bytes: sizes of the smallest and the largest transfer that were fitted.
       num_points: sizes that were fitted.
+      traffic: bytes that beta counts for each byte of size.
     """
 
     alpha_us: float
@@ -31,6 +32,7 @@ class Fit:
     from_bytes: int
     to_bytes: int
     num_points: int
+    traffic: int = 1
 
     @property
     def holds(self) -> bool:
@@ -42,7 +44,7 @@ class Fit:
 
     def seconds(self, num_bytes: float) -> float:
         """The line's time of a transfer of `num_bytes`."""
-        slope = 0.0 if self.beta_gb_per_s is None else 1e-9 / self.beta_gb_per_s
+        slope = 0.0 if self.beta_gb_per_s is None else 1e-9 * self.traffic / self.beta_gb_per_s
         return 1e-6 * self.alpha_us + slope * num_bytes
 
 

@@ -210,13 +210,14 @@ class _Way:
 def arrival_errors(
     buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
 ) -> dict[str, str]:
-    """Link -> what is wrong, for every link on which a pattern arrives changed; `origin` as in `links`."""
+    """Link -> what is wrong, for every link on which bytes arrive changed or not at all; `origin` as in `links`."""
     cuda, found = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
     sent, back = buffers.pinned
 
     def wrong(*steps: tuple[int, Enqueue]) -> int:
+        np.add(pattern, 1, out=pattern)  # every byte is another than in the check before, which may still lie there
         ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
         ctypes.memset(back, 0, buffers.num_bytes)
         for device, enqueue in steps:

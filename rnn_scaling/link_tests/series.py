@@ -82,7 +82,7 @@ class Series:
         if found is None or found.beta_gb_per_s is None or self.traffic < 2:
             return found
         beta, error = (self.traffic * value for value in (found.beta_gb_per_s, found.beta_error_gb_per_s))
-        return dataclasses.replace(found, beta_gb_per_s=beta, beta_error_gb_per_s=error)
+        return dataclasses.replace(found, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic)
 
 
 def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:

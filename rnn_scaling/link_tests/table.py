@@ -180,6 +180,8 @@ def _compared(shown: Sequence[Series]) -> str:
     unproven = sorted({each.name for each in shown for point in each.points if point.wrong is None})
     wrong = sum(point.wrong or 0 for each in shown for point in each.points)
     text = f"Wrong elements: {wrong}, of all elements of all ranks, against the exact sum."
+    if all(point.wrong is None for each in shown for point in each.points):
+        return "Wrong elements: n/a, no sum was compared.\n"
     return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
 
 

@@ -9,14 +9,15 @@ ALREADY_ENABLED = 704
 
 
 class FakeCudart:
-    """Records every call; fails the call number `fail_at` of the function `fail` with error 2."""
+    """Records every call; fails the call number `fail_at` of the function `fail` with error 2;
+    copies from GPU a to GPU b of `lost`=(a, b) move nothing."""
 
-    def __init__(self, devices=2, peers=(), fail="", fail_at=1, broken_peer=False):
+    def __init__(self, devices=2, peers=(), fail="", fail_at=1, broken_peer=False, lost=None):
         self.calls, self.live = [], {}
         self._devices, self._peers, self._enabled = devices, set(peers), set()
         self._fail, self._fail_at, self._broken_peer = fail, fail_at, broken_peer
         self._stream_ms, self._event_ms, self._next = {}, {}, 0x1000
-        self.current = 0
+        self._lost, self.current = lost, 0
 
     def __getattr__(self, name):
         if not name.startswith("cuda"):
@@ -97,7 +98,8 @@ class FakeCudart:
 
     def do_cudaMemcpyPeerAsync(self, target, to, source, origin, size, stream):
         assert to != origin
-        ctypes.memmove(target, source, size)
+        if (origin, to) != self._lost:
+            ctypes.memmove(target, source, size)
         if self._broken_peer:
             ctypes.memset(target, 0, size)
         self._stream_ms[stream] += ALPHA_MS + size / BYTES_PER_MS

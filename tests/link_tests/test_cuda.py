@@ -79,6 +79,13 @@ def test_bytes_that_arrive_changed_are_named():
     assert found["host to GPU 0, pinned"].error == ""
 
 
+@pytest.mark.parametrize("lost", BOTH)
+def test_bytes_that_never_arrive_are_named_whatever_an_earlier_copy_left_there(lost):
+    found = measure(FakeCudart(peers=BOTH, lost=lost))
+    wrong = [name for name, each in found.items() if "wrong bytes" in each.error]
+    assert wrong == [f"GPU {lost[0]} to GPU {lost[1]}"]
+
+
 @pytest.mark.parametrize(
     ("function", "at"),
     [

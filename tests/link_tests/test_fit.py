@@ -50,6 +50,13 @@ def test_the_standard_error_covers_the_truth_as_often_as_it_should():
     assert 0.58 < inside / 300 < 0.76  # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom
 
 
+def test_bytes_that_are_counted_twice_take_the_same_time():
+    points = tuple(Point(n, (t,)) for n, t in zip(SIZES, line(30, 8)))
+    once, twice = (Series(MEMORY, "copy", points, traffic=n).fitted() for n in (1, 2))
+    assert twice.beta_gb_per_s == pytest.approx(2 * once.beta_gb_per_s) == pytest.approx(16)
+    assert twice.seconds(2**20) == pytest.approx(once.seconds(2**20)) == pytest.approx(30e-6 + 2**20 / 8e9)
+
+
 def test_a_time_that_does_not_grow_has_no_bandwidth():
     times = [1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))]
     found = fit.best(SIZES, times)

@@ -120,6 +120,24 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
     assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
 
 
+def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash")
+    assert status == 1 and "error: nothing: ended by SIGABRT" in err
+    assert "would take: pscpu 0." in out and "| nothing" not in out.replace("  ", "")
+    assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
+
+
+def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, capsys):
+    words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=4")
+    assert "Wrong elements: n/a, no sum was compared." in call(*words, pscpu="hang")[1]
+    log = tmp_path / "out/all_reduce.txt"
+    assert (
+        "validation: 0 " in log.read_text() and "# Out of bounds values : N/A (no sum was compared)" in log.read_text()
+    )
+    assert import_log.main([str(log)]) == 0
+    assert "time is the median of the iterations" in capsys.readouterr().out
+
+
 def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tmp_path):
     run = links.processes.run
 

@@ -150,6 +150,19 @@ def test_growth_is_a_line_that_must_be_exact():
     assert not growth.lines(counts.inspect(runs(*BOTH)).groups)
     text = counts_table.summary(counts.inspect(runs(*lengths)))
     assert "2,127 + 70 T" in text and "src_max_len 10, 20, 40" in text
+    two = counts_table.summary(counts.inspect(runs(*lengths[:2])))
+    assert "2,127 + 70 T (two lengths: any counts lie on a line)" in two
+
+
+def test_lines_of_several_kinds_of_runs_are_told_apart():
+    given = [{"variable_update": m, "src_max_len": n} for m in ("replicated", "independent") for n in (10, 20, 40)]
+    found = counts.inspect(runs(*given))
+    assert {line.title for line in growth.lines(found.groups)} == {"replicated", "independent"}
+    rows = cells(counts_table.summary(found), "## Growth")
+    assert (
+        rows[0][:2] == ["Runs", "Encoder"] and [row[0] for row in rows[1:]] == ["replicated"] * 3 + ["independent"] * 3
+    )
+    assert rows[0][0] != cells(counts_table.summary(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
 
 
 def go(tmp_path, *words):

@@ -44,7 +44,7 @@ def test_a_device_holds_its_copies_slots_and_gradients():
     assert head[0] == "Device" and len(head) == len(lines[0])
     assert lines == [
         ["CPU:0", "3 KiB", "6 KiB", "1 KiB", "100 B", "2 ResourceApplyAdam", "1,500"],
-        ["CPU:1", "2 KiB", "4 KiB", "0", "0", "1 ResourceApplyAdam", "1,400"],
+        ["CPU:1", "2 KiB", "4 KiB", "0", "1 of unknown size", "1 ResourceApplyAdam", "1,400"],
     ]
     head, lines = placement_table.variables_grid(found)
     assert lines == [

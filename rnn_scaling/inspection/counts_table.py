@@ -212,19 +212,27 @@ def _growth(groups: Sequence[Group]) -> list[str]:
     found = growth.lines(groups)
     if not found:
         return []
-    head = ["Encoder", "Devices", "Phase", "kernels a step", "a + b x T", "holds for T"]
+    several = len({line.title for line in found}) > 1
+    head = [*(["Runs"] if several else []), "Encoder", "Devices", "Phase", "kernels a step", "a + b x T", "holds for T"]
     rows = [
         [
+            *([line.title] if several else []),
             line.encoder,
             str(line.num_devices),
             line.phase,
             " ".join(f"{value:,}" for value in line.values),
-            line.formula if line.exact else "on no line",
+            _formula(line),
             f"{line.option} {', '.join(map(str, line.lengths))}",
         ]
         for line in found
     ]
     return ["## Growth with the sequences' length T\n", markdown_table(head, rows)]
+
+
+def _formula(line: growth.Line) -> str:
+    if len(line.lengths) < growth.FEWEST_TO_CHECK:
+        return f"{line.formula} (two lengths: any counts lie on a line)"
+    return line.formula if line.exact else "on no line"
 
 
 def _ordered(group: Group) -> list[Counts]:

@@ -13,14 +13,15 @@ from rnn_scaling.rows import work_key
 LENGTHS = ("src_max_len", "tgt_max_len")
 SYNTHETIC = ("device", "constant", "host")  # sources whose sentences have exactly these lengths
 PARTS = ("all", "forward", "backward")
-FEWEST = 2  # lengths that make a line; from three on it can be false
+FEWEST = 2  # lengths that make a line
+FEWEST_TO_CHECK = 3  # lengths from which on a line can be false
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
     """Kernels of a step at some lengths of one side's sentences, the other side's being the same."""
 
-    title: str  # of the group without this length
+    title: str  # of the groups, without this length
     encoder: str
     num_devices: int
     phase: str
@@ -71,8 +72,13 @@ def _of_family(members: Sequence[Group], option: str) -> list[Line]:
             for phase in PARTS:
                 values = tuple(_kernels(counts, phase) for _, counts in there)
                 lengths = tuple(length for length, _ in there)
-                found.append(Line(members[0].title, encoder, number, phase, option, lengths, values))
+                found.append(Line(_title(members[0], option), encoder, number, phase, option, lengths, values))
     return found
+
+
+def _title(group: Group, option: str) -> str:
+    """ "replicated" of "replicated, src_max_len=10"."""
+    return ", ".join(word for word in group.title.split(", ") if not word.startswith(f"{option}="))
 
 
 def _family(config: Mapping[str, Any], option: str) -> tuple:

@@ -56,14 +56,16 @@ def devices_grid(graph: Mapping[str, Any]) -> Grid:
         for slot in each["slots"]:
             held[slot["device"]]["slots"] += slot["bytes"]
         updates[each["update"]["device"]].update(each["update"]["types"] or ["of unknown type"])
+    unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
         held[gradient["device"]][gradient["kind"]] += gradient["bytes"] or 0
+        unknown[gradient["device"]][gradient["kind"]] += gradient["bytes"] is None
     operators = graph["partitions"]["by_device"]
     head = ["Device", "variables", "slots", "dense gradients", "gradients as rows", "updates", "operators"]
     lines = [
         [
             short(device),
-            *(size(held[device][part]) for part in ("variables", "slots", "dense", "rows")),
+            *(_size(held[device][part], unknown[device][part]) for part in ("variables", "slots", "dense", "rows")),
             ", ".join(f"{count} {kind}" for kind, count in sorted(updates[device].items())) or "0",
             f"{operators.get(device, 0):,}",
         ]
@@ -77,10 +79,15 @@ def copies_grid(graph: Mapping[str, Any]) -> Grid:
     head = ["From", "to", "tensors a step", "bytes", "the largest"]
     lines = []
     for each in graph["copies"]:
-        unknown = f" + {each['of_unknown_size']} of unknown size" if each["of_unknown_size"] else ""
         largest = ", ".join(f"{tensor['name']} {size(tensor['bytes'])}" for tensor in each["largest"][:LARGEST])
         lines.append(
-            [short(each["from"]), short(each["to"]), f"{each['pairs']:,}", size(each["bytes"]) + unknown, largest]
+            [
+                short(each["from"]),
+                short(each["to"]),
+                f"{each['pairs']:,}",
+                _size(each["bytes"], each["of_unknown_size"]),
+                largest,
+            ]
         )
     return head, lines
 
@@ -125,6 +132,14 @@ def size(num_bytes: int) -> str:
         if num_bytes < 1024:
             return f"{num_bytes:.3g} {unit}" if num_bytes < 999.5 else f"{num_bytes:.0f} {unit}"
     return f"{num_bytes / 1024:.3g} GiB"
+
+
+def _size(num_bytes: int, unknown: int) -> str:
+    """Bytes in words, and how many tensors are not in them: rows of a batch whose length is not fixed have no size."""
+    if not unknown:
+        return size(num_bytes)
+    said = f"{unknown} of unknown size"
+    return f"{size(num_bytes)} + {said}" if num_bytes else said
 
 
 def _gradients(variables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -102,6 +102,17 @@ def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     assert "was not measured" in threads_table.lines([probe({1: 1.0, 2: 0.9})])[-1]
 
 
+def test_a_number_whose_runs_failed_is_no_bound():
+    records = [record_of({thread_probe.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
+    two = [r for r in records if r.config[thread_probe.OPTION] == 2]
+    failed = [dataclasses.replace(r, status="failed", throughput={}) for r in two]
+    same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
+    (found,) = thread_probe.probes([*same, *failed], OWN)
+    assert found.enough == 1
+    said = threads_table.lines([found])
+    assert "no bound by dispatch is seen" in said[0] and said[1] == "1 device: with 2 threads no run measured anything."
+
+
 def test_failed_runs_are_counted_and_all_failed_is_said():
     records = [record_of({thread_probe.OPTION: number}) for number in (1, 1, 2)]
     records[0] = dataclasses.replace(records[0], status="failed", throughput={})

@@ -37,8 +37,8 @@ class Setting:
 
     @property
     def is_slower(self) -> bool:
-        """Whether it is distinguishably slower than the fastest, or has no rate."""
-        return self.rate is None or (self.against_best is not None and self.against_best.verdict == SLOWER)
+        """Whether it is distinguishably slower than the fastest."""
+        return self.against_best is not None and self.against_best.verdict == SLOWER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Probe:
     Attributes:
       default: the trainer's own number of threads there.
       best: threads of the fastest setting; None when no run measured anything.
-      enough: the smallest number that, with all tested ones up to the fastest, is not distinguishably slower than the
-        fastest; None when runs are too few to tell.
+      enough: the smallest number that, with all measured ones up to the fastest, is not distinguishably slower than
+        the fastest; None when runs are too few to tell.
     """
 
     title: str
@@ -108,7 +108,7 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
 
 def _enough(settings: Sequence[Setting], fastest: int) -> int:
     found = fastest
-    for each in reversed([each for each in settings if each.threads < fastest]):
+    for each in reversed([each for each in settings if each.rate and each.threads < fastest]):
         if each.is_slower:
             break
         found = each.threads

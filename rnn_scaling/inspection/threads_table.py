@@ -72,7 +72,9 @@ def _note(probes: Sequence[Probe]) -> str:
 
 def lines(probes: Sequence[Probe]) -> list[str]:
     """What the runs say, a line for each number of devices and matter."""
-    return [line for probe in probes for line in (_bound(probe), _serial(probe), _default(probe)) if line]
+    return [
+        line for probe in probes for line in (_bound(probe), _failed(probe), _serial(probe), _default(probe)) if line
+    ]
 
 
 def _bound(probe: Probe) -> str:
@@ -115,6 +117,14 @@ def _bound(probe: Probe) -> str:
         f"{where}: from {_count(probe.enough, 'thread')} on dispatch is no longer the bound ({seen}); {shares} of its "
         "words/s."
     )
+
+
+def _failed(probe: Probe) -> str:
+    numbers = [str(each.threads) for each in probe.settings if each.rate is None]
+    if probe.best is None or not numbers:
+        return ""
+    many = "thread" if numbers == ["1"] else "threads"
+    return f"{_count(probe.num_devices, 'device')}: with {', '.join(numbers)} {many} no run measured anything."
 
 
 def _is_open(setting: Setting) -> bool:

@@ -233,7 +233,7 @@ def held_down(clocks: Any) -> list[HeldDown]:
         shares: dict[int, float] = {}
         for i, device in enumerate(devices):
             loaded = _under_load(clocks, i)
-            share = sum(bool(_reasons(s) & bit) for s in loaded) / len(loaded)
+            share = sum(bool(_reasons(s) & bit) for s in loaded) / max(1, len(loaded))
             if share >= NOTICEABLE:
                 shares[device.get("index", i)] = share
         if shares:
@@ -268,10 +268,9 @@ def _is_whole(clocks: Any) -> bool:
 
 
 def _under_load(clocks: Mapping[str, Any], i: int) -> list[dict[str, Any]]:
-    """Samples of device `i` while it was not idle: with the first batch still compiling, its clocks mean nothing."""
+    """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     samples = [sample["devices"][i] for sample in clocks["samples"]]
-    busy = [s for s in samples if not _reasons(s) & nvml.IDLE and s.get("utilisation") != 0]
-    return busy or samples
+    return [s for s in samples if not _reasons(s) & nvml.IDLE and s.get("utilisation") != 0]
 
 
 def _reasons(sample: Mapping[str, Any]) -> int:

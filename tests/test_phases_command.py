@@ -355,6 +355,8 @@ def test_the_report_names_counts_that_differ(tmp_path, capsys):
 
 def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
     write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
+    (tmp_path / "logs" / "links").mkdir()
+    (tmp_path / "logs" / "links" / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')  # no run
     assert f"there are some in {tmp_path}/logs/a: name these" in told(capsys, tmp_path / "logs")[2]
 
 

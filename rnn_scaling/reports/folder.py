@@ -93,8 +93,9 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
 
 
 def subfolders_with_records(folder: Path) -> list[Path]:
-    """Folders one level down that hold JSON files."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and next(path.glob("*.json"), None))
+    """Folders one level down that hold run records."""
+    inside = (path for path in folder.iterdir() if path.is_dir())
+    return sorted(path for path in inside if any(_starts(file, rb"run/") for file in path.glob("*.json")))
 
 
 def is_own(path: Path) -> bool:
@@ -113,9 +114,14 @@ def is_own(path: Path) -> bool:
 
 def _is_result(path: Path) -> bool:
     """Whether a file is what one of this suite's commands wrote beside the records: no record, and nothing lost."""
+    return _starts(path, rb"(?!run/)")
+
+
+def _starts(path: Path, schema: bytes) -> bool:
+    """Whether a file starts as one of this suite does whose schema's name matches."""
     try:
         with open(path, "rb") as file:
-            return re.match(rb'\{\s*"schema": "rnn_scaling\.(?!run/)', file.read(EDGE)) is not None
+            return re.match(rb'\{\s*"schema": "rnn_scaling\.' + schema, file.read(EDGE)) is not None
     except OSError:
         return False
 

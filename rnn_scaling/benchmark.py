@@ -12,7 +12,7 @@ from models import seq2seq
 from rnn_scaling import all_reduce_spec, optimizers, progress, registry, tensorboard
 from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
-from rnn_scaling.engines.local import Engine
+from rnn_scaling.engines.local import Engine, uses_onednn
 from rnn_scaling.load import LoadMeter
 from rnn_scaling.record import RunRecord
 from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
@@ -40,6 +40,7 @@ def run(config: RunConfig, state: RunState) -> TrainStep:
         config.model.xla,
     )
     state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
+    state.resolved["onednn"] = uses_onednn()
     state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
     state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
     state.enter("build")

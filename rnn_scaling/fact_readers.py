@@ -84,6 +84,14 @@ def number(name: str) -> Read:
     return read
 
 
+def cpu_vector_units(record: RunRecord) -> str | None:
+    """Vector units of the processor."""
+    if "cpu_vector_units" not in record.environment:
+        return None
+    held = record.environment["cpu_vector_units"]
+    return " ".join(map(str, held)) or "none" if isinstance(held, list) else NOT_TOLD
+
+
 def cpu_topology(record: RunRecord) -> str | None:
     """Sockets, cores, threads and NUMA nodes."""
     held = record.environment.get("cpu_topology")

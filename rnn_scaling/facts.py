@@ -59,6 +59,20 @@ PROCESSOR = [
         **ON_CPUS,
     ),
     Fact(
+        "CPU vector units",
+        readers.cpu_vector_units,
+        "kernels are chosen by them: matrix products without AVX-512 or AMX run at a fraction of the speed",
+        unless="CPU model",
+        **ON_CPUS,
+    ),
+    Fact(
+        "oneDNN",
+        readers.resolved("onednn"),
+        "oneDNN's kernels and fused products change words/s on CPUs by up to tens of percent, and counts of kernels",
+        unless="variable TF_ENABLE_ONEDNN_OPTS",
+        **ON_CPUS,
+    ),
+    Fact(
         "CPU cores",
         readers.environment("cpu_cores"),
         "more cores share memory bandwidth and turbo otherwise, and leave more room for other processes",

@@ -25,6 +25,12 @@ GPU_QUERY = (
 )
 GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
 CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
+# Vector units by which TensorFlow and its libraries choose kernels, as /proc/cpuinfo names them on x86 and ARM.
+VECTOR_UNITS = (
+    *("avx", "avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_int8", "amx_bf16"),
+    *("asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"),
+)
 SYSTEM_FILES = {  # what else of the system decides a rate, one line each
     "cpu_governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "cpu_no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
@@ -147,6 +153,7 @@ def environment() -> dict[str, Any]:
         "cuda": _cuda_versions(),
         "platform": platform.platform(),
         "cpu": cpu_model(cpuinfo) or platform.processor() or platform.machine(),
+        "cpu_vector_units": cpu_vector_units(cpuinfo),
         "cpu_cores": os.cpu_count(),
         "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
         "cpu_mhz": cpu_mhz(cpuinfo),
@@ -188,6 +195,12 @@ def _cuda_versions() -> dict[str, str | None]:
 def cpu_model(cpuinfo: str) -> str | None:
     """The processor's name from the text of /proc/cpuinfo."""
     return next(iter(_cpuinfo_values(cpuinfo, "model name")), None)
+
+
+def cpu_vector_units(cpuinfo: str) -> list[str] | None:
+    """Which of VECTOR_UNITS the processor has, from the text of /proc/cpuinfo; None: the system does not tell."""
+    told = _cpuinfo_values(cpuinfo, "(?:flags|Features)")
+    return [name for name in VECTOR_UNITS if name in told[0].split()] if told else None
 
 
 def cpu_mhz(cpuinfo: str) -> list[float]:

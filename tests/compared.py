@@ -28,6 +28,7 @@ ENVIRONMENT: dict[str, Any] = {
     "cuda": {"runtime": "12.5", "cudnn": "9.3", "cublas": "12.5", "nccl": "2.25"},
     "platform": "Linux-6.1-x86_64-with-glibc2.36",
     "cpu": "Processor A",
+    "cpu_vector_units": ["avx", "avx2", "fma"],
     "cpu_cores": 8,
     "cpu_topology": {"sockets": 1, "cores": 4, "threads": 8, "numa_nodes": ["0-7"]},
     "cpu_mhz": [3000.0, 1200.0],
@@ -47,6 +48,7 @@ ENVIRONMENT: dict[str, Any] = {
 RESOLVED: dict[str, Any] = {
     "device_type": "CPU",
     "logical_devices": False,
+    "onednn": False,
     "encoder_kernel": "block_lstm",
     "decoder_kernel": "block_lstm",
     "all_reduce": [],

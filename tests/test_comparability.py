@@ -23,6 +23,8 @@ def test_equal_runs_differ_in_nothing():
 
 ENVIRONMENT_CASES = [
     ("CPU model", {"cpu": "Processor B"}, INCOMPARABLE),
+    ("CPU vector units", {"cpu_vector_units": ["avx", "avx2", "fma", "avx512f"]}, INCOMPARABLE),
+    ("CPU vector units", {"cpu_vector_units": None}, INCOMPARABLE),
     ("CPU cores", {"cpu_cores": 16}, INCOMPARABLE),
     ("CPU topology", {"cpu_topology": {**ENVIRONMENT["cpu_topology"], "cores": 8}}, INCOMPARABLE),
     ("CPU topology", {"cpu_topology": {**ENVIRONMENT["cpu_topology"], "numa_nodes": ["0-3", "4-7"]}}, INCOMPARABLE),
@@ -69,6 +71,7 @@ def test_each_difference_of_the_machine_is_named(what, environment, severity):
         ("inter-op threads", {"inter_op_parallelism_threads": 1}, INCOMPARABLE),
         ("intra-op threads", {"intra_op_parallelism_threads": 8}, INCOMPARABLE),
         ("encoder kernel that ran", {"encoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
+        ("oneDNN", {"onednn": True}, INCOMPARABLE),
         ("decoder kernel that ran", {"decoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
         ("all-reduce that ran", {"all_reduce": [{"algorithm": "xring", "shards": 1}]}, INCOMPARABLE),
         ("logical devices", {"logical_devices": True}, INCOMPARABLE),

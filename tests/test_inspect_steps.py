@@ -106,6 +106,15 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
     assert "must be" in counts_table.summary(found) and "Both counted steps" not in counts_table.summary(found)
 
 
+def test_onednn_is_named_where_counts_depend_on_it():
+    given = runs({"num_devices": 1}, {"num_devices": 1})
+    given["run0"].resolved["onednn"], given["run1"].resolved["onednn"] = False, False
+    assert "oneDNN was off; where it is on" in counts_table.summary(counts.inspect(given))
+    given["run1"].resolved["onednn"] = True
+    found = counts.inspect(given)
+    assert found.differences == ("oneDNN: off in run0, on in run1, which rewrites the graph",)
+
+
 def test_batches_of_text_may_differ_from_step_to_step():
     given = runs({"data_source": "text", "num_devices": 1})
     given["run0"].trace["kernels"]["steps"][0]["host"] += 1

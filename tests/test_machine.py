@@ -10,6 +10,7 @@ from rnn_scaling import machine
 
 CPUINFO = "".join(
     f"processor\t: {4 * socket + 2 * core + thread}\nmodel name\t: Processor  A\ncpu MHz\t\t: {1000 + core}.5\n"
+    "flags\t\t: fpu avx2 avx avx512f_not fma\n"
     f"physical id\t: {socket}\ncore id\t\t: {core}\n\n"
     for socket in (0, 1)
     for core in (0, 1)
@@ -21,12 +22,15 @@ def test_cpuinfo():
     assert machine.cpu_topology(CPUINFO) == {"sockets": 2, "cores": 4, "threads": 8}
     assert machine.cpu_mhz(CPUINFO) == [1000.5, 1000.5, 1001.5, 1001.5] * 2
     assert machine.cpu_model(CPUINFO) == "Processor  A"
+    assert machine.cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
 
 
 def test_cpuinfo_of_a_system_that_tells_less():
     text = "processor\t: 0\nBogoMIPS\t: 50.00\n\nprocessor\t: 1\n"  # ARM
     assert machine.cpu_topology(text) == {"sockets": None, "cores": None, "threads": 2}
     assert machine.cpu_mhz(text) == [] and machine.cpu_model(text) is None
+    assert machine.cpu_vector_units(text) is None
+    assert machine.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == ["asimd", "sve"]
     assert machine.cpu_topology("") == {"sockets": None, "cores": None, "threads": None}
 
 
@@ -86,7 +90,16 @@ def test_environment_is_json_and_keeps_its_fields():
     assert held.keys() >= {
         *("python", "packages", "platform", "cpu", "cpu_cores", "cpu_governor", "memory_bytes", "load_average"),
         *("gpus", "topology", "variables", "commit"),
-        *("cuda", "cpu_topology", "cpu_mhz", "cpu_limit", "cpu_no_turbo", "cpu_boost", "huge_pages"),
+        *(
+            "cuda",
+            "cpu_vector_units",
+            "cpu_topology",
+            "cpu_mhz",
+            "cpu_limit",
+            "cpu_no_turbo",
+            "cpu_boost",
+            "huge_pages",
+        ),
     }
     assert held["cpu_topology"].keys() == {"sockets", "cores", "threads", "numa_nodes"}
 

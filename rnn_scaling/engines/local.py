@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
 
 from rnn_scaling import machine
 from rnn_scaling.machine import DeviceError
@@ -45,6 +46,15 @@ def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads
     if device == "cpu":
         return _cpus(num_devices)
     return _gpus(num_devices)
+
+
+def uses_onednn() -> bool:
+    """Whether TensorFlow rewrites graphs for oneDNN and runs its kernels on CPUs.
+
+    By default it does on processors with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX and on ARM's Neoverse V1;
+    TF_ENABLE_ONEDNN_OPTS overrules that. Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
+    """
+    return bool(_pywrap_util_port.IsMklEnabled())
 
 
 def _cpus(count: int) -> Engine:

@@ -38,6 +38,7 @@ class Counts:
     copies: int  # to, from and on GPUs, and fills of their memory
     dispatched: int  # operators that the host launched on GPUs
     input_pipeline: float  # kernels of tf.data's functions
+    onednn: bool | None  # whether oneDNN rewrote the graph; None: an older record does not say
     operators_by_type: Mapping[str, int]
     kernels_by_type: Mapping[str, int]
     kernels_by_phase: Mapping[str, int]  # all towers together
@@ -162,6 +163,7 @@ def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Co
         optimized=graph["optimized"]["operators"],
         operators=partitions["operators"],
         input_pipeline=kernels["input_pipeline"],
+        onednn=record.resolved.get("onednn"),
         operators_by_type=partitions["by_type"],
         kernels_by_type=kernels["by_type"],
         kernels_by_phase=dict(by_phase),
@@ -189,6 +191,8 @@ def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str
     """A line for each count that two runs of one configuration do not share."""
     (here, left), (there, right) = one, other
     lines = []
+    if left.onednn is not right.onednn:
+        lines.append(f"oneDNN: {_on(left.onednn)} in {here}, {_on(right.onednn)} in {there}, which rewrites the graph")
     for part in ("words", "python", "optimized", "operators", "host", "device", "copies", "dispatched"):
         values = getattr(left, part), getattr(right, part)
         if values[0] != values[1]:
@@ -201,3 +205,7 @@ def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str
             more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
             lines.append(f"{part}: {', '.join(named[:MOST_NAMED])}{more} in {there} against {here}")
     return lines
+
+
+def _on(value: bool | None) -> str:
+    return "unknown" if value is None else "on" if value else "off"

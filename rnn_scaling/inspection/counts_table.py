@@ -53,7 +53,17 @@ def agreement(inspection: Inspection) -> str:
     text = f"Both counted steps of {where} are the same."
     if repeated:
         text += " Each configuration that ran more than once has the same counts in each run, by type."
-    return f"{text}\n"
+    return f"{text}{_onednn(counts)}\n"
+
+
+def _onednn(counts: Sequence[Counts]) -> str:
+    """On another processor the same step can have other counts."""
+    states = {each.onednn for each in counts}
+    if len(states) > 1 or None in states:
+        return ""
+    if states == {True}:
+        return " oneDNN was on and fused products with what follows them; where it is off, counts differ."
+    return " oneDNN was off; where it is on, as by default on processors with AVX512-VNNI, counts differ."
 
 
 def to_json(inspection: Inspection) -> str:

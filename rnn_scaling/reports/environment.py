@@ -123,6 +123,9 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     clocks = [f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in _gpus(record, "gpus_after")]
     yield from _told("GPU clocks (SM, memory)", "; ".join(sorted(set(clocks))))
     yield from _told("CPU", env.get("cpu"))
+    yield from _told("CPU vector units", " ".join(map(str, _list(env.get("cpu_vector_units")))))
+    onednn = resolved.get("onednn")
+    yield from _told("oneDNN", ("on" if onednn else "off") if isinstance(onednn, bool) else None)
     yield from _told("CPU cores of the machine", env.get("cpu_cores"))
     yield from _told("CPU cores of the run", len(_list(resolved.get("cpu_affinity"))) or None)
     yield from _told("CPU frequency governor", env.get("cpu_governor"))

@@ -28,7 +28,7 @@ Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databas
                nanoseconds of the database's own clock, 1250000000ns
 --output=FILE  also write a smaller database with the rows of the window and all tables, indices and views
 --force        replace the output where it exists
---format=NAME  markdown, or json: all names, times in ns
+--format=NAME  markdown, or json: every name (20,000 of a table at most, the rest added up), times in ns
 --top=N        rows of each table of names, and gaps of each device
 
 Examples:
@@ -38,10 +38,14 @@ Examples:
 The summary goes to stdout; what could not be used goes to stderr as "error: FILE: reason", the rest is still reported.
 docs/trace-db.md says what every number means.
 
-Exit status: 0 everything was read, 1 something could not be used, 2 wrong use."""
+Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 130 interrupted."""
 SCHEMAS = (nsys, nvprof)
 FORMATS = ("markdown", "json")
 MAX_TOP = 100_000
+
+
+class WindowError(TraceDbError):
+    """Times of the command line between which there is nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text, problems = run(options)
     except TraceDbError as e:
         print(f"error: {one_line(str(e))}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(e, WindowError) else 1
     except OSError as e:
         print(f"error: {one_line(f'{e.filename or options.file}: {e.strerror or e}')}", file=sys.stderr)
         return 1
@@ -129,10 +133,10 @@ def time_ns(text: str, first: int) -> int:
       ValueError: if it is neither seconds such as 1.25 nor nanoseconds such as 1250000000ns.
     """
     if re.fullmatch(r"-?[0-9]{1,19}ns", text):
-        return int(text[:-2])
+        return min(max(int(text[:-2]), summary.EVER), summary.FOREVER)  # what a database can hold
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
         # Not through a float, which has too few digits for a clock that counts ns since 1970.
-        return first + math.floor(Fraction(text) * 10**9)
+        return min(first + math.floor(Fraction(text) * 10**9), summary.FOREVER)
     raise ValueError(f"expected a time in seconds (1.25) or of the database's clock (1250000000ns), got {text!r}")
 
 
@@ -152,8 +156,12 @@ def run(options: Options) -> tuple[str, list[str]]:
                 options.file, "; ".join([f"no event with a time in this {layout.tool} file", *db.problems])
             )
         window = window_of(options, span)
-        found = summary.summarize(db, layout, span, window, min(options.top, 1000))
-        written = cut.write(db, window, options.output, options.force) if options.output else None
+        found = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
+        written = None
+        if options.output:
+            # What is not summarized, such as samples, may come before the first event that is.
+            wanted = window if options.start else Window(summary.EVER, window.end)
+            written = cut.write(db, wanted, options.output, options.force)
         if options.format == "json":
             return report.as_json(found, str(options.file), db.problems), db.problems
         text = report.markdown(found, str(options.file), db.problems, options.top)
@@ -180,13 +188,14 @@ def window_of(options: Options, span: tuple[int, int]) -> Window:
     """The window of the command line.
 
     Raises:
-      TraceDbError: if it is empty or wholly outside of the trace.
+      WindowError: if it is empty.
+      TraceDbError: if it is wholly outside of the trace.
     """
     start = time_ns(options.start, span[0]) if options.start else span[0]
     end = time_ns(options.end, span[0]) if options.end else None
     length = f"the trace is {(span[1] - span[0]) / 1e9:.6f} s long, {span[0]}ns to {span[1]}ns"
     if end is not None and end <= start:
-        raise TraceDbError(options.file, f"--to={options.end} is not after --from={options.start or 0}; {length}")
+        raise WindowError(options.file, f"--to={options.end} is not after --from={options.start or 0}; {length}")
     if start > span[1] or (end is not None and end <= span[0]):
         wanted = f"--from={options.start or 0}" + (f" and --to={options.end}" if options.end else "")
         raise TraceDbError(options.file, f"nothing of the trace is in the window of {wanted}; {length}")

@@ -35,10 +35,13 @@ RUNTIME_CALLS = {
     211: "cudaLaunchKernel", 213: "cudaLaunch", 214: "cudaLaunchKernel", 225: "cudaMemcpyAsync",
     235: "cudaMemsetAsync", 239: "cudaStreamSynchronize", 240: "cudaStreamQuery", 242: "cudaEventRecord",
     247: "cudaStreamWaitEvent", 252: "cudaMemPrefetchAsync", 269: "cudaLaunchCooperativeKernel",
+    270: "cudaLaunchCooperativeKernel",
     272: "cudaLaunchCooperativeKernelMultiDevice", 273: "cudaFuncSetAttribute", 284: "cudaLaunchHostFunc",
     310: "cudaGraphInstantiate", 311: "cudaGraphLaunch", 312: "cudaGraphLaunch",
+    430: "cudaLaunchKernelExC", 431: "cudaLaunchKernelExC",
 }  # fmt: skip
 DRIVER_CALLS = {
+    115: "cuLaunch", 116: "cuLaunchGrid", 117: "cuLaunchGridAsync",
     119: "cuEventRecord", 120: "cuEventQuery", 121: "cuEventSynchronize", 122: "cuEventDestroy",
     123: "cuEventElapsedTime", 124: "cuStreamCreate", 125: "cuStreamQuery", 126: "cuStreamSynchronize",
     127: "cuStreamDestroy", 216: "cuMemsetD8Async", 218: "cuMemsetD16Async", 220: "cuMemsetD32Async",
@@ -50,6 +53,9 @@ DRIVER_CALLS = {
     305: "cuMemcpy", 306: "cuMemcpyAsync", 307: "cuLaunchKernel", 318: "cuMemcpyPeer", 319: "cuMemcpyPeerAsync",
     322: "cuCtxDestroy", 325: "cuEventDestroy", 326: "cuStreamDestroy", 346: "cuStreamAddCallback",
     367: "cuStreamCreateWithPriority", 371: "cuMemAllocManaged", 386: "cuDevicePrimaryCtxRetain",
+    442: "cuLaunchKernel", 477: "cuLaunchCooperativeKernel", 478: "cuLaunchCooperativeKernel",
+    480: "cuLaunchCooperativeKernelMultiDevice", 514: "cuGraphLaunch", 515: "cuGraphLaunch", 652: "cuLaunchKernelEx",
+    653: "cuLaunchKernelEx",
 }  # fmt: skip
 _LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
 _VERSION = re.compile(r"(_pt[sd][sz])?(_v\d{4,5})?$")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
-from rnn_scaling.trace_dbs.database import CACHE_KIB, FAULTS, TraceDatabase, TraceDbError, quoted, said
-from rnn_scaling.trace_dbs.summary import Window
+from rnn_scaling.trace_dbs.database import CACHE_KIB, FAULTS, TraceDatabase, TraceDbError, quoted, said, unfinished
+from rnn_scaling.trace_dbs.summary import EVER, Window
 
 # What describes the machine, the capture or objects that events refer to, not a time: copied whole.
 WHOLE = ("TARGET_INFO_", "META_DATA_", "ENUM_", "DIAGNOSTIC_", "CUDA_GRAPH_", "ANALYSIS_", "EXPORT_")
@@ -24,6 +26,7 @@ MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
 # NVTX_EVENTS.eventType of categories, thread names and domains: they name what ranges refer to, at any time.
 MARK = 34  # an instant, whose end is NULL as that of an open range is
 NAMING = "(33, 37, 39, 75, 76)"
+STEPS = 100_000  # of SQLite's virtual machine between two looks for a signal: milliseconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,22 +44,41 @@ def write(db: TraceDatabase, window: Window, output: Path, force: bool = False) 
     Raises:
       TraceDbError: if `output` is the database itself, or exists and `force` is not set, or the schema cannot be made.
       OSError: if it cannot be written.
+      KeyboardInterrupt: if a signal ended it.
     """
     check(db.file, output, force)
     part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        with contextlib.closing(sqlite3.connect(part.absolute().as_uri(), uri=True, isolation_level=None)) as out:
-            rows = _fill(db, out, window)
-        with open(part, "rb") as f:
-            os.fsync(f.fileno())
-        size = part.stat().st_size
-        check(db.file, output, force)  # again: writing takes a while
-        os.replace(part, output)
-    except FAULTS as e:
-        raise TraceDbError(output, said(e)) from None
-    finally:
-        part.unlink(missing_ok=True)
+    with _signals() as came:
+        try:
+            with contextlib.closing(sqlite3.connect(part.absolute().as_uri(), uri=True, isolation_level=None)) as out:
+                out.set_progress_handler(lambda: bool(came), STEPS)
+                rows = _fill(db, out, window)
+            with open(part, "rb") as f:
+                os.fsync(f.fileno())
+            size = part.stat().st_size
+            check(db.file, output, force)  # again: writing takes a while
+            if came:
+                raise KeyboardInterrupt
+            os.replace(part, output)
+        except FAULTS as e:
+            raise KeyboardInterrupt if came else TraceDbError(output, said(e)) from None
+        finally:
+            part.unlink(missing_ok=True)
     return Cut(rows, size, db.file.stat().st_size)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects what asks the process to end, for the statement that runs to see: nothing half may stay behind."""
+    came: list[int] = []
+    asked = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+             if signal.getsignal(number) is not signal.SIG_IGN]  # fmt: skip
+    before = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in asked}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check(file: Path, output: Path, force: bool) -> None:
@@ -69,6 +91,10 @@ def check(file: Path, output: Path, force: bool) -> None:
         raise TraceDbError(output, "is the database itself; the cut needs another name")
     if output.is_dir():
         raise TraceDbError(output, "is a directory; --output takes the name of a file")
+    if output.exists() and not output.is_file():
+        raise TraceDbError(output, "is not a regular file; --output takes the name of a file")
+    for beside, kind in unfinished(Path(os.path.realpath(output))):
+        raise TraceDbError(output, f"has an unfinished {kind} ({beside.name}), which would change the cut; remove it")
     if output.exists() and not force:
         raise TraceDbError(output, "exists; --force replaces it")
     if not output.absolute().parent.is_dir():
@@ -112,7 +138,7 @@ def _make(db: TraceDatabase, out: sqlite3.Connection, kind: str) -> None:
 def _copy(db: TraceDatabase, out: sqlite3.Connection, table: str, window: Window) -> int:
     """Copies the rows that overlap the window; returns how many. A damaged table stays empty, which is noted."""
     columns = ", ".join(quoted(name) for name in db.columns[table])
-    where = condition(db, table)
+    where = "1" if (window.start, window.end) == (EVER, None) else condition(db, table)
     limits = window.limits if ":lo" in where or ":hi" in where else {}
     sql = f"INSERT INTO main.{quoted(table)} ({columns}) SELECT {columns} FROM source.{quoted(table)} WHERE {where}"
     try:

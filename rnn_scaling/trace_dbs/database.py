@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 MAGIC = b"SQLite format 3\0"
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 CACHE_KIB = 16 * 1024  # pages of the file held in memory; sorts larger than this go to temporary files
 # What a query raises on a damaged file; the second where SQLite's own message quotes a name that is not UTF-8.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
@@ -87,7 +88,8 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
       TraceDbError: if it is no whole SQLite database, or another program is writing to it.
       OSError: if it cannot be read.
     """
-    uri = f"{file.absolute().as_uri()}?{_mode(file)}"
+    real = Path(os.path.realpath(file))  # a log stands beside the file itself, not beside a link to it
+    uri = f"{real.as_uri()}?{_mode(file, real)}"
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
     except FAULTS as e:
@@ -108,12 +110,14 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
         connection.close()
 
 
-def _mode(file: Path) -> str:
+def _mode(file: Path, real: Path) -> str:
     """How to open the file, after a look at its header.
 
     A file in write-ahead mode would make SQLite put two more files beside it, so it is opened as immutable: that is
     sound only while nothing waits in a log, which is checked here.
     """
+    if real.exists() and not (real.is_file() or real.is_dir()):
+        raise TraceDbError(file, "not a regular file")
     with open(file, "rb") as f:
         head = f.read(100)
         size = os.fstat(f.fileno()).st_size
@@ -123,14 +127,22 @@ def _mode(file: Path) -> str:
         hint = "; export a .nsys-rep or .qdrep file with `nsys export --type=sqlite FILE`" if _is_report(file) else ""
         raise TraceDbError(file, f"not an SQLite database{hint}")
     _check_size(file, head, size)
-    for suffix, kind in (("-wal", "write-ahead log"), ("-journal", "rollback journal")):
-        beside = Path(f"{file}{suffix}")
-        if beside.exists() and beside.stat().st_size > 0:
-            raise TraceDbError(
-                file, f"has an unfinished {kind} ({beside.name}): its writer still runs or was killed; "
-                f"let it end, or open a copy of both files with sqlite3 once to merge them"
-            )  # fmt: skip
+    for beside, kind in unfinished(real):
+        raise TraceDbError(
+            file, f"has an unfinished {kind} ({beside.name}): its writer still runs or was killed; "
+            f"let it end, or open a copy of both files with sqlite3 once to merge them"
+        )  # fmt: skip
     return "mode=ro&immutable=1" if head[19] == 2 else "mode=ro"
+
+
+def unfinished(file: Path) -> Iterator[tuple[Path, str]]:
+    """Files beside a database that hold changes of it which are not in it yet, and what they are."""
+    for suffix, kind, mark in (("-wal", "write-ahead log", b""), ("-journal", "rollback journal", JOURNAL_MAGIC)):
+        beside = Path(f"{file}{suffix}")
+        if beside.is_file() and beside.stat().st_size > 0:
+            with open(beside, "rb") as f:
+                if f.read(len(mark)) == mark:  # a journal whose header was cleared is of a finished change
+                    yield beside, kind
 
 
 def _is_report(file: Path) -> bool:

@@ -22,7 +22,6 @@ from rnn_scaling.trace_dbs.layout import (
 )
 
 STRINGS = "StringIds"
-MARKS = (33, 34, 39, 75, 76)  # NVTX_EVENTS.eventType of categories, marks, thread names, domains: no ranges
 # Nsight Systems counts memory kinds from 0, CUPTI from 1; used where the file has no ENUM_CUDA_MEM_KIND.
 MEMORY_KINDS = {kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"}
 _LABELS = (("Host", "H"), ("Device", "D"), ("Array", "A"), ("Peer", "P"), ("Unified ", "UVM "), ("-to-", "to"))
@@ -137,8 +136,9 @@ def _versions(db: TraceDatabase) -> dict[str, str]:
 
 
 def _models(db: TraceDatabase) -> dict[object, str]:
-    if db.has("TARGET_INFO_GPU", "id", "name"):
-        return dict(db.rows("TARGET_INFO_GPU", "SELECT id, name FROM TARGET_INFO_GPU ORDER BY id DESC"))
+    for table, number in (("TARGET_INFO_GPU", "id"), ("TARGET_INFO_CUDA_GPU", "deviceId")):  # the second until 2021.1
+        if db.has(table, number, "name"):
+            return dict(db.rows(table, f"SELECT {number}, name FROM {table} ORDER BY 1 DESC"))
     return {}
 
 

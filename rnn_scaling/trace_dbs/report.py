@@ -32,7 +32,11 @@ def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -
         f"- Trace: {(summary.span[1] - summary.span[0]) / 1e9:.6f} s, {summary.span[0]} ns to {summary.span[1]} ns",
         f"- Looked at: {first:.6f} s to {last:.6f} s after the trace's first event ({window_ns / 1e9:.6f} s)",
         f"- Kernel launches by the host: {summary.launches}{_a_second(summary.launches, window_ns)}",
-        *([] if summary.sweeps else ["- Note: no kernel, copy or memset in this time"]),
+        *(
+            []
+            if any(sweep.count for sweep in summary.sweeps.values())
+            else ["- Note: no kernel, copy or memset in this time"]
+        ),
         *(f"- Note: {note}" for note in layout.notes),
         *(f"- Could not be used: {_cell(problem)}" for problem in problems),
     ]
@@ -162,7 +166,7 @@ def _copies(title: str, totals: Sequence[CopyTotal]) -> Table:
 
 
 def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
-    """Every number: times in ns, sizes in bytes; names in full and none left out, but gaps only the longest."""
+    """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest."""
     layout = summary.layout
     document = {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rnn_scaling.trace_dbs import cupti
@@ -11,7 +12,8 @@ from rnn_scaling.trace_dbs.database import TraceDatabase, quoted
 from rnn_scaling.trace_dbs.layout import KERNEL, Events, Layout
 from rnn_scaling.trace_dbs.sweep import DeviceSweep
 
-FOREVER = 2**63 - 1
+EVER, FOREVER = -(2**63), 2**63 - 1
+MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bounded whatever the names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +22,11 @@ class Window:
 
     start: int
     end: int | None = None
+
+    def within(self, span: tuple[int, int]) -> Window:
+        """The part in which anything is known."""
+        ends_inside = self.end is not None and self.end < span[1]
+        return Window(max(self.start, span[0]), self.end if ends_inside else None)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -117,7 +124,7 @@ def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: 
         api=api,
         syncs=merged(total for events in layout.of("sync") for total in _host_totals(db, layout, events, window)),
         ranges=merged(total for events in layout.of("range") for total in _host_totals(db, layout, events, window)),
-        sweeps=sweep(db, layout, window, largest_gaps),
+        sweeps=_with_idle(sweep(db, layout, window, largest_gaps), db, layout),
         launches=sum(total.calls for total in api if cupti.is_launch(total.name)),
     )
 
@@ -127,12 +134,7 @@ def merged(totals: Iterator[Total]) -> tuple[Total, ...]:
     found: dict[tuple, Total] = {}
     for one in totals:
         key = (one.device, one.name)
-        if key in found:
-            old = found[key]
-            one = dataclasses.replace(
-                old, calls=old.calls + one.calls, ns=old.ns + one.ns, longest_ns=max(old.longest_ns, one.longest_ns)
-            )
-        found[key] = one
+        found[key] = _added(found[key], one) if key in found else one
     return tuple(sorted(found.values(), key=lambda total: (-total.ns, total.name, str(total.device))))
 
 
@@ -146,21 +148,40 @@ def _clipped(events: Events) -> tuple[str, str, str]:
 def _host_totals(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
     start, end, where = _clipped(events)
     sql = (
-        f"SELECT {events.name}, count(*), sum({end} - {start}), max({end} - {start}) FROM {events.relation} "
-        f"WHERE {where} GROUP BY 1"
+        f"SELECT NULL, NULL, {events.name}, count(*), sum({end} - {start}), max({end} - {start}) "
+        f"FROM {events.relation} WHERE {where} GROUP BY 3 ORDER BY 5 DESC, 3"
     )
-    for name, calls, ns, longest in db.rows(events.table, sql, window.limits):
-        yield Total(layout.name_of(events.table, name), calls, ns, longest)
+    return _totals(layout, events, db.rows(events.table, sql, window.limits))
 
 
 def _kernels(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
     start, end, where = _clipped(events)
     sql = (
         f"SELECT {events.process}, {events.device}, {events.name}, count(*), sum({end} - {start}), "
-        f"max({end} - {start}) FROM {events.relation} WHERE {where} GROUP BY 1, 2, 3"
+        f"max({end} - {start}) FROM {events.relation} WHERE {where} GROUP BY 1, 2, 3 ORDER BY 5 DESC, 3"
     )
-    for process, device, name, calls, ns, longest in db.rows(events.table, sql, window.limits):
-        yield Total(layout.name_of(events.table, name), calls, ns, longest, layout.device_of(process, device))
+    return _totals(layout, events, db.rows(events.table, sql, window.limits))
+
+
+def _totals(layout: Layout, events: Events, rows: Iterator[tuple]) -> Iterator[Total]:
+    """Of (process, device, name, calls, ns, longest), the longest first: MOST_NAMES, and a device's others as one."""
+    others: dict[object, Total] = {}
+    names: Counter[object] = Counter()
+    for number, (process, device, name, *numbers) in enumerate(rows):
+        gpu = None if device is None else layout.device_of(process, device)
+        if number < MOST_NAMES:
+            yield Total(layout.name_of(events.table, name), *numbers, gpu)
+        else:
+            names[gpu] += 1
+            rest = Total("", *numbers, gpu)
+            others[gpu] = _added(others[gpu], rest) if gpu in others else rest
+    for gpu, rest in others.items():
+        yield dataclasses.replace(rest, name=f"({names[gpu]:,} other names)")
+
+
+def _added(one: Total, other: Total) -> Total:
+    calls, ns, longest = one.calls + other.calls, one.ns + other.ns, max(one.longest_ns, other.longest_ns)
+    return dataclasses.replace(one, calls=calls, ns=ns, longest_ns=longest)
 
 
 def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[CopyTotal]:
@@ -208,7 +229,16 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
         if gpu not in devices:
             devices[gpu] = DeviceSweep(largest_gaps)
         devices[gpu].add(what, start, end, (process, context, stream), (table, name))
-    return {device: devices[device] for device in sorted(devices, key=_number)}
+    return devices
+
+
+def _with_idle(found: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:
+    """The sweeps of all devices of the trace: one that did nothing in the window was idle."""
+    for events in layout.device_events:
+        sql = f"SELECT DISTINCT {events.process}, {events.device} FROM {events.relation} WHERE {events.usable}"
+        for process, device in db.rows(events.table, sql):
+            found.setdefault(layout.device_of(process, device), DeviceSweep())
+    return {device: found[device] for device in sorted(found, key=_number)}
 
 
 def _number(device: object) -> tuple[int, int, str]:

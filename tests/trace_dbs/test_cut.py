@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -111,6 +116,55 @@ def test_the_whole_window_copies_every_row(database):
         assert query(output, f"SELECT * FROM {table} ORDER BY 1") == query(
             database, f"SELECT * FROM {table} ORDER BY 1"
         )
+
+
+def test_the_whole_window_has_rows_that_no_summary_counts(tmp_path):
+    databases.nsys(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 50)", [(50 * MS,), (500 * MS,)])
+        db.execute("INSERT INTO OSRT_API VALUES (0, 0, 2)")
+        db.commit()
+    for window, metrics in ((), 42), (("--to=0.02",), 21), (("--from=0",), 41):
+        output = cut(tmp_path / "db", *window)
+        assert query(output, "SELECT count(*) FROM GPU_METRICS") == [(metrics,)]
+        assert query(output, "SELECT count(*) FROM OSRT_API") == [(1 if window == ("--from=0",) else 2,)]
+        output.unlink()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_cut_at_once_and_leaves_nothing(tmp_path, number):
+    with making(tmp_path / "db", databases.NSYS) as db:
+        databases.kernel(db, 10, 20)
+        # A table whose rows take for ever: its generated column is worked out for each.
+        slow = (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT max(i) FROM n"
+        )
+        db.execute("CREATE TABLE slow (start INTEGER, end INTEGER)")
+        db.execute("INSERT INTO slow VALUES (10, 20)")
+    code = (
+        "import sys; from rnn_scaling import entry, trace_db; from rnn_scaling.trace_dbs import cut; "
+        f"cut.condition = lambda db, table: '({slow}) > 0' if table == 'slow' else '1'; entry.leave(trace_db.main)"
+    )
+    words = [str(tmp_path / "db"), "--from=0", f"--output={tmp_path / 'cut'}"]
+    child = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob(".cut.*.part")):
+        assert child.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.2)  # until it is in that table; earlier is as good
+    child.send_signal(number)
+    assert child.communicate(timeout=60)[1] == "interrupted\n" and child.returncode == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
+
+
+def test_an_output_that_is_no_file_or_has_a_log_is_refused(database, capsys):
+    output = database.with_name("cut")
+    os.mkfifo(output)
+    assert trace_db.main([str(database), f"--output={output}", "--force"]) == 1
+    assert "is not a regular file" in capsys.readouterr().err
+    output.unlink()
+    database.with_name("cut-wal").write_bytes(b"of another database")
+    assert trace_db.main([str(database), f"--output={output}", "--force"]) == 1
+    assert "has an unfinished write-ahead log (cut-wal), which would change the cut" in capsys.readouterr().err
 
 
 def test_nothing_is_overwritten_unasked(database, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import sqlite3
 import stat
 
@@ -79,8 +80,30 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
         before = sorted(path.name for path in tmp_path.iterdir())
         assert "write-ahead log (db-wal)" in one_error(capsys, tmp_path / "db")
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+        (tmp_path / "far").mkdir()
+        (tmp_path / "far" / "link").symlink_to(tmp_path / "db")  # the log stands beside the file, not beside the link
+        assert "write-ahead log (db-wal)" in one_error(capsys, tmp_path / "far" / "link")
+        shutil.rmtree(tmp_path / "far")
     assert trace_db.main([str(tmp_path / "db")]) == 0  # closing merged it; the file itself stays in that mode
     assert [path.name for path in tmp_path.iterdir()] == ["db"]
+
+
+def test_a_journal_of_a_finished_change_is_no_obstacle_and_one_of_an_unfinished_is(tmp_path, capsys):
+    databases.nsys(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as writer:
+        writer.execute("PRAGMA journal_mode = PERSIST")
+        databases.kernel(writer, 10, 20)
+        writer.commit()
+    journal = tmp_path / "db-journal"
+    assert journal.stat().st_size > 0 and trace_db.main([str(tmp_path / "db")]) == 0
+    capsys.readouterr()
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + journal.read_bytes()[8:])
+    assert "rollback journal (db-journal)" in one_error(capsys, tmp_path / "db")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert one_error(capsys, tmp_path / "pipe") == "not a regular file"
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])

@@ -92,6 +92,27 @@ def test_by_hand_nvprof(tmp_path):
     assert found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
 
 
+def test_every_way_to_start_kernels_counts_in_nvprof_too(tmp_path):
+    databases.nvprof(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        first = 1_500_000_000 * 10**9
+        driver = (115, 116, 117, 442, 477, 478, 480, 514, 515, 652, 653)
+        for table, ids in (("RUNTIME", (270, 430, 431)), ("DRIVER", driver)):
+            rows = [(number, first + MS, first + 2 * MS) for number in ids]
+            db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", rows)
+        db.commit()
+    assert read(tmp_path / "db")["launches"] == 3 + 14
+
+
+def test_models_of_exports_until_2021(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("DROP TABLE TARGET_INFO_GPU")
+        db.execute("CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId INTEGER, name TEXT)")
+        db.execute("INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'Tesla V100')")
+        db.commit()
+    assert read(nsys)["devices"][0]["model"] == "Tesla V100"
+
+
 @pytest.mark.parametrize("by", ["seconds", "nanoseconds"])
 def test_a_window_clips_what_straddles_its_edges(database, by):
     first = read(database)["span_ns"][0]
@@ -116,6 +137,41 @@ def test_a_copy_cut_by_the_window_keeps_its_rate(nsys):
 def test_a_window_without_device_work_says_so(nsys, capsys):
     assert trace_db.main([str(nsys), "--from=0.0100", "--to=0.0110"]) == 0
     assert "no kernel, copy or memset in this time" in capsys.readouterr().out
+
+
+def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        databases.kernel(db, 100 * MS, 101 * MS, device=1)
+        db.commit()
+    found = read(nsys, "--from=0.002", "--to=0.012")
+    assert [(each["device"], each["busy_ns"], each["idle_ns"]) for each in found["devices"]] == [
+        (0, 7 * MS, 3 * MS),
+        (1, 0, 10 * MS),
+    ]
+
+
+def test_of_very_many_names_the_longest_are_told_and_the_rest_added_up(nsys, monkeypatch):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        ranges = [((100 + i) * MS, (100 + i) * MS + 1000 * i, 59, f"step {i}") for i in range(1, 11)]
+        db.executemany("INSERT INTO NVTX_EVENTS (start, end, eventType, text) VALUES (?, ?, ?, ?)", ranges)
+        for i in range(3):
+            databases.kernel(db, (130 + i) * MS, (130 + i) * MS + i + 1, device=1, name=2 + i)
+        db.commit()
+    whole = read(nsys)
+    monkeypatch.setattr("rnn_scaling.trace_dbs.summary.MOST_NAMES", 3)
+    few = read(nsys)
+    kept, rest = whole["ranges"][:3], whole["ranges"][3:]
+    (others,) = [each for each in few["ranges"] if each not in kept]
+    assert len(few["ranges"]) == 4 and few["ranges"] == sorted(few["ranges"], key=lambda each: -each["ns"])
+    assert others == {
+        "name": f"({len(rest)} other names)",
+        "calls": sum(r["calls"] for r in rest),
+        "ns": sum(r["ns"] for r in rest),
+        "longest_ns": max(r["longest_ns"] for r in rest),
+    }
+    found = [(each["device"], each["name"], each["calls"], each["ns"]) for each in few["kernels"]]
+    assert len(found) == 4 and (1, "(2 other names)", 2, 3) in found
+    assert sum(each["calls"] for each in few["kernels"]) == sum(each["calls"] for each in whole["kernels"]) == 6
 
 
 def test_devices_that_a_process_numbers_anew_are_told_apart(tmp_path):

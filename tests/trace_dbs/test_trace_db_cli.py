@@ -56,11 +56,13 @@ def test_times_keep_every_digit():
         (["--to=0"], "--to=0 is not after --from=0"),
         (["--from=5"], "nothing of the trace is in the window of --from=5; the trace is 0.040000 s long"),
         (["--from=0ns", "--to=5ns"], "nothing of the trace is in the window of --from=0ns and --to=5ns"),
+        ([f"--from={'9' * 19}ns"], f"nothing of the trace is in the window of --from={'9' * 19}ns"),
+        ([f"--to=-{'9' * 19}ns"], f"--to=-{'9' * 19}ns is not after"),
     ],
 )
 def test_windows_without_a_trace(tmp_path, capsys, window, reason):
     databases.nsys(tmp_path / "db")
-    assert trace_db.main([str(tmp_path / "db"), *window]) == 1
+    assert trace_db.main([str(tmp_path / "db"), *window]) == (2 if "is not after" in reason else 1)
     assert reason in capsys.readouterr().err
 
 
@@ -76,6 +78,15 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
         "0", "2", "8", "4000", "4000", "66.6667", "void gemm<float>(float*)",
     ]  # fmt: skip
     assert lines[start + 6] == "1 more; --top=2 shows them"
+
+
+def test_a_window_that_is_longer_than_the_trace_is_the_trace(tmp_path):
+    databases.nsys(tmp_path / "db")
+    whole, longer = (
+        trace_db.run(trace_db.parse([str(tmp_path / "db"), *words]))[0]
+        for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
+    )
+    assert whole == longer and "Looked at: 0.000000 s to 0.040000 s" in whole
 
 
 def test_names_cannot_break_a_table(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ from models import seq2seq
 from rnn_scaling import all_reduce_spec, optimizers, progress, registry, tensorboard
 from rnn_scaling.config import RunConfig
 from rnn_scaling.data.source import Source
-from rnn_scaling.engines.local import Engine, uses_onednn
+from rnn_scaling.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
 from rnn_scaling.load import LoadMeter
 from rnn_scaling.record import RunRecord
 from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
@@ -74,6 +75,8 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     """Says on stderr what really runs where that is not what the flags' words say."""
     if config.model.encoder_type == "cudnn_lstm" and resolved["device_type"] == "CPU":
         print(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU", file=sys.stderr)
+    if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
+        print(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster", file=sys.stderr)
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
         segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
         print(f"all-reduce auto is {all_reduce_spec.format(segments)} here", file=sys.stderr)

@@ -51,6 +51,7 @@ def good_run(tmp_path_factory):
         "--num_devices=2",
         f"--result_file={folder}/run.json",
         f"--log_dir={folder}/logs",
+        env=environment(TF_ENABLE_ONEDNN_OPTS="0"),  # the same on every processor
     )
     return done, folder
 
@@ -90,6 +91,22 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     assert all(line.startswith(said) for line in lines), lines
 
 
+@pytest.mark.parametrize(
+    "onednn, set_to, said", [(False, None, True), (False, "0", False), (True, None, False), (True, "1", False)]
+)
+def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch, capsys, tf):
+    from rnn_scaling import benchmark
+    from rnn_scaling import config as configs
+
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if set_to:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", set_to)
+    config = configs.resolve({"encoder_type": "dynamic_rnn"}, num_gpus=0, num_cores=2)
+    benchmark._announce(config, {"device_type": "CPU", "onednn": onednn, "all_reduce": []})
+    hint = "oneDNN is off by default on this processor; TF_ENABLE_ONEDNN_OPTS=1 may be faster\n"
+    assert capsys.readouterr().err == (hint if said else "")
+
+
 def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     done, folder = good_run
     result = record.read(folder / "run.json")
@@ -108,7 +125,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert len(resolved["devices"]) == 2 and resolved["device_type"] == "CPU" and resolved["logical_devices"]
     assert resolved["encoder_kernel"] and resolved["all_reduce"][0]["algorithm"] != "auto"
     assert sum(resolved["variable_placement"].values()) == 2 * result.parameters["bytes"]
-    assert resolved["inter_op_parallelism_threads"] > 2
+    assert resolved["inter_op_parallelism_threads"] > 2 and resolved["onednn"] is False
     assert result.environment["packages"]
 
 

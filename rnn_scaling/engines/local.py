@@ -10,6 +10,7 @@ from tensorflow.python.util import _pywrap_util_port
 from rnn_scaling import machine
 from rnn_scaling.machine import DeviceError
 
+ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
 
 
@@ -52,7 +53,7 @@ def uses_onednn() -> bool:
     """Whether TensorFlow rewrites graphs for oneDNN and runs its kernels on CPUs.
 
     By default it does on processors with AVX512-VNNI, AVX-VNNI, AVX512-BF16 or AMX and on ARM's Neoverse V1;
-    TF_ENABLE_ONEDNN_OPTS overrules that. Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
+    ONEDNN_VARIABLE overrules that. Source: tensorflow/core/util/port.cc, DefaultOneDnnPolicy.
     """
     return bool(_pywrap_util_port.IsMklEnabled())
 

@@ -78,14 +78,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if found and runs[-1].average is None:
         problems.add(found[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
-    return finish(
-        FORMAT,
-        source,
-        [table(found)],
-        [*notes("median" if any(run.is_own for run in runs) else "mean"), *_notes(runs)],
-        problems,
-        nothing,
-    )
+    average = "median" if any(run.is_own for run in runs) else "mean"
+    return finish(FORMAT, source, [table(found)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
 def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Measurement]:

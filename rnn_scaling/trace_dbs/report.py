@@ -25,6 +25,7 @@ def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -
     """All tables, each cut to its `top` rows where it is one of names."""
     layout, window_ns = summary.layout, summary.window[1] - summary.window[0]
     versions = "".join(f"; {name} {value}" for name, value in layout.versions.items())
+    ran = any(sweep.count for sweep in summary.sweeps.values())
     first, last = ((t - summary.span[0]) / 1e9 for t in summary.window)
     lines = [
         f"# {source}\n",
@@ -32,11 +33,7 @@ def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -
         f"- Trace: {(summary.span[1] - summary.span[0]) / 1e9:.6f} s, {summary.span[0]} ns to {summary.span[1]} ns",
         f"- Looked at: {first:.6f} s to {last:.6f} s after the trace's first event ({window_ns / 1e9:.6f} s)",
         f"- Kernel launches by the host: {summary.launches}{_a_second(summary.launches, window_ns)}",
-        *(
-            []
-            if any(sweep.count for sweep in summary.sweeps.values())
-            else ["- Note: no kernel, copy or memset in this time"]
-        ),
+        *([] if ran else ["- Note: no kernel, copy or memset in this time"]),
         *(f"- Note: {note}" for note in layout.notes),
         *(f"- Could not be used: {_cell(problem)}" for problem in problems),
     ]

@@ -14,9 +14,12 @@ import statistics
 import sys
 import time
 
-from rnn_scaling import clock_sources, clocks, flags, machine
 from rnn_scaling import config as configs
-from rnn_scaling.clock_sources import Sample, Source
+from rnn_scaling import flags
+from rnn_scaling.machine import clock_sampler, clock_sources
+from rnn_scaling.machine.clock_sources import Sample, Source
+from rnn_scaling.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
 
 
 class _Moving:
@@ -38,13 +41,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--batches", type=int, default=10)
-    parser.add_argument("--interval", type=float, default=clocks.INTERVAL_S)
+    parser.add_argument("--interval", type=float, default=clock_sampler.INTERVAL_S)
     own, words = parser.parse_known_args()
     config = configs.resolve(
-        flags.parse(words, configs.OPTIONS), num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores())
+        flags.parse(words, configs.OPTIONS), num_gpus=visible_gpus(), num_cores=len(available_cores())
     )
     count = config.devices.num_devices
-    cores = machine.bind_to_cores(count * config.devices.cpu_cores_per_device)
+    cores = bind_to_cores(count * config.devices.cpu_cores_per_device)
 
     from rnn_scaling import benchmark
     from rnn_scaling.engines import local
@@ -57,13 +60,13 @@ def main() -> None:
 
     def open_source() -> Source | None:
         if engine.device_type == "GPU":
-            return clock_sources.of_gpus(machine.gpu_ids()[:count], own.interval)
+            return clock_sources.of_gpus(gpu_ids()[:count], own.interval)
         source = clock_sources.of_cpus(cores)
         return source and _Moving(source)
 
     def batches_s(sampled: bool) -> float:
         nonlocal taken, cpu_s, source_name
-        sampler = clocks.ClockSampler(open_source, own.interval) if sampled else None
+        sampler = clock_sampler.ClockSampler(open_source, own.interval) if sampled else None
         start = time.perf_counter()
         for _ in range(own.batches):
             step()

@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling import machine
 from rnn_scaling.link_tests import memory
+from rnn_scaling.machine.cores import available_cores
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("mib", 256, "size of the array", lower_bound=1)
@@ -47,7 +47,7 @@ def timed(copy: Callable[[], object], num_bytes: int) -> float:
 
 
 def main(_: list[str]) -> None:
-    memory.bind({machine.available_cores()[0]})
+    memory.bind({available_cores()[0]})
     num_bytes = FLAGS.mib * 2**20
     buffers = memory._Buffers(num_bytes)
     source, target = np.full(num_bytes, 1, np.uint8), np.full(num_bytes, 2, np.uint8)  # touched

@@ -14,7 +14,9 @@ import sys
 import time
 
 from rnn_scaling import config as configs
-from rnn_scaling import flags, machine
+from rnn_scaling import flags
+from rnn_scaling.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.machine.gpus import visible_gpus
 
 
 def main() -> None:
@@ -23,8 +25,8 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10)
     own, words = parser.parse_known_args()
     given = flags.parse(words, configs.OPTIONS)
-    config = configs.resolve(given, num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores()))
-    machine.bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
+    config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 
     from rnn_scaling import benchmark
     from rnn_scaling.engines import local

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import config as configs
-from rnn_scaling import entry, flags, machine, rules
+from rnn_scaling import entry, flags, rules
 from rnn_scaling.config import option
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
@@ -139,8 +141,8 @@ def counterbalanced(a: Run, b: Run, pairs: int, out: Path) -> list[Job]:
 
 
 def _run(side: str, given: dict[str, Any]) -> Run:
-    num_gpus = machine.visible_gpus()
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
+    num_gpus = visible_gpus()
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
     lines = rules.problems(config, given, num_gpus=num_gpus)
     if lines:
         raise flags.FlagErrors([f"--{side}: {line}" for line in lines])

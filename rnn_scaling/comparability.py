@@ -16,7 +16,7 @@ from typing import Any
 from rnn_scaling import rows
 from rnn_scaling.fact_readers import NOT_TOLD
 from rnn_scaling.facts import CAUTION, FACTS, INCOMPARABLE, Fact
-from rnn_scaling.load import NOTICEABLE
+from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.record import RunRecord
 
 UNKNOWN = "unknown"

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, flags, machine, record
+from rnn_scaling import entry, flags, record
 from rnn_scaling.config import option
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.record import RunRecord
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
     try:
         (own, how), lists = split(words, (InspectOptions, ConductOptions))
         defaults = {name: values for name, values in DEFAULTS.items() if name not in lists}
-        runs = plan({**defaults, **lists}, num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores()))
+        runs = plan({**defaults, **lists}, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     except flags.FlagErrors as e:
         for line in e.lines:
             print(f"error: {line}", file=sys.stderr)

@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, flags, machine, record, topology
+from rnn_scaling import entry, flags, record
 from rnn_scaling.link_tests import nccl_text, picture, plan, processes, series, table
 from rnn_scaling.link_tests.display import Display
 from rnn_scaling.link_tests.plan import Plan
 from rnn_scaling.link_tests.processes import Outcome
 from rnn_scaling.link_tests.series import Series
 from rnn_scaling.link_tests.table import Found
-from rnn_scaling.sweeps import process
+from rnn_scaling.machine import process, topology
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.gpus import DeviceError
 
 USAGE = """\
 python -m rnn_scaling.links [--out=DIR] [--name=value ...]    (or ./run.sh links)
@@ -61,7 +63,7 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
         for line in e.lines:
             print(f"error: {line}", file=sys.stderr)
         return EXIT_USAGE
-    except (machine.DeviceError, OSError) as e:
+    except (DeviceError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_FAILED
     out = Path(wanted.options.out)
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}; name another folder", file=sys.stderr)
         return EXIT_USAGE
-    environment = machine.environment()
+    environment = read_environment()
     with process.termination_interrupts():
         found = measure(wanted, worker)
     written = _write(out, found, wanted, environment)  # first: whoever reads the tables may stop reading

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import all_reduce_spec, machine
+from rnn_scaling import all_reduce_spec
 from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig, from_flat
+from rnn_scaling.machine.gpus import uneven_towers
 
 FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 
@@ -146,7 +147,7 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
     if config.devices.device == "gpu" and not num_gpus:
         yield "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)"
     elif config.devices.device == "gpu":
-        uneven = machine.uneven_towers(config.devices.num_devices, num_gpus)
+        uneven = uneven_towers(config.devices.num_devices, num_gpus)
         if uneven:
             yield uneven
 

@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rnn_scaling import clocks, machine, steady_state
-from rnn_scaling.clocks import ClockSampler
+from rnn_scaling import steady_state
+from rnn_scaling.analysis.clocks import differing, held_down
 from rnn_scaling.config import RunConfig
-from rnn_scaling.load import NOTICEABLE, Load
+from rnn_scaling.machine import clock_sampler
+from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.load import NOTICEABLE, Load
 from rnn_scaling.record import RunRecord
 from rnn_scaling.timing import StepTimer, measured_window
 
@@ -64,7 +68,7 @@ class RunState:
 
     def sample_clocks(self) -> None:
         """Begins to sample the clocks of the devices; to be called right before the first batch."""
-        self._sampler = clocks.start(self.resolved)
+        self._sampler = clock_sampler.start(self.resolved)
 
     def end_clocks(self) -> None:
         """Ends the sampling, and says where devices that should be equal were not, or were held down."""
@@ -72,7 +76,7 @@ class RunState:
             return
         self._sampler.stop()
         sampled = self._sampler.read()
-        for found in (*clocks.differing(sampled), *clocks.held_down(sampled)):
+        for found in (*differing(sampled), *held_down(sampled)):
             print(f"warning: {found.text}", file=sys.stderr)
 
     def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
@@ -83,7 +87,7 @@ class RunState:
           error: type and message when not ok.
         """
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
-            self._environment = machine.environment()
+            self._environment = read_environment()
         timer = self.timer
         steps = min(len(timer.step_s), len(timer.step_words), len(timer.step_loss))  # a step may be ending right now
         seconds, words, loss = timer.step_s[:steps], timer.step_words[:steps], timer.step_loss[:steps]
@@ -116,7 +120,7 @@ class RunState:
             environment={
                 **self._environment,
                 # Asking the driver takes seconds that an interrupted run does not have.
-                "gpus_after": machine.gpus() if self._environment["gpus"] and status == "ok" else [],
+                "gpus_after": query_gpus() if self._environment["gpus"] and status == "ok" else [],
                 "load": dataclasses.asdict(self._load) if self._load else None,
                 "clocks": self._sampler.read() if self._sampler else None,
             },

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import config as configs
-from rnn_scaling import entry, flags, machine
+from rnn_scaling import entry, flags
 from rnn_scaling.config import option
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         return 0
     try:
         own, how, lists = split_lists(words)
-        runs = plan(lists, num_gpus=machine.visible_gpus(), num_cores=len(machine.available_cores()))
+        runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     except flags.FlagErrors as e:
         for line in e.lines:
             print(f"error: {line}", file=sys.stderr)

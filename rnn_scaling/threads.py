@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, flags, machine, record
+from rnn_scaling import entry, flags, record
 from rnn_scaling.config import OPTIONS, option
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.record import RunRecord
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
@@ -95,7 +97,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
         for number in given
         if not 1 <= number <= most
     ]
-    num_gpus, num_cores = machine.visible_gpus(), len(machine.available_cores())
+    num_gpus, num_cores = visible_gpus(), len(available_cores())
     others = {**DEFAULTS, **{name: values for name, values in lists.items() if name != THREADS}}
     try:
         bases = plan(others, num_gpus=num_gpus, num_cores=num_cores)

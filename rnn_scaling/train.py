@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import config as configs
-from rnn_scaling import entry, flags, machine, record, rules
+from rnn_scaling import entry, flags, record, rules
 from rnn_scaling.config import RunConfig
+from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
+from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.native_log import NativeLog
 from rnn_scaling.reports import table
 from rnn_scaling.run_state import NotFiniteError, RunState
@@ -44,13 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.wants_help(words):
         print(flags.help_text(USAGE, configs.GROUPS))
         return 0
-    num_gpus = machine.visible_gpus()
+    num_gpus = visible_gpus()
     lines: list[str] = []
     try:
         given = flags.parse(words, configs.OPTIONS)
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(machine.available_cores()))
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
     lines += rules.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [rules.keeps_trace(config)])
     if lines:
@@ -174,7 +176,7 @@ class _Main:
 
 def _prepare_process(config: RunConfig, state: RunState) -> None:
     """Cores and thread pools; before TensorFlow loads, since it sizes itself by them."""
-    cores = machine.available_cores()
+    cores = available_cores()
     devices, measure = config.devices, config.measure
     resolved = state.resolved
     if devices.device == "cpu":
@@ -185,8 +187,8 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
                 f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
                 f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
             )
-        cores = machine.bind_to_cores(wanted)
-        if machine.share_a_core(cores):
+        cores = bind_to_cores(wanted)
+        if share_a_core(cores):
             _warn("some cores of this run are hyper-threads of one physical core: it has less than a core a device")
     resolved["cpu_affinity"] = cores
     inter, intra = threads(config, len(cores))
@@ -203,7 +205,7 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         f"{_count(intra, 'intra-op thread')}",
         file=sys.stderr,
     )
-    machine.prepare_cuda_order()
+    prepare_cuda_order()
     if config.model.xla:
         # Auto-clustering leaves the CPU out unless it is told so.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")
@@ -234,7 +236,7 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
             "vocabularies, or use --compute_dtype=bfloat16"
         )
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    expected = isinstance(error, (NotFiniteError, machine.DeviceError, OSError)) or kind == "DataError"
+    expected = isinstance(error, (NotFiniteError, DeviceError, OSError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
 
 
@@ -245,7 +247,7 @@ def _first_line(error: Exception) -> str:
 def _devices(config: RunConfig) -> str:
     """What the towers run on, in words."""
     devices = config.devices
-    kind, real = devices.device.upper(), machine.visible_gpus() if devices.device == "gpu" else 1
+    kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
     logical = "logical " if devices.num_devices > real else ""
     return _count(devices.num_devices, f"{logical}{kind} device")
 

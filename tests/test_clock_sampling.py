@@ -16,9 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnn_scaling import clock_sources, clocks, machine, nvml
 from rnn_scaling import config as configs
-from rnn_scaling.clocks import ClockSampler
+from rnn_scaling import run_state
+from rnn_scaling.analysis.clocks import held_down
+from rnn_scaling.machine import clock_sampler, clock_sources, nvml
+from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.run_state import RunState
 from tests.fake_nvml import FakeNvml
 
@@ -61,7 +64,7 @@ def test_reasons_are_those_of_nvidias_own_table():
 
 def test_a_driver_that_is_not_there_is_no_error():
     pytest.importorskip("pynvml")
-    if machine.visible_gpus() == 0:
+    if visible_gpus() == 0:
         assert nvml.start() is None
 
 
@@ -128,7 +131,7 @@ def test_a_long_run_keeps_few_samples_evenly():
     found = sampler.read()
     times = [s["at_s"] for s in found["samples"]]
     gaps = [b - a for a, b in zip(times, times[1:])]
-    assert found["taken"] == 5000 and 100 <= len(times) <= clocks.THINNED
+    assert found["taken"] == 5000 and 100 <= len(times) <= clock_sampler.THINNED
     assert times[0] == 1 and times[-1] > 4950 and max(gaps) <= 2 * min(gaps)
     assert found["error"] == "RuntimeError: the driver is gone"
 
@@ -137,18 +140,18 @@ def test_many_cores_keep_fewer_samples():
     source = Steps(size=320, ends_at=50)
     sampler = ClockSampler(lambda: source, 0.0)
     wait_until(lambda: source.closed)
-    assert len(sampler.read()["samples"]) == clocks.CELLS // 320
+    assert len(sampler.read()["samples"]) == clock_sampler.CELLS // 320
 
 
 def test_thinning_keeps_both_ends():
-    assert clocks.thin(range(5), 5) == [0, 1, 2, 3, 4] and clocks.thin(range(101), 3) == [0, 50, 100]
+    assert clock_sampler.thin(range(5), 5) == [0, 1, 2, 3, 4] and clock_sampler.thin(range(101), 3) == [0, 50, 100]
 
 
 def test_a_cpu_clock_that_never_moves_is_no_clock():
     source = Steps(step=0.0)
     sampler = ClockSampler(lambda: source, 0.0)
     wait_until(lambda: source.closed)  # by itself
-    assert source.polls == clocks.CONSTANT and sampler.read() is None
+    assert source.polls == clock_sampler.CONSTANT and sampler.read() is None
     single = Steps(step=0.0, size=2)
     sampler = ClockSampler(lambda: single, 60.0)
     wait_until(lambda: single.polls)
@@ -228,7 +231,7 @@ def test_without_nvml_one_nvidia_smi_tells(smi, old):
     ]
     said = (smi / "args").read_text()
     assert "--id=2,0 --loop-ms=250" in said and ("clocks_throttle_reasons.active" in said) == old
-    assert [each.text for each in clocks.held_down(found)] == [
+    assert [each.text for each in held_down(found)] == [
         "GPUs 2, 0 were held down in 100 % of the samples under load: SW power cap"
     ]
 
@@ -268,8 +271,8 @@ def test_half_a_line_waits_for_its_rest(smi):
 def test_nvidia_smi_dies_with_a_trainer_that_is_killed(smi, number):
     code = """
 import time
-from rnn_scaling import clock_sources, clocks
-sampler = clocks.ClockSampler(lambda: clock_sources.of_gpus(["0"], 0.1, lambda: None), 0.01)
+from rnn_scaling.machine import clock_sampler, clock_sources
+sampler = clock_sampler.ClockSampler(lambda: clock_sources.of_gpus(["0"], 0.1, lambda: None), 0.01)
 while not sampler.read():
     time.sleep(0.01)
 print("sampling", flush=True)
@@ -286,8 +289,8 @@ time.sleep(60)
 
 def state_of(monkeypatch, source):
     monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: source)
-    monkeypatch.setattr(machine, "gpu_ids", lambda: ["0", "1", "2"])
-    monkeypatch.setattr(machine, "environment", lambda: {"gpus": []})
+    monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(run_state, "read_environment", lambda: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
     state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
     return state
@@ -325,9 +328,9 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
     state = state_of(monkeypatch, None)
     monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: asked.append(list(ids)))
     monkeypatch.setattr(clock_sources, "of_cpus", lambda cores: asked.append(list(cores)))
-    clocks.start(state.resolved).stop()
-    clocks.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
-    clocks.start({}).stop()
+    clock_sampler.start(state.resolved).stop()
+    clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
+    clock_sampler.start({}).stop()
     assert asked == [["0", "1"], [3, 1], []]
 
 

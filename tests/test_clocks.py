@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling import clocks
+from rnn_scaling.analysis.clocks import differing, held_down, medians
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
 
@@ -28,23 +28,21 @@ def texts(found):
 def test_the_seeds_six_cards():
     # seed 001, "Memory clock effects": six GTX 1070 at 1.7715 and 1.6830 GHz.
     fast, slow = gpu(memory=1771.5), gpu(memory=1683.0)
-    (found,) = clocks.differing(sampled(fast, slow, slow, slow, fast, fast))
+    (found,) = differing(sampled(fast, slow, slow, slow, fast, fast))
     assert found.values == ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
     assert found.text.startswith(
         "GPUs 1, 2, 3 (GeForce GTX 1070) ran at a memory clock of 1683 MHz, GPUs 0, 4, 5 ran at 1771.5 MHz (+5.3%): "
     )
     # What TensorFlow 1 called memoryClockRate was the highest SM clock.
     fast, slow = gpu(max_sm_mhz=1771.5), gpu(max_sm_mhz=1683.0)
-    assert texts(clocks.differing(sampled(fast, slow, slow, slow, fast, fast))) == [
+    assert texts(differing(sampled(fast, slow, slow, slow, fast, fast))) == [
         "GPUs 1, 2, 3 (GeForce GTX 1070) have a highest SM clock of 1683 MHz, GPUs 0, 4, 5 have 1771.5 MHz (+5.3%): "
         "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are set"
     ]
 
 
 def test_limits_differ_too():
-    found = clocks.differing(
-        sampled(gpu(max_sm_mhz=1771, power_limit_w=150.0), gpu(max_sm_mhz=1683, power_limit_w=120))
-    )
+    found = differing(sampled(gpu(max_sm_mhz=1771, power_limit_w=150.0), gpu(max_sm_mhz=1683, power_limit_w=120)))
     assert [(each.what, each.unit, each.ran) for each in found] == [
         ("highest SM clock", "MHz", False),
         ("power limit", "W", False),
@@ -53,13 +51,13 @@ def test_limits_differ_too():
 
 
 def test_one_percent_is_alike_and_other_models_are_not_compared():
-    assert clocks.differing(sampled(gpu(1000), gpu(1010))) == []
-    (found,) = clocks.differing(sampled(gpu(1000), gpu(1009), gpu(1011)))
+    assert differing(sampled(gpu(1000), gpu(1010))) == []
+    (found,) = differing(sampled(gpu(1000), gpu(1009), gpu(1011)))
     assert "ran at an SM clock of 1004.5 MHz, GPU 2 ran at 1011 MHz" in found.text
     assert [devices for _, devices in found.values] == [(0, 1), (2,)] and found.what == "SM clock"
     mixed = sampled(gpu(1000), gpu(2000))
     mixed["devices"][1]["name"] = "GeForce GTX 1080"
-    assert clocks.differing(mixed) == []
+    assert differing(mixed) == []
 
 
 def test_medians_are_those_under_load():
@@ -67,24 +65,24 @@ def test_medians_are_those_under_load():
     waiting = {"sm_mhz": 300, "memory_mhz": 405, "reasons": None, "utilisation": 0}
     busy = {"sm_mhz": 1500, "memory_mhz": 4000, "reasons": 0, "utilisation": 97}
     held = sampled({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
-    assert clocks.differing(held) == [] and clocks.medians(held) == {"SM": [1500, 1500], "memory": [4000, 4000]}
+    assert differing(held) == [] and medians(held) == {"SM": [1500, 1500], "memory": [4000, 4000]}
     slow_idle = {**idle, "reasons": 0x1 | 0x4}
     never = sampled({"at": [slow_idle] * 4}, {"at": [busy] * 4})  # a card that was never seen under load says nothing
-    assert clocks.differing(never) == [] and clocks.held_down(never) == []
-    assert clocks.medians(never) == {"SM": [1500], "memory": [4000]}
+    assert differing(never) == [] and held_down(never) == []
+    assert medians(never) == {"SM": [1500], "memory": [4000]}
 
 
 def test_what_held_clocks_down():
     free, capped, hot = ({"sm_mhz": 1500, "reasons": mask} for mask in (0, 0x4, 0x24))
     idle = {"sm_mhz": 300, "reasons": 0x1}
     held = sampled({"at": [free] * 10}, {"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4})
-    assert texts(clocks.held_down(held)) == ["GPU 2 was held down in 40 % of the samples under load: SW power cap"]
+    assert texts(held_down(held)) == ["GPU 2 was held down in 40 % of the samples under load: SW power cap"]
     held = sampled({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
-    assert texts(clocks.held_down(held)) == [
+    assert texts(held_down(held)) == [
         "GPUs 0, 1 were held down in 50 to 100 % of the samples under load: SW power cap",
         "GPU 1 was held down in 50 % of the samples under load: SW thermal slowdown",
     ]
-    assert clocks.held_down(sampled({"at": [free] * 99 + [capped]})) == []  # once in 100 is nothing to say
+    assert held_down(sampled({"at": [free] * 99 + [capped]})) == []  # once in 100 is nothing to say
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_what_held_clocks_down():
     ],
 )
 def test_nothing_sampled_says_nothing(given):
-    assert clocks.differing(given) == clocks.held_down(given) == [] and clocks.medians(given) == {}
+    assert differing(given) == held_down(given) == [] and medians(given) == {}
 
 
 def run_with(held):

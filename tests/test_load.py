@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.load import CpuTimes, LoadMeter, parse_stat
+from rnn_scaling.machine.load import CpuTimes, LoadMeter, parse_stat
 
 STAT = """cpu  500 0 100 900 10 0 0 40 0 0
 cpu0 100 10 50 400 5 1 2 30 0 0

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from rnn_scaling import machine
+from rnn_scaling.machine import environment, gpus
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.gpus import (
+    GPU_QUERY,
+    free_gpu_memory_mib,
+    gpu_ids,
+    prepare_cuda_order,
+    query_gpus,
+    uneven_towers,
+    visible_gpus,
+)
 
 CPUINFO = "".join(
     f"processor\t: {4 * socket + 2 * core + thread}\nmodel name\t: Processor  A\ncpu MHz\t\t: {1000 + core}.5\n"
@@ -19,19 +29,19 @@ CPUINFO = "".join(
 
 
 def test_cpuinfo():
-    assert machine.cpu_topology(CPUINFO) == {"sockets": 2, "cores": 4, "threads": 8}
-    assert machine.cpu_mhz(CPUINFO) == [1000.5, 1000.5, 1001.5, 1001.5] * 2
-    assert machine.cpu_model(CPUINFO) == "Processor  A"
-    assert machine.cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
+    assert environment.cpu_topology(CPUINFO) == {"sockets": 2, "cores": 4, "threads": 8}
+    assert environment.cpu_mhz(CPUINFO) == [1000.5, 1000.5, 1001.5, 1001.5] * 2
+    assert environment.cpu_model(CPUINFO) == "Processor  A"
+    assert environment.cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
 
 
 def test_cpuinfo_of_a_system_that_tells_less():
     text = "processor\t: 0\nBogoMIPS\t: 50.00\n\nprocessor\t: 1\n"  # ARM
-    assert machine.cpu_topology(text) == {"sockets": None, "cores": None, "threads": 2}
-    assert machine.cpu_mhz(text) == [] and machine.cpu_model(text) is None
-    assert machine.cpu_vector_units(text) is None
-    assert machine.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == ["asimd", "sve"]
-    assert machine.cpu_topology("") == {"sockets": None, "cores": None, "threads": None}
+    assert environment.cpu_topology(text) == {"sockets": None, "cores": None, "threads": 2}
+    assert environment.cpu_mhz(text) == [] and environment.cpu_model(text) is None
+    assert environment.cpu_vector_units(text) is None
+    assert environment.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == ["asimd", "sve"]
+    assert environment.cpu_topology("") == {"sockets": None, "cores": None, "threads": None}
 
 
 def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
@@ -39,8 +49,8 @@ def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
         (tmp_path / f"node{number}").mkdir()
         (tmp_path / f"node{number}" / "cpulist").write_text(f"{cores}\n")
     (tmp_path / "possible").write_text("0-10")
-    assert machine.numa_nodes(str(tmp_path)) == ["0-15", "32-47", "160-175"]
-    assert machine.numa_nodes(str(tmp_path / "none")) == []
+    assert environment.numa_nodes(str(tmp_path)) == ["0-15", "32-47", "160-175"]
+    assert environment.numa_nodes(str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
@@ -82,11 +92,11 @@ def test_limit_of_control_groups(files, limit, tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert machine.cpu_limit(str(tmp_path)) == limit
+    assert environment.cpu_limit(str(tmp_path)) == limit
 
 
 def test_environment_is_json_and_keeps_its_fields():
-    held = json.loads(json.dumps(machine.environment()))
+    held = json.loads(json.dumps(read_environment()))
     assert held.keys() >= {
         *("python", "packages", "platform", "cpu", "cpu_cores", "cpu_governor", "memory_bytes", "load_average"),
         *("gpus", "topology", "variables", "commit"),
@@ -106,13 +116,13 @@ def test_environment_is_json_and_keeps_its_fields():
 
 def test_a_modified_tree_is_told_from_another(monkeypatch):
     said = {"rev-parse": "abc\n", "status": " M file\n", "diff": "one change"}
-    monkeypatch.setattr(machine, "_command", lambda *words: next(said[w] for w in words if w in said))
-    first = machine.environment()["commit"]
+    monkeypatch.setattr(environment, "run_command", lambda *words: next(said[w] for w in words if w in said))
+    first = read_environment()["commit"]
     said["diff"] = "another"
-    second = machine.environment()["commit"]
+    second = read_environment()["commit"]
     assert first["hash"] == second["hash"] == "abc" and first["modified"] and first["diff"] != second["diff"]
     said["status"] = ""
-    assert machine.environment()["commit"] == {"hash": "abc", "modified": False, "diff": None}
+    assert read_environment()["commit"] == {"hash": "abc", "modified": False, "diff": None}
 
 
 @pytest.fixture
@@ -120,9 +130,9 @@ def four_gpus(monkeypatch):
     """A machine with /dev/nvidia0 to 3 whose nvidia-smi knows all but the clocks' reasons and says `said[0]`."""
     said = ["".join(f"{i}, A, GPU-{i}{i}, 500, {i}000 MiB, 1, 2, 00:{i}\n" for i in range(4))]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    nodes = [machine.Path(f"/dev/nvidia{name}") for name in (0, 1, 2, 3, "ctl")]
-    monkeypatch.setattr(machine.Path, "glob", lambda self, pattern: iter(nodes))
-    monkeypatch.setattr(machine, "_command", lambda *words: None if "reasons" in words[1] else said[0])
+    nodes = [gpus.Path(f"/dev/nvidia{name}") for name in (0, 1, 2, 3, "ctl")]
+    monkeypatch.setattr(gpus.Path, "glob", lambda self, pattern: iter(nodes))
+    monkeypatch.setattr(gpus, "run_command", lambda *words: None if "reasons" in words[1] else said[0])
     return said
 
 
@@ -140,15 +150,15 @@ def four_gpus(monkeypatch):
 def test_visible_gpus_have_the_names_that_the_user_gave(four_gpus, monkeypatch, allowed, ids):
     if allowed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    assert machine.gpu_ids() == ids and machine.visible_gpus() == len(ids)
+    assert gpu_ids() == ids and visible_gpus() == len(ids)
 
 
 @pytest.mark.parametrize("allowed,uuids", [("3,1", ["GPU-33", "GPU-11"]), ("GPU-2,GPU-00", ["GPU-22", "GPU-00"])])
 def test_gpus_are_the_visible_ones_in_tensorflows_order(four_gpus, monkeypatch, allowed, uuids):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    assert [gpu["uuid"] for gpu in machine.gpus()] == uuids
+    assert [gpu["uuid"] for gpu in query_gpus()] == uuids
     four_gpus[0] = "".join(f"{i}, GPU-{i}{i}, {i}000 MiB\n" for i in range(4))
-    assert [machine.free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [1000.0 * int(uuid[-1]) for uuid in uuids]
+    assert [free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [1000.0 * int(uuid[-1]) for uuid in uuids]
 
 
 def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gpus, monkeypatch):
@@ -157,9 +167,9 @@ def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gp
             return None
         return ", ".join(["0", *query.partition("=")[2].split(",")[1:]]) + "\n"
 
-    monkeypatch.setattr(machine, "_command", answer)
-    (gpu,) = machine.gpus()
-    assert list(gpu) == machine.GPU_QUERY.split(",") and gpu["power.limit"] == "power.limit"
+    monkeypatch.setattr(gpus, "run_command", answer)
+    (gpu,) = query_gpus()
+    assert list(gpu) == GPU_QUERY.split(",") and gpu["power.limit"] == "power.limit"
     assert gpu["clocks_throttle_reasons.active"] == "clocks_event_reasons.active"
 
 
@@ -167,20 +177,20 @@ def test_a_driver_without_the_old_name_of_the_reasons_tells_all_the_same(four_gp
 def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(four_gpus, answer):
     four_gpus[0] = answer
     with pytest.raises(ValueError, match="install nvidia-smi, or give --num_devices"):
-        machine.free_gpu_memory_mib(0)
+        free_gpu_memory_mib(0)
 
 
 def test_cuda_counts_as_nvidia_smi_does_unless_the_user_chose(monkeypatch):
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    machine.prepare_cuda_order()
-    assert machine.os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    prepare_cuda_order()
+    assert gpus.os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    machine.prepare_cuda_order()
-    assert machine.os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    prepare_cuda_order()
+    assert gpus.os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 def test_towers_spread_evenly_or_not_at_all():
-    assert not any(machine.uneven_towers(count, 2) for count in (1, 2, 4, 6))
-    assert not any(machine.uneven_towers(count, 1) for count in (1, 2, 3))
-    assert "--num_devices=3 must be at most the 2 GPUs or a multiple of them" in machine.uneven_towers(3, 2)
-    assert machine.uneven_towers(7, 3).endswith("use 6 or 9")
+    assert not any(uneven_towers(count, 2) for count in (1, 2, 4, 6))
+    assert not any(uneven_towers(count, 1) for count in (1, 2, 3))
+    assert "--num_devices=3 must be at most the 2 GPUs or a multiple of them" in uneven_towers(3, 2)
+    assert uneven_towers(7, 3).endswith("use 6 or 9")

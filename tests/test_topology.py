@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import machine, nvml, topology
+from rnn_scaling.machine import gpus, nvml, topology
+from rnn_scaling.machine.topology import Topology
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.topology import Topology
 from tests.fake_nvml import FakeNvml
 
 # Outputs of `nvidia-smi topo -m` that their owners published; the legend as that release of nvidia-smi prints it.
@@ -237,7 +237,7 @@ def four_gpus(monkeypatch, tmp_path):
     program.write_text(f'#!/bin/sh\n[ "$*" = "topo -m" ] && cat {said}\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(machine, "gpu_ids", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr(gpus, "gpu_ids", lambda: ["0", "1", "2", "3"])
     monkeypatch.setattr(nvml, "start", lambda: None)
     return said
 
@@ -261,7 +261,7 @@ def test_read_says_so_when_nvidia_smi_cannot_be_read(four_gpus, monkeypatch):
 
 
 def test_read_without_a_gpu_starts_nothing(monkeypatch):
-    monkeypatch.setattr(machine, "gpu_ids", lambda: [])
+    monkeypatch.setattr(gpus, "gpu_ids", lambda: [])
     monkeypatch.setattr(nvml, "start", lambda: pytest.fail("NVML was started"))
     assert topology.read() is None
 

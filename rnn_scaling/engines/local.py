@@ -7,8 +7,7 @@ import dataclasses
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from rnn_scaling import machine
-from rnn_scaling.machine import DeviceError
+from rnn_scaling.machine.gpus import DeviceError, free_gpu_memory_mib, uneven_towers
 
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
@@ -77,7 +76,7 @@ def _gpus(count: int) -> Engine:
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
             "tensorflow[and-cuda] (./run.sh does) or give --device=cpu"
         )
-    uneven = machine.uneven_towers(count, len(gpus))
+    uneven = uneven_towers(count, len(gpus))
     if uneven:
         raise DeviceError(uneven)
     used = gpus[: min(count, len(gpus))]
@@ -87,7 +86,7 @@ def _gpus(count: int) -> Engine:
         if towers == 1:
             tf.config.experimental.set_memory_growth(gpu, True)
             continue
-        limit_mib = int(machine.free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
+        limit_mib = int(free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
         part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [part] * towers)
     return Engine(0, 1, _names("GPU"), _names("CPU")[0], "GPU", len(used))

@@ -9,8 +9,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling import topo_matrix
 from rnn_scaling.importers.common import ImportedLog, Problems, Table, Value, finish, numbered, untag
+from rnn_scaling.machine import topology_matrix
 
 FORMAT = "nvidia_smi_topo"
 _DETECT = re.compile(r"^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b", re.MULTILINE)
@@ -20,8 +20,8 @@ _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 @dataclasses.dataclass
 class _Matrix:
     line: int
-    header: topo_matrix.Header
-    rows: dict[str, topo_matrix.Row] = dataclasses.field(default_factory=dict)
+    header: topology_matrix.Header
+    rows: dict[str, topology_matrix.Row] = dataclasses.field(default_factory=dict)
 
     @property
     def devices(self) -> list[str]:
@@ -45,14 +45,14 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     in_legend = False
     for number, tagged in numbered(lines):
         _, text = untag(tagged[:20_000])
-        if (header := topo_matrix.read_header(text)) is not None:
+        if (header := topology_matrix.read_header(text)) is not None:
             matrices.append(_Matrix(number, header))
             in_legend = False
         elif text.strip().endswith("Legend:"):
             in_legend = True
         elif in_legend and (match := _LEGEND.fullmatch(text)):
             legend[match[1]] = match[2].strip()
-        elif matrices and (row := topo_matrix.read_row(text, matrices[-1].header)) is not None:
+        elif matrices and (row := topology_matrix.read_row(text, matrices[-1].header)) is not None:
             _add_row(matrices[-1], row, number, problems)
     tables: list[Table] = []
     for matrix in matrices:
@@ -63,13 +63,13 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, tables, _notes(matrices), problems, "no row of a topology matrix in this file")
 
 
-def _add_row(matrix: _Matrix, row: topo_matrix.Row, number: int, problems: Problems) -> None:
+def _add_row(matrix: _Matrix, row: topology_matrix.Row, number: int, problems: Problems) -> None:
     name, size = row.name, len(matrix.devices)
     if len(row.links) < size:
         problems.add(number, f"row {name} has {len(row.links)} of {size} cells; left out", "short row")
     elif name in matrix.rows:
         problems.add(number, f"row {name} stands here twice; the first counts", "row twice")
-    elif bad := [cell for cell in row.links if not topo_matrix.RELATION.fullmatch(cell)]:
+    elif bad := [cell for cell in row.links if not topology_matrix.RELATION.fullmatch(cell)]:
         problems.add(number, f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}", "bad relation")
     else:
         matrix.rows[name] = row
@@ -79,13 +79,13 @@ def _check(matrix: _Matrix, legend: Mapping[str, str], problems: Problems) -> No
     missing = [name for name in matrix.devices if name not in matrix.rows]
     if missing:
         problems.add(matrix.line, f"the matrix lacks the row of {', '.join(missing)}: the file is cut short")
-    known = {*topo_matrix.LEVELS, *legend, "X", "N/A"}
+    known = {*topology_matrix.LEVELS, *legend, "X", "N/A"}
     for i, first in enumerate(matrix.devices):
         for j, second in enumerate(matrix.devices):
             if first not in matrix.rows:
                 continue
             relation = matrix.rows[first].links[j]
-            if topo_matrix.level_of(relation) not in known:
+            if topology_matrix.level_of(relation) not in known:
                 problems.add(matrix.line, f"{first}-{second}: {relation!r} is not in the legend", "unknown relation")
             if (relation == "X") != (i == j):
                 problems.add(matrix.line, f"{first}-{second}: {relation!r}, but X stands for a device with itself", "X")
@@ -105,8 +105,8 @@ def _groups_table(matrix: _Matrix) -> Table:
     gpus = [name for name in matrix.devices if name.startswith("GPU") and name in matrix.rows]
     links = [[matrix.rows[name].links[matrix.devices.index(other)] for other in gpus] for name in gpus]
     rows = []
-    for level in topo_matrix.levels(links):
-        found = topo_matrix.connected(links, level)
+    for level in topology_matrix.levels(links):
+        found = topology_matrix.connected(links, level)
         rows.append((level, " ".join("{" + ", ".join(gpus[i][3:] for i in group) + "}" for group in found)))
     return Table("GPUs connected by this kind of link or a nearer one", ("Link", "Groups of GPUs"), tuple(rows))
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import DeviceError
+from rnn_scaling.machine.gpus import DeviceError
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # cudaMemcpyKind
 NON_BLOCKING = 1  # cudaStreamNonBlocking: does not wait for the default stream

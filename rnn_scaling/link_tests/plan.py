@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.config import option
-from rnn_scaling import all_reduce_spec, flags, machine
+from rnn_scaling import all_reduce_spec, flags
 from rnn_scaling.link_tests import room
 from rnn_scaling.link_tests.series import FLOAT32_BYTES, size_text, sizes_between
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.sweeps import options as flag_options
 
@@ -83,7 +85,7 @@ def make(words: Sequence[str]) -> Plan:
       FlagErrors: naming everything that is wrong.
       DeviceError, OSError: if the system does not tell how much memory is free.
     """
-    num_gpus, cores = machine.visible_gpus(), machine.available_cores()
+    num_gpus, cores = visible_gpus(), available_cores()
     lines: list[str] = []
     try:
         given = flags.parse(words, flag_options.fields((LinkOptions,)))
@@ -132,7 +134,7 @@ def _rank_problems(given: Mapping[str, Any], device: str, num_gpus: int, parts: 
         return [f"--num_devices={ranks} must be at most {MOST_DEVICES}"]
     if ranks == 1 and ALL_REDUCE in parts:
         return ["--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies"]
-    if device == "gpu" and num_gpus and ranks > 0 and (uneven := machine.uneven_towers(ranks, num_gpus)):
+    if device == "gpu" and num_gpus and ranks > 0 and (uneven := uneven_towers(ranks, num_gpus)):
         return [uneven]
     return []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.link_tests.series import Series, from_json
-from rnn_scaling.sweeps import process
+from rnn_scaling.machine import process
 
 WORKER = (sys.executable, "-m", "rnn_scaling.link_tests.worker")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import machine
+from rnn_scaling.machine.gpus import free_gpu_memory_mib
 
 # Of the largest size, beside the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
 WORKING_COPIES = 4
@@ -53,7 +53,7 @@ def free_gpu_bytes(num_gpus: int) -> int:
     Raises:
       DeviceError: if nvidia-smi does not tell.
     """
-    return int(min(machine.free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)
+    return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)
 
 
 def _read(path: Path) -> str:

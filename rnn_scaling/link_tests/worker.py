@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import machine, record
+from rnn_scaling import record
 from rnn_scaling.link_tests import series
 from rnn_scaling.link_tests.series import Series
+from rnn_scaling.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
 
 EXIT_FAILED = 1
 
@@ -24,14 +26,14 @@ EXIT_FAILED = 1
 def main(argv: Sequence[str]) -> int:
     """Measures; returns 1 and says why on stderr if it cannot."""
     request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
-    machine.prepare_cuda_order()
+    prepare_cuda_order()
     measure = {"memory": memory, "gpu_copies": gpu_copies, "cpu_copies": cpu_copies, "all_reduce": all_reduce}
     try:
         measure[request["what"]](request, lambda found, facts=None: _write(found, facts or {}, result))
     except MemoryError as e:
         print(f"error: out of memory ({e}); lower --max_bytes", file=sys.stderr)
         return EXIT_FAILED
-    except machine.DeviceError as e:
+    except DeviceError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_FAILED
     return 0
@@ -41,7 +43,7 @@ def memory(request: dict[str, Any], write: Any) -> None:
     """Host memory."""
     from rnn_scaling.link_tests import memory
 
-    write(memory.measure(request["sizes"], request["rounds"], machine.available_cores(), _told))
+    write(memory.measure(request["sizes"], request["rounds"], available_cores(), _told))
 
 
 def gpu_copies(request: dict[str, Any], write: Any) -> None:
@@ -101,7 +103,7 @@ def _start(request: dict[str, Any]) -> Any:
     """TensorFlow on the request's devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if request["device"] == "cpu":
-        machine.bind_to_cores(request["num_devices"])
+        bind_to_cores(request["num_devices"])
     from rnn_scaling.engines import local
 
     threads = request["inter_op_threads"], request["intra_op_threads"]

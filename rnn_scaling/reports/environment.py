@@ -7,7 +7,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import clocks, topology
+from rnn_scaling.analysis.clocks import differing, held_down, medians
+from rnn_scaling.machine import topology
 from rnn_scaling.record import RunRecord
 
 SHOWN = 4  # different values that are listed
@@ -74,7 +75,7 @@ def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
     counts: dict[tuple[Any, ...], int] = {}
     for record in records:
         sampled = record.environment.get("clocks")
-        for found in (*clocks.differing(sampled), *clocks.held_down(sampled)):
+        for found in (*differing(sampled), *held_down(sampled)):
             first.setdefault(found.key, found.text)
             counts[found.key] = counts.get(found.key, 0) + 1
     return [f"In {_runs(counts[key])} of {len(records)} (numbers of the first): {text}." for key, text in first.items()]
@@ -158,7 +159,7 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
     told: dict[str, list[float]] = {}
     count = 0
     for record in records:
-        found = clocks.medians(record.environment.get("clocks"))
+        found = medians(record.environment.get("clocks"))
         count += bool(found)
         for kind, values in found.items():
             told.setdefault(kind, []).extend(values)

@@ -16,7 +16,7 @@ import pytest
 
 from rnn_scaling import config, import_log, links, train
 from rnn_scaling.link_tests import cuda, plan, room, worker
-from rnn_scaling.machine import DeviceError
+from rnn_scaling.machine.gpus import DeviceError
 from tests.link_tests.fake_cuda import FakeCudart
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from rnn_scaling.sweeps import failure, process
+from rnn_scaling.machine import process
+from rnn_scaling.sweeps import failure
 from tests.sweeps.faults import ROOT, alive, jump, wait_until
 
 
@@ -102,7 +103,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(subprocess.Popen(["sleep", "600"]
 
 def test_a_child_dies_with_its_parent():
     code = (
-        "import sys; from rnn_scaling.sweeps import process; "
+        "import sys; from rnn_scaling.machine import process; "
         "process.run([sys.executable, '-c', "
         "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'], 0, "
         "lambda line: line and print(line, flush=True))"

@@ -103,7 +103,7 @@ def gpus(api: Any) -> list[Gpu]:
 
 
 def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """The GPUs with these names, an index or the start of a UUID, in this order (see `machine.gpu_ids`)."""
+    """The GPUs with these names, an index or the start of a UUID, in this order (see `gpus.gpu_ids`)."""
     present = gpus(api)
     return [gpu for name in ids for gpu in present if str(gpu.index) == name or gpu.uuid.startswith(name)]
 

@@ -13,8 +13,19 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rnn_scaling import machine, nvml
-from rnn_scaling.topo_matrix import LEVELS, MEANING, Header, Row, connected, level_of, levels, read_header, read_row
+from rnn_scaling.machine import nvml
+from rnn_scaling.machine.gpus import gpu_topology, visible_gpus
+from rnn_scaling.machine.topology_matrix import (
+    LEVELS,
+    MEANING,
+    Header,
+    Row,
+    connected,
+    level_of,
+    levels,
+    read_header,
+    read_row,
+)
 
 EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
 BEAM = 64  # subsets that are kept at each size above that
@@ -76,8 +87,8 @@ def read() -> Topology | None:
 
     The matrix is nvidia-smi's where both answer; `disagreements` says where NVML's is another.
     """
-    said = machine.gpu_topology()
-    api = nvml.start() if said is not None or machine.visible_gpus() else None
+    said = gpu_topology()
+    api = nvml.start() if said is not None or visible_gpus() else None
     connections = None
     if api is not None:
         connections = nvml.connections(api)

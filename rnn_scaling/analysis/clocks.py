@@ -1,32 +1,14 @@
-"""Clocks while a run goes on: sampled beside it, kept in its record, and what they say of devices that should be equal.
-
-A record's `environment.clocks`:
-
-    source      "NVML", "nvidia-smi", "cpufreq" or "/proc/cpuinfo"
-    interval_s  between two samples, as asked for
-    taken       samples taken; of many, THINNED at most are kept, evenly
-    cpu_s       CPU time of the sampling itself, without that of an nvidia-smi
-    devices     what does not change: index, name, max_sm_mhz, max_memory_mhz, power_limit_w of a GPU, core of a CPU
-    samples     [{at_s, devices: [{sm_mhz, memory_mhz, reasons, power_w, temperature_c, utilisation} or {mhz}]}], `at_s`
-                from the start of the first batch
-"""
+"""What the sampled clocks of a record say of devices that should be equal. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import clock_sources, machine, nvml
-from rnn_scaling.clock_sources import Sample, Source
+from rnn_scaling.machine import nvml
 
-INTERVAL_S = 0.5
-THINNED = 200  # samples of a record
-CELLS = 3200  # samples x devices of a record
-CONSTANT = 20  # equal samples of CPU clocks after which the system is taken to tell no real clock
 TOLERANCE = 0.01  # equal devices may differ by so much
 NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named
 REMEDY = "a step waits for the slowest; `nvidia-smi -q -d CLOCK,POWER` shows how they are set"
@@ -97,109 +79,6 @@ class HeldDown:
         share = high if low == high else f"{low} to {high}"
         were = "was" if len(self.devices) == 1 else "were"
         return f"{_gpus(self.devices)} {were} held down in {share} % of the samples under load: {self.reason}"
-
-
-class ClockSampler:
-    """Samples in a thread of its own until `stop`. What goes wrong in it is kept in the record and hurts no run."""
-
-    def __init__(
-        self,
-        open_source: Callable[[], Source | None],
-        interval_s: float = INTERVAL_S,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        """Starts.
-
-        Args:
-          open_source: called in the thread, since it may ask other programs.
-          interval_s: between two samples.
-          clock: returns seconds.
-        """
-        self._open, self._interval_s, self._clock, self._started = open_source, interval_s, clock, clock()
-        self._source: Source | None = None
-        self._samples: list[dict[str, Any]] = []
-        self._taken, self._every, self._cpu_s, self._error = 0, 1, 0.0, ""
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="clocks", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the sampling, with every process that it started."""
-        self._ended.set()
-        self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
-
-    def read(self) -> dict[str, Any] | None:
-        """The record's `environment.clocks` as of now; None: nothing was sampled, or the clock is a constant."""
-        with self._lock:
-            samples, source, taken = list(self._samples), self._source, self._taken
-        if source is None or not samples:
-            return {"error": self._error} if self._error else None
-        if "core" in source.devices[0] and len({device["mhz"] for s in samples for device in s["devices"]}) == 1:
-            return None
-        most = max(2, min(THINNED, CELLS // len(source.devices)))
-        found = {
-            "source": source.name,
-            "interval_s": self._interval_s,
-            "taken": taken,
-            "cpu_s": self._cpu_s,
-            "devices": source.devices,
-            "samples": thin(samples, most),
-        }
-        return {**found, "error": self._error} if self._error else found
-
-    def _work(self) -> None:
-        source = None
-        try:
-            source = self._open()
-            if source is None:
-                return
-            self._source = source
-            while not self._ended.is_set():
-                sample = source.poll()
-                if sample is not None and self._keep(sample):
-                    return
-                self._cpu_s = time.thread_time()
-                self._ended.wait(self._interval_s)
-        except Exception as e:  # a run is not lost for its clocks
-            self._error = f"{type(e).__name__}: {e}"
-        finally:
-            if source is not None:
-                source.close()
-
-    def _keep(self, sample: Sample) -> bool:
-        """Keeps a sample in bounded memory; True: there is nothing to learn from more."""
-        at_s = round(self._clock() - self._started, 3)
-        with self._lock:
-            if self._taken % self._every == 0:
-                self._samples.append({"at_s": at_s, "devices": sample})
-            self._taken += 1
-            if len(self._samples) >= 2 * THINNED:
-                del self._samples[1::2]
-                self._every *= 2
-            first = self._samples[0]["devices"]
-            constant = "mhz" in first[0] and all(s["devices"] == first for s in self._samples)
-            return constant and self._taken == CONSTANT
-
-
-def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
-    """Begins to sample the devices of a run.
-
-    Args:
-      resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
-      interval_s: between two samples.
-    """
-    if resolved.get("device_type") == "GPU":
-        ids = machine.gpu_ids()[: len(resolved.get("devices", []))]
-        return ClockSampler(lambda: clock_sources.of_gpus(ids, interval_s), interval_s)
-    cores = resolved.get("cpu_affinity", [])
-    return ClockSampler(lambda: clock_sources.of_cpus(cores), interval_s)
-
-
-def thin(samples: Sequence[Any], most: int) -> list[Any]:
-    """At most `most` (2 or more) of the samples, evenly, with the first and the last."""
-    if len(samples) <= most:
-        return list(samples)
-    return [samples[round(i * (len(samples) - 1) / (most - 1))] for i in range(most)]
 
 
 def differing(clocks: Any) -> list[Differing]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnn_scaling import nvml
+from rnn_scaling.machine import nvml
 
 Sample = list[dict[str, Any]]  # one mapping a device
-TETHER = Path(__file__).with_name("sweeps") / "tether.py"
+TETHER = Path(__file__).with_name("tether.py")
 # nvidia-smi's fields, without the reasons, which have two names. Source: `nvidia-smi --help-query-gpu`.
 _STATIC = {"index": "index", "uuid": "uuid", "name": "name"}
 _LIMITS = {"clocks.max.sm": "max_sm_mhz", "clocks.max.mem": "max_memory_mhz", "power.limit": "power_limit_w"}
@@ -43,7 +43,7 @@ class Source(Protocol):
 
 
 def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | None] = nvml.start) -> Source | None:
-    """Clocks of these GPUs (see `machine.gpu_ids`): from NVML, else from nvidia-smi; None: neither tells."""
+    """Clocks of these GPUs (see `gpus.gpu_ids`): from NVML, else from nvidia-smi; None: neither tells."""
     api = start()
     if api is not None:
         gpus = nvml.visible(api, ids)

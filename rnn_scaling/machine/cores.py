@@ -1,0 +1,46 @@
+"""The cores of this process: how many, which, and binding to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from rnn_scaling.machine.system import read_first_line
+
+
+def available_cores() -> list[int]:
+    """Indices of the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def bind_to_cores(count: int) -> list[int]:
+    """Binds this process to `count` of its cores, or to all when it has fewer; returns them.
+
+    Physical cores come first: two hyper-threads of one core are no two devices' cores.
+    """
+    cores = sorted(sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))[:count])
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    return cores
+
+
+def share_a_core(cores: Sequence[int]) -> bool:
+    """True if two of the cores are hyper-threads of one physical core."""
+    return any(set(_siblings(core)) & set(cores) - {core} for core in cores)
+
+
+def _rank_among_siblings(core: int) -> int:
+    siblings = _siblings(core)
+    return siblings.index(core) if core in siblings else 0
+
+
+def _siblings(core: int) -> list[int]:
+    """The hyper-threads of a core's physical core, itself included; empty where the system does not tell."""
+    text = read_first_line(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or ""
+    siblings: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        siblings += range(int(first), int(last or first) + 1)
+    return siblings

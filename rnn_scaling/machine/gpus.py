@@ -1,0 +1,115 @@
+"""The NVIDIA GPUs that this process sees, told without loading CUDA or TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rnn_scaling.machine.system import run_command
+
+REASONS, NEW_REASONS = "clocks_throttle_reasons.active", "clocks_event_reasons.active"  # the same; new: driver 535
+GPU_QUERY = (
+    f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{REASONS},"
+    "pci.bus_id,clocks.max.mem,power.limit"
+)
+GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
+
+
+class DeviceError(ValueError):
+    """The machine's devices cannot do what was asked; the message is a line for a person."""
+
+
+def visible_gpus() -> int:
+    """NVIDIA GPUs that the driver shows and CUDA_VISIBLE_DEVICES leaves, counted without loading CUDA."""
+    return len(gpu_ids())
+
+
+def gpu_ids() -> list[str]:
+    """nvidia-smi's name of each visible GPU, in the order of TensorFlow's numbers: an index, or the start of a UUID.
+
+    The indices are nvidia-smi's where CUDA counts as it does: see `prepare_cuda_order`.
+    """
+    present = len([node for node in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", node.name)])
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return [str(index) for index in range(present)]
+    ids: list[str] = []
+    for name in allowed.split(","):
+        name = name.strip()
+        if not name or name == "-1":
+            break  # CUDA stops at the first invalid entry
+        if name.isdigit() and int(name) >= present:
+            break
+        ids.append(name)
+    return ids[:present]
+
+
+def prepare_cuda_order() -> None:
+    """Lets CUDA count GPUs as nvidia-smi does, unless the user chose; to be called before TensorFlow loads.
+
+    Otherwise CUDA counts the fastest first, and GPU 0 may be another for the two.
+    """
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
+def free_gpu_memory_mib(gpu: int) -> float:
+    """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB.
+
+    Raises:
+      DeviceError: if nvidia-smi does not tell.
+    """
+    rows = _visible_gpu_rows("index,uuid,memory.free") or []
+    try:
+        return float(rows[gpu]["memory.free"].removesuffix(" MiB"))
+    except (IndexError, ValueError):
+        raise DeviceError(
+            f"expected nvidia-smi to tell the free memory of GPU {gpu}, got {rows}: several towers on a GPU divide it; "
+            "install nvidia-smi, or give --num_devices no more than there are GPUs"
+        ) from None
+
+
+def uneven_towers(num_devices: int, num_gpus: int) -> str:
+    """Why so many towers cannot share the GPUs evenly, with the remedy; empty when they can.
+
+    A GPU with more towers than another would make all wait for it.
+    """
+    if num_devices <= num_gpus or num_devices % num_gpus == 0:
+        return ""
+    fewer = num_devices // num_gpus * num_gpus
+    return (
+        f"--num_devices={num_devices} must be at most the {num_gpus} GPUs or a multiple of them, so that each has as "
+        f"much to do; use {fewer} or {fewer + num_gpus}"
+    )
+
+
+def query_gpus() -> list[dict[str, str]]:
+    """Each visible GPU, in the order of TensorFlow's numbers, with its driver, memory, clocks and the reasons why its
+    clocks are held down, now (REASONS, whatever the driver calls it); `index` is nvidia-smi's."""
+    for query in (GPU_QUERY, GPU_QUERY.replace(REASONS, NEW_REASONS), GPU_QUERY_OF_ANY_DRIVER):
+        rows = _visible_gpu_rows(query)
+        if rows is not None:  # a driver that does not know a field refuses the whole query
+            return [{REASONS if field == NEW_REASONS else field: cell for field, cell in row.items()} for row in rows]
+    return []
+
+
+def gpu_topology() -> str | None:
+    """What `nvidia-smi topo -m` says of all GPUs of the machine; None: none is visible, or it does not answer."""
+    return run_command("nvidia-smi", "topo", "-m") if visible_gpus() else None
+
+
+def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
+    """What nvidia-smi answers for each visible GPU, in the order of TensorFlow's numbers; None: it does not answer.
+
+    Args:
+      query: fields, among them index and uuid.
+    """
+    ids = gpu_ids()
+    if not ids:
+        return []
+    text = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+    if text is None:
+        return None
+    lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+    rows = [dict(zip(query.split(","), line)) for line in lines]
+    return [row for name in ids for row in rows if row["index"] == name or row["uuid"].startswith(name)]

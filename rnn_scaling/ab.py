@@ -14,6 +14,7 @@ from rnn_scaling import entry, flags, rules
 from rnn_scaling.config import option
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
@@ -119,7 +120,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[d
             lines.append(f"--{side}={single[side]!r}: {e}")
             continue
         lines += [
-            f"--{side}: {rules.spell(name, given[name])} and the common {rules.spell(name, common[name])}; give one"
+            f"--{side}: {spell(name, given[name])} and the common {spell(name, common[name])}; give one"
             for name in given.keys() & common.keys()
         ]
         sides.append({**common, **given})

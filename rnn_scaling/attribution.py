@@ -22,14 +22,12 @@ positions, so imbalance is an upper bound and what is wrong with it is in its ne
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import rules
-from rnn_scaling.rows import NOT_COMPARED, Key, Row, measured_batches, work_key
+from rnn_scaling.rows import Key, Row, measured_batches, work_key
+from rnn_scaling.settings.spelling import command
 from rnn_scaling.statistics import Interval, combine
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
@@ -236,30 +234,3 @@ def padding(row: Row) -> float | None:
         words += sum(sum(towers) for towers in record.batches.get("tower_words", [])[first:])
         positions += sum(sum(towers) for towers in record.batches.get("tower_positions", [])[first:])
     return 1 - words / positions if positions else None
-
-
-def command(config: Mapping[str, Any], **changes: Any) -> str:
-    """The sweep that runs this configuration with these changes."""
-    wanted = {**config, **changes}
-    known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
-    unread = set(rules.unread(configs.from_flat(known), known))
-    defaults = _defaults(wanted["preset"], wanted["device"])
-    always = ("encoder_type", "variable_update", "num_devices")
-    words = []
-    for name, value in known.items():
-        if value is None or name in unread or (name in NOT_COMPARED and name != "preset"):
-            continue
-        derived = name == "decoder_type" and value == wanted["encoder_type"]
-        derived = derived or (
-            name == "prefetch_data_to_device" and value == (wanted["data_source"] in ("host", "text"))
-        )
-        derived = derived or (name == "batch_size" and wanted["global_batch_size"])
-        derived = derived or (name == "param_server_device" and value == wanted["device"])
-        if name in always or (value != defaults[name] and not derived):
-            words.append(rules.spell(name, value))
-    return "./run.sh sweep " + " ".join(words)
-
-
-@functools.lru_cache(maxsize=64)
-def _defaults(preset: str, device: str) -> Mapping[str, Any]:
-    return configs.resolve({"preset": preset, "device": device}, num_gpus=0, num_cores=1).flat()

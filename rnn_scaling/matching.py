@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import config as configs
-from rnn_scaling import record, rows, rules
+from rnn_scaling import record, rows
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import folder
 from rnn_scaling.reports.folder import RunFile
+from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT = "not used"
 NAMED = ("encoder_type", "variable_update", "num_devices")
@@ -210,4 +211,4 @@ def _labels(keys: Sequence[Key]) -> list[str]:
 
 def _is_unread(name: str, value: str) -> bool:
     """True if an option that only some modes read has its default, which it also has where it is not read."""
-    return name in rules.READ_WHEN and value == repr(configs.OPTIONS[name].default)
+    return name in READ_WHEN and value == repr(configs.OPTIONS[name].default)

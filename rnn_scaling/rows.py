@@ -11,14 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import config as configs
-from rnn_scaling import registry, rules
+from rnn_scaling import registry
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 from rnn_scaling.statistics import Interval, rate_interval
-
-# Options that say nothing about the work of a run.
-NOT_COMPARED = frozenset(
-    {"result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"}
-)
 
 Key = tuple[tuple[str, str], ...]
 
@@ -89,11 +85,11 @@ def work_key(config: dict[str, Any], **changes: Any) -> Key:
     """
     changed = {**config, **changes}
     known = {name: value for name, value in changed.items() if name in configs.OPTIONS}
-    unread = set(rules.unread(configs.from_flat(known), known))
+    ignored = set(unread(configs.from_flat(known), known))
     # In strong scaling the total is constant, and a tower's share follows from it.
     left_out = NOT_COMPARED | ({"batch_size"} if changed.get("global_batch_size") else set())
     return tuple(
-        (name, repr(configs.OPTIONS[name].default if name in unread else value))
+        (name, repr(configs.OPTIONS[name].default if name in ignored else value))
         for name, value in sorted(changed.items())
         if name not in left_out
     )
@@ -147,5 +143,5 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
 
 def _read_options(config: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     known = {name: value for name, value in config.items() if name in configs.OPTIONS}
-    unread = set(rules.unread(configs.from_flat(known), known))
-    return {name: config[name] for name in names if name not in unread}
+    ignored = set(unread(configs.from_flat(known), known))
+    return {name: config[name] for name in names if name not in ignored}

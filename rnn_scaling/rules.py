@@ -5,19 +5,18 @@ Each line names the flag, its value, the rule and the remedy.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import all_reduce_spec
 from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.machine.gpus import uneven_towers
-
-FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+from rnn_scaling.settings.read_when import FILE_OPTIONS, READ_WHEN, unread
+from rnn_scaling.settings.spelling import spell
 
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
@@ -46,11 +45,6 @@ def keeps_trace(config: RunConfig) -> str | None:
     return None
 
 
-def spell(name: str, value: Any) -> str:
-    """A flag as the user would write it."""
-    return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
-
-
 def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
     for name, field in OPTIONS.items():
         value, rule = getattr(getattr(config, GROUP_OF[name]), name), field.metadata
@@ -69,61 +63,6 @@ def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
             broken = f"at most {rule['maximum']}"
         if broken:
             yield name, [f"{spell(name, value)} must be {broken}"]
-
-
-@dataclasses.dataclass(frozen=True)
-class _ReadWhen:
-    """An option that only some configurations read."""
-
-    read: Callable[[RunConfig], bool]
-    remedy: str
-
-
-def _update_is(*modes: str) -> _ReadWhen:
-    remedy = " or ".join(f"--variable_update={mode}" for mode in modes)
-    return _ReadWhen(lambda c: c.update.variable_update in modes, remedy)
-
-
-def _data_is(*sources: str) -> _ReadWhen:
-    return _ReadWhen(
-        lambda c: c.data.data_source in sources, " or ".join(f"--data_source={source}" for source in sources)
-    )
-
-
-READ_WHEN: dict[str, _ReadWhen] = {
-    "cpu_cores_per_device": _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu"),
-    **{
-        name: _update_is("parameter_server")
-        for name in ("param_server_device", "partition_large_variables", "staged_vars")
-    },
-    **{
-        name: _update_is("replicated")
-        for name in (
-            "all_reduce_spec",
-            "gradient_repacking",
-            "agg_small_grads_max_bytes",
-            "agg_small_grads_max_group",
-        )
-    },
-    **{name: _update_is("parameter_server", "replicated") for name in ("variable_consistency", "sparse_gradients")},
-    **{
-        name: _data_is("text")
-        for name in (*FILE_OPTIONS, "bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size")
-    },
-    **{name: _data_is("host", "text") for name in ("num_parallel_calls", "prefetch_data_to_device")},
-    **{
-        name: _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
-        for name in ("target_ci", "max_batches")
-    },
-    "prefetch_buffer_size": _ReadWhen(
-        lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
-    ),
-}
-
-
-def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
-    """Names of the given options that nothing in `config` would read."""
-    return [name for name in given if name in READ_WHEN and not READ_WHEN[name].read(config)]
 
 
 def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:

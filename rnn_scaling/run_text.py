@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from rnn_scaling import attribution
 from rnn_scaling import config as configs
 from rnn_scaling.inspection import placement_table
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import table
+from rnn_scaling.settings.spelling import command
 
 PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
 REPORT_URL = f"data/plugin/{PLUGIN}/report"  # relative: TensorBoard may be served below a --path_prefix
@@ -37,7 +37,7 @@ def markdown(run: RunRecord) -> str:
         "",
         *_result(run),
         "",
-        f"Again: `{_code(attribution.command(config))}`",
+        f"Again: `{_code(command(config))}`",
         "",
         "### What differs from the defaults",
         "",

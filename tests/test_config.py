@@ -9,6 +9,8 @@ import pytest
 from rnn_scaling import config as configs
 from rnn_scaling import rules
 from rnn_scaling.config import OPTIONS
+from rnn_scaling.settings.read_when import READ_WHEN
+from rnn_scaling.settings.spelling import spell
 
 
 def resolve(num_gpus=0, num_cores=4, **given):
@@ -124,13 +126,13 @@ def test_each_conflict_has_its_line(given, words):
     assert all("\n" not in line and line.startswith("--") for line in lines)
 
 
-@pytest.mark.parametrize("name", rules.READ_WHEN)
+@pytest.mark.parametrize("name", READ_WHEN)
 def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]
     value = field.default if field.default is not None else {"param_server_device": "cpu"}.get(name, True)
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
     lines = problems(num_gpus, variable_update="mirrored", **{name: value})
-    assert any(line.startswith(f"{rules.spell(name, value)} would be ignored here") for line in lines), lines
+    assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines
 
 
 def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():

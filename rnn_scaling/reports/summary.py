@@ -19,6 +19,7 @@ from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.folder import Folder
 from rnn_scaling.rows import Key, Row, by_series, measured_batches, titles, with_baselines
+from rnn_scaling.settings.spelling import command
 from rnn_scaling.statistics import Interval, over_processes, ratio
 from rnn_scaling.steady_state import SteadyState
 
@@ -185,7 +186,7 @@ def devices(count: int) -> str:
 def repeated(row: Row, **changes: Any) -> str:
     """The sweep that measures a row anew, as often as it was, in a folder of its own."""
     repeats = len(row.records)
-    words = [attribution.command(row.config, **changes), *([f"--repeats={repeats}"] if repeats > 1 else [])]
+    words = [command(row.config, **changes), *([f"--repeats={repeats}"] if repeats > 1 else [])]
     return " ".join([*words, f"--out={AGAIN}"])
 
 

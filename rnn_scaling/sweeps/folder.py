@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record, rules
+from rnn_scaling import record
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.plan import Run, identity
 
@@ -204,5 +205,5 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """The flags in which two configurations differ, as text; empty when they are the same."""
     pairs = zip(identity(there), identity(here))
     differing = [(name, old, new) for (name, old), (_, new) in pairs if old != new]
-    shown = [f"{rules.spell(name, old)} there, {rules.spell(name, new)} here" for name, old, new in differing[:3]]
+    shown = [f"{spell(name, old)} there, {spell(name, new)} here" for name, old, new in differing[:3]]
     return "; ".join([*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown)

@@ -13,6 +13,8 @@ from typing import Any
 from rnn_scaling import config as configs
 from rnn_scaling import flags, rules
 from rnn_scaling.config import RunConfig
+from rnn_scaling.settings.read_when import unread
+from rnn_scaling.settings.spelling import spell
 
 OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # what says nothing about a run's work
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
@@ -35,7 +37,7 @@ class Run:
 
     def arguments(self, result_file: str | Path) -> list[str]:
         """The trainer's arguments; the lines that --progress writes feed the sweep's bar."""
-        words = [rules.spell(name, value) for name, value in self.flags.items()]
+        words = [spell(name, value) for name, value in self.flags.items()]
         return [*words, f"--result_file={result_file}", "--progress=true"]
 
 
@@ -66,7 +68,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        ignored = rules.unread(config, given)
+        ignored = unread(config, given)
         given = {name: value for name, value in given.items() if name not in ignored}
         read |= given.keys()
         lines += rules.problems(config, given, num_gpus=num_gpus)
@@ -74,8 +76,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
         name = "-".join(_word(given[name], name) for name in varied if name in given)
         runs.setdefault(identity(config.flat()), Run(name, given, config))
     lines += [
-        f"{rules.spell(name, ','.join(map(str, lists[name])))} is read by none of the runs"
-        for name in lists.keys() - read
+        f"{spell(name, ','.join(map(str, lists[name])))} is read by none of the runs" for name in lists.keys() - read
     ]
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))

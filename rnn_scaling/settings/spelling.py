@@ -1,0 +1,42 @@
+"""Options as a user writes them: a flag, and the command that runs a configuration."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_scaling import config as configs
+from rnn_scaling.settings.read_when import NOT_COMPARED, unread
+
+
+def spell(name: str, value: Any) -> str:
+    """A flag as the user would write it."""
+    return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
+
+
+def command(config: Mapping[str, Any], **changes: Any) -> str:
+    """The sweep that runs this configuration with these changes."""
+    wanted = {**config, **changes}
+    known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
+    ignored = set(unread(configs.from_flat(known), known))
+    defaults = _defaults(wanted["preset"], wanted["device"])
+    always = ("encoder_type", "variable_update", "num_devices")
+    words = []
+    for name, value in known.items():
+        if value is None or name in ignored or (name in NOT_COMPARED and name != "preset"):
+            continue
+        derived = name == "decoder_type" and value == wanted["encoder_type"]
+        derived = derived or (
+            name == "prefetch_data_to_device" and value == (wanted["data_source"] in ("host", "text"))
+        )
+        derived = derived or (name == "batch_size" and wanted["global_batch_size"])
+        derived = derived or (name == "param_server_device" and value == wanted["device"])
+        if name in always or (value != defaults[name] and not derived):
+            words.append(spell(name, value))
+    return "./run.sh sweep " + " ".join(words)
+
+
+@functools.lru_cache(maxsize=64)
+def _defaults(preset: str, device: str) -> Mapping[str, Any]:
+    return configs.resolve({"preset": preset, "device": device}, num_gpus=0, num_cores=1).flat()

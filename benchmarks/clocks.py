@@ -14,12 +14,12 @@ import statistics
 import sys
 import time
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags
 from rnn_scaling.machine import clock_sampler, clock_sources
 from rnn_scaling.machine.clock_sources import Sample, Source
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
 
 
 class _Moving:

@@ -13,10 +13,10 @@ import statistics
 import sys
 import time
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
 
 
 def main() -> None:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import entry, flags, rules
-from rnn_scaling.config import option
+from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags, sweep_options
+from rnn_scaling.settings.config import option
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import options as sweep_options
 from rnn_scaling.sweeps.conduct import EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import NAMED, Run
@@ -144,7 +144,7 @@ def counterbalanced(a: Run, b: Run, pairs: int, out: Path) -> list[Job]:
 def _run(side: str, given: dict[str, Any]) -> Run:
     num_gpus = visible_gpus()
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-    lines = rules.problems(config, given, num_gpus=num_gpus)
+    lines = conflicts.problems(config, given, num_gpus=num_gpus)
     if lines:
         raise flags.FlagErrors([f"--{side}: {line}" for line in lines])
     flat = config.flat()

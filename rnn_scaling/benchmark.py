@@ -10,14 +10,15 @@ from typing import Any
 import tensorflow as tf
 
 from models import seq2seq
-from rnn_scaling import all_reduce_spec, optimizers, progress, registry, tensorboard
-from rnn_scaling.config import RunConfig
+from rnn_scaling import optimizers, progress, registry, tensorboard
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.record import RunRecord
 from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.run_state import NotFiniteError, RunState
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.steady_state import UntilKnown
 from rnn_scaling.towers import TrainStep
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, flags, record
-from rnn_scaling.config import option
+from rnn_scaling import entry, record
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import identity, interleave, plan

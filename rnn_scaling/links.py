@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, flags, record
+from rnn_scaling import entry, record
 from rnn_scaling.link_tests import nccl_text, picture, plan, processes, series, table
 from rnn_scaling.link_tests.display import Display
 from rnn_scaling.link_tests.plan import Plan
@@ -21,6 +21,7 @@ from rnn_scaling.link_tests.table import Found
 from rnn_scaling.machine import process, topology
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.settings import flags
 
 USAGE = """\
 python -m rnn_scaling.links [--out=DIR] [--name=value ...]    (or ./run.sh links)

@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, flags, record, registry
-from rnn_scaling.config import option
+from rnn_scaling import entry, record, registry
 from rnn_scaling.reports import answer, figures, folder, table
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import option
 
 USAGE = """\
 python -m rnn_scaling.report DIR [--output=DIR2] [--force]    (or ./run.sh report DIR)

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from rnn_scaling import config as configs
 from rnn_scaling.inspection import placement_table
 from rnn_scaling.record import RunRecord
 from rnn_scaling.reports import table
+from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.spelling import command
 
 PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import entry, flags
-from rnn_scaling.config import option
+from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.sweeps import options as sweep_options
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags, sweep_options
+from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, plan

@@ -15,14 +15,15 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import config as configs
-from rnn_scaling import entry, flags, record, rules
-from rnn_scaling.config import RunConfig
+from rnn_scaling import entry, record
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.native_log import NativeLog
 from rnn_scaling.reports import table
 from rnn_scaling.run_state import NotFiniteError, RunState
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.config import RunConfig
 
 USAGE = """\
 python -m rnn_scaling.train [--name=value ...]    (or ./run.sh train)
@@ -53,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-    lines += rules.problems(config, given, num_gpus=num_gpus)
-    lines += filter(None, [rules.keeps_trace(config)])
+    lines += conflicts.problems(config, given, num_gpus=num_gpus)
+    lines += filter(None, [conflicts.keeps_trace(config)])
     if lines:
         for line in lines:
             print(f"error: {line}", file=sys.stderr)

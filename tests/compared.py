@@ -6,9 +6,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
 from rnn_scaling import record
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import config as configs
 
 GPU = {
     "index": "0",

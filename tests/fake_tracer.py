@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags, record
+from rnn_scaling import record
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
 PER_ITERATION = {"Merge": 10, "Switch": 10, "NextIteration": 8, "MatMul": 1, "TensorListPushBack": 5}

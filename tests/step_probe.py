@@ -36,9 +36,9 @@ class Probe:
 
     def __init__(self, devices: list[str], **options: Any) -> None:
         from rnn_scaling import benchmark
-        from rnn_scaling import config as configs
         from rnn_scaling.engines.local import Engine
         from rnn_scaling.inspection import operators
+        from rnn_scaling.settings import config as configs
 
         config = configs.resolve({**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2)
         self.step = benchmark.build(config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1))

@@ -14,8 +14,8 @@ import sys
 import numpy as np
 import pytest
 
-from rnn_scaling import all_reduce_spec
 from rnn_scaling.registry import ALL_REDUCES, load
+from rnn_scaling.settings import all_reduce_spec
 
 SHAPES = [(), (1,), (3,), (7,), (8,), (3, 5), (0, 4), (2, 3, 4), (257,)]
 VALUES = [("float32", shape) for shape in SHAPES] + [(d, s) for d in ("float16", "bfloat16") for s in ((), (7,))]

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from rnn_scaling import all_reduce_spec
-from rnn_scaling.all_reduce_spec import Segment
 from rnn_scaling.registry import ALL_REDUCES
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.all_reduce_spec import Segment
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_problems(text, device_type, num_devices, num_physical, expected):
 
 def test_reading_a_spec_never_loads_tensorflow():
     code = (
-        "import sys; from rnn_scaling import all_reduce_spec; all_reduce_spec.parse('xring#2:1k:nccl'); "
+        "import sys; from rnn_scaling.settings import all_reduce_spec; all_reduce_spec.parse('xring#2:1k:nccl'); "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -8,9 +8,10 @@ import shlex
 
 import pytest
 
-from rnn_scaling import attribution, flags, rows
-from rnn_scaling import config as configs
+from rnn_scaling import attribution, rows
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
 

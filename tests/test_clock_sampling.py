@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnn_scaling import config as configs
 from rnn_scaling import run_state
 from rnn_scaling.analysis.clocks import held_down
 from rnn_scaling.machine import clock_sampler, clock_sources, nvml
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.run_state import RunState
+from rnn_scaling.settings import config as configs
 from tests.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parent.parent

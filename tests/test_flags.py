@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags
-from rnn_scaling.config import OPTIONS
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import OPTIONS
 
 
 def parse(*words):

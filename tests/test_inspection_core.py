@@ -211,9 +211,9 @@ def test_operators_are_counted_with_the_bodies_of_functions(tf):
 def step(devices):
     """A step of two towers and a parameter server, and its graphs."""
     from rnn_scaling import benchmark
-    from rnn_scaling import config as configs
     from rnn_scaling.engines.local import Engine
     from rnn_scaling.inspection import observe
+    from rnn_scaling.settings import config as configs
 
     given = {
         "encoder_type": "dynamic_rnn",

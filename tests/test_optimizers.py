@@ -128,6 +128,6 @@ def test_an_unknown_name_is_refused(optimizers):
 
 
 def test_every_optimizer_of_the_flag_is_tested():
-    from rnn_scaling.config import OPTIONS
+    from rnn_scaling.settings.config import OPTIONS
 
     assert set(OPTIONS["optimizer"].metadata["choices"]) == set(RULES)

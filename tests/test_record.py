@@ -10,8 +10,8 @@ import os
 import pytest
 
 from rnn_scaling import record
-from rnn_scaling.config import RunConfig
 from rnn_scaling.run_state import RunState
+from rnn_scaling.settings.config import RunConfig
 
 
 def make_record(**changes) -> record.RunRecord:
@@ -85,7 +85,7 @@ def test_unknown_fields_of_a_newer_writer_are_ignored():
 
 
 def _state(readings):
-    from rnn_scaling import config as configs
+    from rnn_scaling.settings import config as configs
 
     config = configs.from_flat({"num_warmup_batches": 2, "num_batches": 3})
     return RunState(config, clock=iter(readings).__next__)

@@ -6,7 +6,7 @@ import numpy as np
 
 from models.batch import Batch
 from models.config import ModelConfig
-from rnn_scaling import config as configs
+from rnn_scaling.settings import config as configs
 
 MODEL = ModelConfig(
     num_units=6, embedding_dim=5, src_vocab_size=23, tgt_vocab_size=17, num_encoder_layers=2, num_decoder_layers=2

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from rnn_scaling import gradients
-from rnn_scaling.all_reduce_spec import Segment, select
 from rnn_scaling.registry import ALL_REDUCES, load
+from rnn_scaling.settings.all_reduce_spec import Segment, select
 
 
 def reduce_dense(

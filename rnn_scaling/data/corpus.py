@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from rnn_scaling.config import DataOptions
+from rnn_scaling.settings.config import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
 _SHOWN_CHARS = 60

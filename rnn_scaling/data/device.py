@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from models.batch import Batch
-from rnn_scaling.config import DataOptions
 from rnn_scaling.data import synthetic
 from rnn_scaling.data.source import Source
+from rnn_scaling.settings.config import DataOptions
 
 
 class _DeviceSource:

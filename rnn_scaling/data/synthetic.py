@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from models.batch import Batch
-from rnn_scaling.config import DataOptions
+from rnn_scaling.settings.config import DataOptions
 
 # The ids that NMT vocabularies give to <s> and </s>, after <unk>; every vocabulary has at least 4 words.
 BOS_ID = 1

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from models.batch import Batch
-from rnn_scaling.config import DataOptions
 from rnn_scaling.data import corpus, feed
 from rnn_scaling.data.source import Source
+from rnn_scaling.settings.config import DataOptions
 
 # Lines whose words are counted in one call: an op's overhead is many times the work on one line.
 _LINES_PER_CALL = 128

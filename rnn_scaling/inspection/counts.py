@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import config as configs
 from rnn_scaling.record import RunRecord
 from rnn_scaling.rows import full_config, work_key
+from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.

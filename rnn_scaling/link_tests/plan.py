@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.config import option
-from rnn_scaling import all_reduce_spec, flags
 from rnn_scaling.link_tests import room
 from rnn_scaling.link_tests.series import FLOAT32_BYTES, size_text, sizes_between
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.registry import ALL_REDUCES
-from rnn_scaling.sweeps import options as flag_options
+from rnn_scaling.settings import all_reduce_spec, flags
+from rnn_scaling.settings import sweep_options as flag_options
 
 MEMORY, COPIES, ALL_REDUCE = PARTS = ("memory", "copies", "all_reduce")
 ALL = "all"
@@ -259,7 +259,8 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
 
 def threads(device: str, ranks: int, num_cores: int) -> tuple[int, int]:
     """(inter-op, intra-op) threads as the trainer has them with these devices."""
-    from rnn_scaling import config, train  # here: what the trainer loads is not needed to refuse a flag
+    from rnn_scaling import train
+    from rnn_scaling.settings import config  # here: what the trainer loads is not needed to refuse a flag
 
     given = {"device": device, "num_devices": ranks}
     resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)

@@ -90,7 +90,7 @@ def all_reduce(request: dict[str, Any], write: Any) -> None:
 def gradient_bytes() -> dict[str, int]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
     from models import seq2seq
-    from rnn_scaling import config
+    from rnn_scaling.settings import config
 
     found = {}
     for preset in config.PRESETS:

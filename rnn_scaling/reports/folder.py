@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags, record
+from rnn_scaling import record
 from rnn_scaling.inspection import step_parts
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
 
 SCHEMA = "rnn_scaling.report/1"
 EDGE = 4096  # bytes at the start of a file within which a report's own file says so

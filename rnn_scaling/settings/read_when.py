@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.config import RunConfig
+from rnn_scaling.settings.config import RunConfig
 
 FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import record
-from rnn_scaling.config import option
 from rnn_scaling.machine import process
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder
 from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags, rules
-from rnn_scaling.config import RunConfig
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import unread
 from rnn_scaling.settings.spelling import spell
 
@@ -71,7 +71,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
         ignored = unread(config, given)
         given = {name: value for name, value in given.items() if name not in ignored}
         read |= given.keys()
-        lines += rules.problems(config, given, num_gpus=num_gpus)
+        lines += conflicts.problems(config, given, num_gpus=num_gpus)
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
         name = "-".join(_word(given[name], name) for name in varied if name in given)
         runs.setdefault(identity(config.flat()), Run(name, given, config))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import config as configs
-from rnn_scaling import flags
-from rnn_scaling.sweeps import options
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags, sweep_options
 
 TRACE = "trace_batches"
 RESERVED = ("result_file", "log_dir", "progress")
@@ -23,7 +22,7 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     Raises:
       FlagErrors: naming every unknown flag, malformed value and contradiction.
     """
-    own = options.fields(groups)
+    own = sweep_options.fields(groups)
     lines: list[str] = []
     try:
         given = flags.parse(words, {**configs.OPTIONS, **own}, lists=True)
@@ -39,6 +38,6 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     most = configs.OPTIONS[TRACE].metadata["maximum"]
     if single.get(TRACE, 0) > most:
         lines.append(f"--{TRACE}={single[TRACE]} must be at most {most}")
-    built = options.build(groups, single, lines)
+    built = sweep_options.build(groups, single, lines)
     given[TRACE] = [getattr(group, TRACE) for group in built if hasattr(group, TRACE)]
     return built, given

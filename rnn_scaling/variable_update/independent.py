@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import Gradients, Replicas, UpdateRule, VariableUpdate
+from rnn_scaling.settings.config import UpdateOptions
 
 
 class Independent(Replicas):

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import Gradients, Replicas, T, UpdateRule, VariableUpdate
+from rnn_scaling.settings.config import UpdateOptions
 
 _key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
 

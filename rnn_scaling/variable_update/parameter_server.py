@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling import gradients
-from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import Deferred, Gradients, Held, T, Updater, UpdateRule, VariableUpdate, run_on
+from rnn_scaling.settings.config import UpdateOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling import all_reduce_spec, gradients
+from rnn_scaling import gradients
 from rnn_scaling.all_reduce.exchange import reduce_dense
-from rnn_scaling.config import UpdateOptions
 from rnn_scaling.engines.local import Engine
 from rnn_scaling.replica import Deferred, Gradients, Replicas, UpdateRule, VariableUpdate
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.config import UpdateOptions
 
 
 class Replicated(Replicas):

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from rnn_scaling.config import DataOptions
 from rnn_scaling.data import corpus
+from rnn_scaling.settings.config import DataOptions
 
 SRC = b"one two\nthree\n"
 TGT = b"eins zwei\ndrei\n"

@@ -7,8 +7,8 @@ import os
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling.config import DataOptions
 from rnn_scaling.data import corpus, make_corpus
+from rnn_scaling.settings.config import DataOptions
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
 FILES = ("train.src", "train.tgt", "vocab.src", "vocab.tgt")

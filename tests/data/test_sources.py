@@ -10,7 +10,7 @@ import pytest
 import rnn_scaling.data
 from models.batch import Batch
 from rnn_scaling import registry
-from rnn_scaling.config import DataOptions
+from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from models.batch import Batch
-from rnn_scaling.config import DataOptions
+from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
 WORDS = [b"<unk>", b"<s>", b"</s>", *(b"w%d" % i for i in range(20))]

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import config, import_log, links, train
+from rnn_scaling import import_log, links, train
 from rnn_scaling.link_tests import cuda, plan, room, worker
 from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.settings import config
 from tests.link_tests.fake_cuda import FakeCudart
 
 ROOT = Path(__file__).parent.parent.parent

@@ -19,9 +19,10 @@ import time
 import types
 from pathlib import Path
 
-from rnn_scaling import ab, config, flags, record, sweep
+from rnn_scaling import ab, record, sweep
 from rnn_scaling.machine import process
 from rnn_scaling.record import RunRecord
+from rnn_scaling.settings import config, flags
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]

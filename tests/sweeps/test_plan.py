@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling import flags
+from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import plan as plans
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import flags
+from rnn_scaling.settings import flags
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import all_reduce_spec
-from rnn_scaling.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.machine.gpus import uneven_towers
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.read_when import FILE_OPTIONS, READ_WHEN, unread
 from rnn_scaling.settings.spelling import spell
 

@@ -1,6 +1,6 @@
 """What a run is: frozen options, grouped; each field becomes a flag, a line of help and a record entry.
 
-given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: rules.py)
+given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: conflicts.py)
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, record
+from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.record import RunRecord
+from rnn_scaling.records.files import write_text
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
@@ -97,8 +98,8 @@ def _tell(out: Path, records: Mapping[str, RunRecord]) -> bool:
     print(counts_table.summary(found) + short, end="", flush=True)
     whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
     try:
-        record.write_text(counts_table.markdown(found) + whole, out / "inspect.md")
-        record.write_text(counts_table.to_json(found), out / "inspect.json")
+        write_text(counts_table.markdown(found) + whole, out / "inspect.md")
+        write_text(counts_table.to_json(found), out / "inspect.json")
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
         return True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, record
+from rnn_scaling import entry
 from rnn_scaling.link_tests import nccl_text, picture, plan, processes, series, table
 from rnn_scaling.link_tests.display import Display
 from rnn_scaling.link_tests.plan import Plan
@@ -21,6 +21,7 @@ from rnn_scaling.link_tests.table import Found
 from rnn_scaling.machine import process, topology
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.records.files import write_bytes
 from rnn_scaling.settings import flags
 
 USAGE = """\
@@ -168,7 +169,7 @@ def _write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) -
     whole = True
     for name, make in makers.items():
         try:
-            record.write_bytes(make(), out / name)
+            write_bytes(make(), out / name)
         except OSError as e:
             print(f"error: {out / name}: {e.strerror or e}; the file was not written", file=sys.stderr)
             whole = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from rnn_scaling import record, rows
 from rnn_scaling.record import RunRecord
+from rnn_scaling.records.problems import problems
 from rnn_scaling.reports import folder
 from rnn_scaling.reports.folder import RunFile
 from rnn_scaling.settings import config as configs
@@ -100,7 +101,7 @@ def read(path: Path) -> Side:
         raise InputError(f"{path}: {e.strerror or e}") from None
     except record.RecordError as e:
         raise InputError(str(e)) from None
-    wrong = next(folder.problems(run), None)
+    wrong = next(problems(run), None)
     if wrong:
         raise InputError(f"{path}: {wrong}")
     return Side(path, (RunFile(path.name, run),), ())

@@ -14,6 +14,8 @@ from rnn_scaling import comparability, entry, record
 from rnn_scaling.inspection import step_parts
 from rnn_scaling.inspection.step_parts import StepParts
 from rnn_scaling.record import RecordError, RunRecord
+from rnn_scaling.records.files import RECORD_IN_LOG_DIR, write_bytes, write_text
+from rnn_scaling.records.problems import problems as record_problems
 from rnn_scaling.reports import environment, folder, steps
 from rnn_scaling.reports.table import markdown_table
 
@@ -40,7 +42,6 @@ docs/phases.md says what every part means.
 Exit status: 0 every RUN was shown, 1 some could not be used or nothing be written, 2 wrong use."""
 
 SCHEMA = "rnn_scaling.phases/1"
-LOG_RECORD = "run.json"  # the record in a --log_dir
 PICTURES = (".png", ".svg")
 MAKE_ONE = "make one with ./run.sh train --trace_batches=5 --result_file=FILE"
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -143,8 +144,8 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     problems: list[str] = []
     for path in paths:
         try:
-            if (path / LOG_RECORD).is_file():
-                runs.append(_read_file(path / LOG_RECORD))
+            if (path / RECORD_IN_LOG_DIR).is_file():
+                runs.append(_read_file(path / RECORD_IN_LOG_DIR))
             elif path.is_dir():
                 found, wrong = _read_folder(path)
                 runs += found
@@ -161,7 +162,7 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 def _read_file(path: Path) -> Run:
     try:
         found = record.read(path)
-        if wrong := next(folder.problems(found), None):
+        if wrong := next(record_problems(found), None):
             raise RecordError(f"{path}: {wrong}")
     except RecursionError:
         raise RecordError(f"{path}: nested too deeply for a run record") from None
@@ -197,7 +198,7 @@ def _show(runs: Sequence[Run], options: Options) -> list[str]:
     try:
         if options.out:
             plain = content if options.json else _text(runs, options, colours=False)
-            record.write_text(plain, options.out)
+            write_text(plain, options.out)
         target = options.picture
         if options.picture:
             _draw(runs, options)
@@ -253,7 +254,7 @@ def _draw(runs: Sequence[Run], options: Options) -> None:
         number = run.parts.typical if options.step is None else options.step
         title = f"{run.title}, step {number}{step_figures.left_out(run.parts.num_towers)}"
         drawn.append((title, run.parts.steps[number]))
-    record.write_bytes(step_figures.picture(drawn, path.suffix.lower().removeprefix(".")), path)
+    write_bytes(step_figures.picture(drawn, path.suffix.lower().removeprefix(".")), path)
 
 
 def _has_colours() -> bool:

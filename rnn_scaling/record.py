@@ -6,13 +6,13 @@ Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added,
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from rnn_scaling.records.files import write_text
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
@@ -90,32 +90,6 @@ def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
       OSError: if the folder cannot be written; what was at `path` is then still there.
     """
     write_text(record.to_json(), path)
-
-
-def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Replaces the file at `path` by `text` in one step."""
-    write_bytes(text.encode("utf-8"), path)
-
-
-def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
-    """Replaces the file at `path` by `content` in one step (temporary file beside it, then rename)."""
-    target = Path(path).resolve()  # a link stays a link
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 would hide the result from colleagues
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _finite(value: Any) -> Any:

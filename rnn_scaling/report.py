@@ -9,7 +9,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, record, registry
+from rnn_scaling import entry, registry
+from rnn_scaling.records.files import write_bytes
+from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer, figures, folder, table
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 from rnn_scaling.settings import flags
@@ -85,7 +87,7 @@ def _report(source: Path, target: Path, force: bool) -> int:
     files = _files(summary)
     if wrong := _unwritable(target):
         return _fail(1, f"{target}: {wrong}; --output=DIR writes elsewhere")
-    foreign = [path for path in (target / name for name in files) if path.exists() and not folder.is_own(path)]
+    foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
     if foreign and not force:
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         return _fail(1, *(f"{path}: not written by the report; {remedy}" for path in foreign))
@@ -94,7 +96,7 @@ def _report(source: Path, target: Path, force: bool) -> int:
         if name == "table.md":
             print(content.decode().removesuffix(table.MARK), end="", flush=True)
         try:
-            record.write_bytes(content, target / name)
+            write_bytes(content, target / name)
         except OSError as e:
             return _fail(1, f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere")
     print(f"\n{_said(summary)}\n\n{', '.join(str(target / name) for name in files)} written")

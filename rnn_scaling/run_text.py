@@ -14,7 +14,6 @@ from rnn_scaling.settings.spelling import command
 
 PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
 REPORT_URL = f"data/plugin/{PLUGIN}/report"  # relative: TensorBoard may be served below a --path_prefix
-RECORD_FILE = "run.json"  # the record that the trainer leaves beside the event files
 
 
 def run_id(run: RunRecord) -> str:

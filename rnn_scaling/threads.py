@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, record
+from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.record import RunRecord
+from rnn_scaling.records.files import write_bytes, write_text
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS, option
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct
@@ -131,9 +132,9 @@ def _tell(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) 
         print("error: no run measured anything", file=sys.stderr)
         return False
     try:
-        record.write_text(threads_table.markdown(found), out / "threads.md")
-        record.write_text(threads_table.to_json(found), out / "threads.json")
-        record.write_bytes(threads_table.picture(found), out / "threads.png")
+        write_text(threads_table.markdown(found), out / "threads.md")
+        write_text(threads_table.to_json(found), out / "threads.json")
+        write_bytes(threads_table.picture(found), out / "threads.png")
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
         return False

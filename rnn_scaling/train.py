@@ -19,6 +19,7 @@ from rnn_scaling import entry, record
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.native_log import NativeLog
+from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.reports import table
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.settings import config as configs
@@ -37,7 +38,6 @@ Trains an LSTM translation model on one or several devices and says how many wor
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-LOG_RECORD = "run.json"  # the record, beside TensorBoard's files
 _STARTED = time.perf_counter()
 
 
@@ -124,7 +124,9 @@ class _Main:
         try:
             if self._config.output.trace_batches:
                 if log_dir:
-                    record.write(result, Path(log_dir) / LOG_RECORD)  # stays when the trace is interrupted or fails
+                    record.write(
+                        result, Path(log_dir) / RECORD_IN_LOG_DIR
+                    )  # stays when the trace is interrupted or fails
                 benchmark.look_inside(self._config, step, state)
                 result = state.record("ok")
                 written = self._save(result)
@@ -133,7 +135,7 @@ class _Main:
             written = False
         try:
             if log_dir:
-                record.write(result, Path(log_dir) / LOG_RECORD)
+                record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
             print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)

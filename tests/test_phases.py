@@ -9,7 +9,17 @@ import pytest
 
 from rnn_scaling.inspection import chrome, phases
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
-from rnn_scaling.inspection.scopes import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PHASES, UPDATE
+from rnn_scaling.records.step_names import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    INPUT,
+    OTHER,
+    PARTS,
+    PHASES,
+    TIMELINE_BINS,
+    UPDATE,
+)
 
 MS = 1_000_000
 COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
@@ -91,7 +101,7 @@ def test_every_millisecond_is_in_the_part_that_the_oracle_says(seed):
     for tower in found["towers"]:
         number = tower["tower"]
         parts = [part_at(active, number, num_towers) for active in grid]
-        assert tower["parts"] == {name: pytest.approx(parts.count(name) / 1000) for name in phases.PARTS}
+        assert tower["parts"] == {name: pytest.approx(parts.count(name) / 1000) for name in PARTS}
         assert math.fsum(tower["parts"].values()) == pytest.approx(found["seconds"], rel=1e-12)
         computes = [any(who == number and phase in COMPUTE for who, phase in active) for active in grid]
         exchanges = [(None, EXCHANGE) in active for active in grid]
@@ -122,7 +132,7 @@ def test_the_stretches_follow_each_other_and_make_the_parts(seed):
         assert ends[0] == traced.start_ns and ends[-1] == traced.end_ns
         assert [s.start_ns for s in stretches] == ends[:-1]
         assert all(a.part != b.part for a, b in zip(stretches, stretches[1:]))
-        sums = dict.fromkeys(phases.PARTS, 0)
+        sums = dict.fromkeys(PARTS, 0)
         for s in stretches:
             sums[s.part] += s.end_ns - s.start_ns
         assert {name: ns / 1e9 for name, ns in sums.items()} == pytest.approx(tower["parts"])
@@ -174,7 +184,7 @@ def test_waiting_for_input_is_told_from_idling():
 
 def test_the_timeline_has_the_part_that_takes_most_of_each_bin():
     found = phases.split(step(kernel(0, FORWARD, 0, 5), kernel(None, EXCHANGE, 5, 6)), 1)
-    tenth = phases.BINS // 10
+    tenth = TIMELINE_BINS // 10
     assert found["timeline"]["towers"] == ["f" * 5 * tenth + "x" * tenth + "." * 4 * tenth]
     assert found["timeline"]["exchange"] == "." * 5 * tenth + "x" * tenth + "." * 4 * tenth
 

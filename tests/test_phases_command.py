@@ -15,7 +15,9 @@ from rnn_scaling import phases as command
 from rnn_scaling import record, report
 from rnn_scaling.inspection import phases, step_parts, thread_probe
 from rnn_scaling.inspection.events import TracedStep
-from rnn_scaling.reports import folder, inside, steps
+from rnn_scaling.records.problems import problems
+from rnn_scaling.records.step_names import LETTERS, PARTS
+from rnn_scaling.reports import inside, steps
 from tests.traced_runs import step, trace, traced
 
 ROOT = Path(__file__).parent.parent
@@ -263,13 +265,13 @@ def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path
 
 @pytest.mark.parametrize("broken", [[], 3, {"steps": 3}, {"steps": [3]}, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])
 def test_a_foreign_trace_is_no_crash(broken):
-    found = folder.problems(record.RunRecord("ok", None, {**traced().config}, trace=broken))
+    found = problems(record.RunRecord("ok", None, {**traced().config}, trace=broken))
     assert any(line.startswith("trace") for line in found)
 
 
 @pytest.mark.parametrize("broken", [{"python": 3}, {"python": {"operators": "1"}}, {"partitions": {"operators": 1}}])
 def test_a_foreign_graph_is_no_crash(broken):
-    found = list(folder.problems(record.RunRecord("ok", None, {**traced().config}, graph=broken)))
+    found = list(problems(record.RunRecord("ok", None, {**traced().config}, graph=broken)))
     assert any(line.startswith("graph.partitions") for line in found)
     assert any(line.startswith("graph.python.operators: expected") for line in found)
 
@@ -400,5 +402,5 @@ def test_clusters_of_xla_have_no_tower_and_it_is_said():
 
 
 def test_every_part_has_a_meaning_and_a_letter_of_its_own():
-    assert set(steps.MEANING) == set(phases.PARTS)
-    assert len(set(phases.LETTERS)) == len(phases.PARTS) == len(phases.LETTERS)
+    assert set(steps.MEANING) == set(PARTS)
+    assert len(set(LETTERS)) == len(PARTS) == len(LETTERS)

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from rnn_scaling import record
+from rnn_scaling.records.files import write_text
 from rnn_scaling.run_state import RunState
 from rnn_scaling.settings.config import RunConfig
 
@@ -41,14 +42,14 @@ def test_numbers_that_json_has_not_become_null():
 
 def test_write_replaces_the_file_whole_or_leaves_it(tmp_path, monkeypatch):
     path = tmp_path / "run.json"
-    record.write_text("old", path)
+    write_text("old", path)
 
     def full_disk(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
-        record.write_text("new", path)
+        write_text("new", path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["run.json"]
 

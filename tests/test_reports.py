@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import record, report, rows
+from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
 from rnn_scaling.reports import answer, csv_table, folder, json_report, page, plot, summary, table
 from rnn_scaling.statistics import over_processes
 from tests.test_record import make_record
@@ -409,7 +410,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
         assert answer.sentence(each) in plain
         for row in table.grid([r.row for r in each.rows])[1]:
             assert all(cell in plain for cell in row)
-    assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[: folder.EDGE]
+    assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE]
 
 
 def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
@@ -548,10 +549,10 @@ def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):
     assert "copy.json: a copy of 0.json" in folder.read(tmp_path).left_out[0]
 
 
-@pytest.mark.parametrize("name,text", [("table.md", f"about {folder.SCHEMA}\n"), ("table.csv", folder.SCHEMA + ",1\n")])
+@pytest.mark.parametrize("name,text", [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")])
 def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
     (tmp_path / name).write_text(text)
-    assert not folder.is_own(tmp_path / name)
+    assert not is_own(tmp_path / name)
 
 
 def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys, monkeypatch):

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.inspection.operators import CONTROL_FLOW
-from rnn_scaling.inspection.scopes import OTHER
+from rnn_scaling.records.step_names import CONTROL_FLOW, OTHER
 from tests.step_probe import TINY, Probe, by_type, every
 
 ROOT = Path(__file__).parent.parent

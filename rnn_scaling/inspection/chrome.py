@@ -14,15 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
+from rnn_scaling.records.files import write_bytes
+from rnn_scaling.records.step_names import EXPOSED, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
 TITLES = {
-    phases.EXPOSED: "exchange, exposed",
-    phases.STARVED: "waits for input",
-    phases.WAITS: "waits for other towers",
+    EXPOSED: "exchange, exposed",
+    STARVED: "waits for input",
+    WAITS: "waits for other towers",
     **{f"shared_{phase}": f"{phase} of all towers" for phase in phases.SHARED},
 }
 
@@ -43,7 +44,7 @@ def write(steps: Sequence[TracedStep], num_towers: int, path: Path) -> None:
     Raises:
       OSError: if the folder cannot be written.
     """
-    record.write_bytes(render(steps, num_towers), path)
+    write_bytes(render(steps, num_towers), path)
 
 
 def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling.inspection import growth, why
 from rnn_scaling.inspection.counts import Counts, Group, Inspection
-from rnn_scaling.inspection.scopes import PHASES
+from rnn_scaling.records.step_names import PHASES
 from rnn_scaling.reports.table import markdown_table
 
 SCHEMA = "rnn_scaling.inspect/1"

@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.scopes import EXCHANGE, Owner, owner
+from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.records.step_names import EXCHANGE
 
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")
-COLLECTIVES = ("Collective", "Nccl")  # begin the types of collective operators
-# What TensorFlow's executor makes a while loop of: they move values and decide, and compute nothing on any device.
-CONTROL_FLOW = ("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
 
 
 class Node(NamedTuple):

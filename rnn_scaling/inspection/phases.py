@@ -15,16 +15,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
-from rnn_scaling.inspection.operators import COLLECTIVES, RECEIVES
-from rnn_scaling.inspection.scopes import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PHASES, UPDATE
+from rnn_scaling.inspection.operators import RECEIVES
+from rnn_scaling.records.step_names import (
+    BACKWARD,
+    COLLECTIVES,
+    EXCHANGE,
+    EXPOSED,
+    FORWARD,
+    IDLE,
+    INPUT,
+    LETTERS,
+    OTHER,
+    OWN,
+    PARTS,
+    PHASES,
+    SHARED_OWN,
+    STARVED,
+    TIMELINE_BINS,
+    WAITS,
+)
 from rnn_scaling.student import t_quantile
 
-OWN = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)  # a tower's compute, in order of precedence
-SHARED = (UPDATE, INPUT, OTHER)  # what is done once for all towers
-EXPOSED, STARVED, WAITS, IDLE = "exchange_exposed", "waits_for_input", "waits_for_towers", "idle"
-PARTS = (*OWN, *(f"shared_{phase}" for phase in SHARED), EXPOSED, STARVED, WAITS, IDLE)
-LETTERS = "fbuioUIOxnw."  # one a part, in the order of PARTS: how a timeline is written
-BINS = 400  # letters of a timeline
 LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler
 MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
@@ -80,7 +91,7 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
         "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
-        "shared": {"busy": _busy(sweep, None, (*SHARED, EXCHANGE))},
+        "shared": {"busy": _busy(sweep, None, (*SHARED_OWN, EXCHANGE))},
         "concurrency": math.fsum(own) / everyone if everyone else None,
         "kernels": sum(kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels),
         "timeline": _timeline(sweep),
@@ -156,7 +167,7 @@ def _partition(points: np.ndarray, active: Mapping[tuple[int | None, str], np.nd
         others = np.delete(computes, tower, axis=0).any(axis=0)
         ranked = [
             *((phase, sweep.runs(tower, phase)) for phase in OWN),
-            *((f"shared_{phase}", sweep.runs(None, phase)) for phase in SHARED),
+            *((f"shared_{phase}", sweep.runs(None, phase)) for phase in SHARED_OWN),
             (EXPOSED, sweep.runs(None, EXCHANGE)),
             (STARVED, sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE)),
             (WAITS, others),
@@ -190,8 +201,8 @@ def _busy(sweep: _Sweep, tower: int | None, phases: Sequence[str]) -> dict[str, 
 
 
 def _timeline(sweep: _Sweep) -> dict[str, Any]:
-    """Each tower's time in BINS letters, the part that takes most of each; and where exchange takes half of it."""
-    edges = sweep.points[0] + np.arange(BINS + 1) * (sweep.points[-1] - sweep.points[0]) / BINS
+    """Each tower's time in letters, the part that takes most of each; and where exchange takes half of it."""
+    edges = sweep.points[0] + np.arange(TIMELINE_BINS + 1) * (sweep.points[-1] - sweep.points[0]) / TIMELINE_BINS
     towers = []
     for parts in sweep.parts:
         shares = np.stack([_in_bins(sweep, parts == i, edges) for i in range(len(PARTS))])

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.inspection.operators import COLLECTIVES
 from rnn_scaling.record import RunRecord
+from rnn_scaling.records.step_names import COLLECTIVES
 from rnn_scaling.reports.table import markdown_table
 
 SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."

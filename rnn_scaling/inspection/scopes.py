@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER = "input", "forward", "backward", "exchange", "update", "other"
-PHASES = (INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER)
+from rnn_scaling.records.step_names import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, UPDATE
+
 SHARED = (INPUT, EXCHANGE, UPDATE)  # phases with a scope of their own, outside of any tower's
 _TOWER = re.compile(r"tower_(\d+)")
 

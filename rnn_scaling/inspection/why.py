@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnn_scaling.inspection.counts import Counts
-from rnn_scaling.inspection.operators import CONTROL_FLOW
+from rnn_scaling.records.step_names import CONTROL_FLOW
 
 FAMILIES = {
     "control flow of loops (Enter, Exit, LoopCond, Merge, NextIteration, Switch)": lambda t: t in CONTROL_FLOW,

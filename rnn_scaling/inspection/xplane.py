@@ -17,8 +17,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
-from rnn_scaling.inspection.operators import CONTROL_FLOW, Node
-from rnn_scaling.inspection.scopes import EXCHANGE, OTHER, Owner, owner
+from rnn_scaling.inspection.operators import Node
+from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.records.step_names import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
 HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")

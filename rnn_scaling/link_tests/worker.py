@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
 from rnn_scaling.link_tests import series
 from rnn_scaling.link_tests.series import Series
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
+from rnn_scaling.records.files import write_text
 
 EXIT_FAILED = 1
 
@@ -115,7 +115,7 @@ def _told(done: int, total: int, what: str) -> None:
 
 
 def _write(found: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
-    record.write_text(json.dumps({"series": [series.to_json(each) for each in found], **facts}), result)
+    write_text(json.dumps({"series": [series.to_json(each) for each in found], **facts}), result)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.statistics import Interval
 
@@ -38,7 +38,7 @@ def _line(series: SeriesSummary, summary: RowSummary) -> list[object]:
     row = summary.row
     good = len(row.good)
     line: list[object] = [
-        SCHEMA,
+        REPORT_SCHEMA,
         series.title,
         "strong" if series.strong else "weak",
         row.num_devices,

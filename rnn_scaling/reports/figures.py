@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rnn_scaling.attribution import Attribution
-from rnn_scaling.reports.folder import SCHEMA
+from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
 from rnn_scaling.statistics import Interval
 
@@ -178,7 +178,7 @@ def standalone(svg: str) -> bytes:
         svg = svg.replace(sentinel, colour)
     head = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" style="background:#fff"'
     svg = svg.replace("<svg", head, 1)
-    return f"<!-- {SCHEMA} -->\n{svg}\n".encode()
+    return f"<!-- {REPORT_SCHEMA} -->\n{svg}\n".encode()
 
 
 def themed(svg: str) -> str:
@@ -195,7 +195,7 @@ def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None
 
     settings = {
         "svg.fonttype": "none",
-        "svg.hashsalt": SCHEMA,
+        "svg.hashsalt": REPORT_SCHEMA,
         "font.size": 9,
         "text.color": ink,
         "axes.labelcolor": muted,

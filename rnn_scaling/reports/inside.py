@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection import counts, counts_table, phases
+from rnn_scaling.inspection import counts, counts_table
 from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import figures, step_figures, steps
 from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of
 from rnn_scaling.reports.summary import SeriesSummary, Summary
@@ -53,7 +54,7 @@ def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str],
     """(name, swatch, meaning) of each part that occurs."""
     used = {part for each in series for row in each.rows if row.traced for part in row.traced.shown}
     found = []
-    for part in (part for part in phases.PARTS if part in used):
+    for part in (part for part in PARTS if part in used):
         look = step_figures.look(part)
         swatch = {"colour": figures.themed(look["facecolor"].lower()), "opacity": f"{look['alpha']:g}"}
         found.append((steps.title(part), swatch, steps.MEANING[part]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, inside, steps
 from rnn_scaling.reports.csv_table import rounded
-from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 from rnn_scaling.statistics import Interval
 
@@ -17,7 +17,7 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 def render(summary: Summary) -> bytes:
     """The summary as JSON text."""
     fields = {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "answer": answer.lead(summary),
         "overview": answer.overview(summary),
         "cautions": summary.cautions,

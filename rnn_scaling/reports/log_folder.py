@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rnn_scaling import record, run_text
 from rnn_scaling.record import SCHEMA
+from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.reports import folder, page
 from rnn_scaling.reports.summary import summarise
 
@@ -84,9 +85,7 @@ class LogFolder:
         for run, files in self.records().items():
             if any(_run_id(file, *_version(file)) == letters for file in files):
                 return run
-        raise UnknownRunError(
-            f"id={letters}: no record of this run below the log folder; is {run_text.RECORD_FILE} gone?"
-        )
+        raise UnknownRunError(f"id={letters}: no record of this run below the log folder; is {RECORD_IN_LOG_DIR} gone?")
 
     def _page(self, name: str, chosen: dict[str, Sequence[Path]]) -> bytes:
         files = [file for each in chosen.values() for file in each]
@@ -111,7 +110,7 @@ def _is_record(path: Path) -> bool:
     """Whether a JSON file is a run record, or should be one; other tools leave JSON in a log folder, too."""
     if path.is_symlink() or not path.is_file():
         return False
-    if path.name == run_text.RECORD_FILE:
+    if path.name == RECORD_IN_LOG_DIR:
         return True  # also half of one: the page says what is wrong with it
     try:
         with open(path, "rb") as file:

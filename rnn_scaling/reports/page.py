@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
+from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, figures, inside, table
-from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
@@ -44,7 +44,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     losses = [each for each in measured if each.largest and each.largest.loss]
     parts = [each.largest.loss.parts for each in losses if each.largest and each.largest.loss]
     return {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
         "report_command": made_by or f"./run.sh report {shlex.quote(summary.name)}",
         "runs": summary.runs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
+from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import figures
-from rnn_scaling.reports.folder import SCHEMA
 from rnn_scaling.reports.summary import Summary
 
 
@@ -32,5 +32,5 @@ def render(summary: Summary) -> bytes:
             part.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)
         buffer = io.BytesIO()
         FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": SCHEMA})
+        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": REPORT_SCHEMA})
     return buffer.getvalue()

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.records.own_files import REPORT_SCHEMA
+from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS
 from rnn_scaling.reports import figures, steps
-from rnn_scaling.reports.folder import SCHEMA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,10 +26,10 @@ COLOURS = {
     "shared_update": _GREEN,
     "shared_input": _ORANGE,
     "shared_other": figures.MUTED,
-    phases.EXPOSED: _RED,
-    phases.STARVED: figures.REST,
-    phases.WAITS: _PINK,
-    phases.IDLE: figures.GRID,
+    EXPOSED: _RED,
+    STARVED: figures.REST,
+    WAITS: _PINK,
+    IDLE: figures.GRID,
 }
 FAINT = 0.55  # opacity of what all towers share, beside a tower's own in the same colour
 HEIGHT = 0.7  # of a bar, in rows
@@ -89,11 +89,11 @@ def picture(found: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> bytes:
             _draw(axes, step, rows, fixed=True)
             axes.set_title(title)
             _scale(axes, [label for label, _ in rows], 1000 * step["seconds"], "ms from the start of the step")
-        shown = [part for part in phases.PARTS if any(_occurs(step, part) for _, step in found)]
+        shown = [part for part in PARTS if any(_occurs(step, part) for _, step in found)]
         patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
         buffer = io.BytesIO()
-        metadata = {"Software": SCHEMA} if kind == "png" else {"Date": None, "Creator": SCHEMA}
+        metadata = {"Software": REPORT_SCHEMA} if kind == "png" else {"Date": None, "Creator": REPORT_SCHEMA}
         figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
     return buffer.getvalue()
 
@@ -110,11 +110,11 @@ def _rows(step: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(label, letters) of each bar: the towers, and exchange where there is any."""
     rows = [(f"tower {i}", bar) for i, bar in enumerate(step["timeline"]["towers"][:MOST_TOWERS])]
     exchange = step["timeline"]["exchange"]
-    return [*rows, ("exchange", exchange)] if _letter(phases.EXPOSED) in exchange else rows
+    return [*rows, ("exchange", exchange)] if _letter(EXPOSED) in exchange else rows
 
 
 def _letter(part: str) -> str:
-    return phases.LETTERS[phases.PARTS.index(part)]
+    return LETTERS[PARTS.index(part)]
 
 
 def _occurs(step: Mapping[str, Any], part: str) -> bool:
@@ -122,7 +122,7 @@ def _occurs(step: Mapping[str, Any], part: str) -> bool:
 
 
 def _draw(axes: Axes, step: Mapping[str, Any], rows: Sequence[tuple[str, str]], fixed: bool = False) -> None:
-    width = 1000 * step["seconds"] / phases.BINS
+    width = 1000 * step["seconds"] / TIMELINE_BINS
     for y, (label, letters) in enumerate(rows):
         bars: dict[str, list[tuple[float, float]]] = {}
         at = 0
@@ -131,9 +131,9 @@ def _draw(axes: Axes, step: Mapping[str, Any], rows: Sequence[tuple[str, str]], 
             bars.setdefault(letter, []).append((at * width, count * width))
             at += count
         if label == "exchange":
-            bars.pop(_letter(phases.IDLE), None)
+            bars.pop(_letter(IDLE), None)
         for letter, spans in bars.items():
-            part = phases.PARTS[phases.LETTERS.index(letter)]
+            part = PARTS[LETTERS.index(letter)]
             axes.broken_barh(spans, (y - HEIGHT / 2, HEIGHT), **look(part, fixed))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection import phases, scopes
+from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.step_parts import Spread, StepParts
+from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, STARVED, WAITS
 
 TITLES = {
-    phases.EXPOSED: "exchange, exposed",
-    phases.STARVED: "waits for input",
-    phases.WAITS: "waits for other towers",
+    EXPOSED: "exchange, exposed",
+    STARVED: "waits for input",
+    WAITS: "waits for other towers",
     **{f"shared_{phase}": f"{phase}, all towers'" for phase in phases.SHARED},
 }
 MEANING = {
@@ -23,12 +24,12 @@ MEANING = {
     "shared_update": "variables that all towers share are updated",
     "shared_input": "the batches of all towers are made",
     "shared_other": "operators outside of every tower and phase",
-    phases.EXPOSED: "gradients, or variables that towers read from a server, are exchanged and the tower computes "
+    EXPOSED: "gradients, or variables that towers read from a server, are exchanged and the tower computes "
     "nothing: exchange that its compute does not hide, a collective's wait for the last tower included",
-    phases.STARVED: "the next batch is not there yet",
-    phases.WAITS: "nothing of the tower runs and another tower computes: on the device, core or thread that it would "
+    STARVED: "the next batch is not there yet",
+    WAITS: "nothing of the tower runs and another tower computes: on the device, core or thread that it would "
     "need, or towards the gradients that it waits for; or the tower's kernels are too short to be in the trace",
-    phases.IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
+    IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
 }
 CLUSTERS = (
     "XLA's clusters (--xla) hold operators of several phases and do not say which: their time is in \"other, all "
@@ -45,7 +46,7 @@ def title(part: str) -> str:
 
 def drawn_title(part: str) -> str:
     """A part's name beside a time line, where a row of its own shows when any exchange runs."""
-    return "exchange (a tower's: exposed)" if part == phases.EXPOSED else title(part)
+    return "exchange (a tower's: exposed)" if part == EXPOSED else title(part)
 
 
 def milliseconds(value: Spread, whole: float | None = None) -> str:
@@ -104,7 +105,7 @@ def kernels_grid(run: dict[str, Any], num_towers: int) -> tuple[list[str], list[
     owners: list[int | None] = [*range(num_towers), None]
     head = ["Kernels a step", *("shared" if owner is None else f"tower {owner}" for owner in owners), "all"]
     lines = []
-    for phase in scopes.PHASES:
+    for phase in PHASES:
         cells = [counts.get((owner, phase), 0) for owner in owners]
         if any(cells):
             lines.append([phase, *(f"{n:,}" for n in cells), f"{sum(cells):,}"])
@@ -178,7 +179,7 @@ def legend(steps: Sequence[dict[str, Any]]) -> str:
     """What the letters of time lines mean, those that occur."""
     used = {letter for step in steps for bar in step["timeline"]["towers"] for letter in bar}
     used |= {letter for step in steps for letter in step["timeline"]["exchange"]}
-    pairs = [(letter, drawn_title(part)) for letter, part in zip(phases.LETTERS, phases.PARTS) if letter in used]
+    pairs = [(letter, drawn_title(part)) for letter, part in zip(LETTERS, PARTS) if letter in used]
     return ", ".join(f"{letter} {name}" for letter, name in pairs)
 
 
@@ -193,7 +194,7 @@ def as_json(found: StepParts) -> dict[str, Any]:
         "towers": [
             {
                 "tower": number,
-                "parts": {part: _pair(found.part(part, number)) for part in phases.PARTS},
+                "parts": {part: _pair(found.part(part, number)) for part in PARTS},
                 "exchange": {
                     n: _pair(found.exchange(n, number)) for n in ("busy", "hidden", "beside_shared", "exposed")
                 },
@@ -205,7 +206,7 @@ def as_json(found: StepParts) -> dict[str, Any]:
             }
             for _, number in columns
         ],
-        "all": {part: _pair(found.part(part)) for part in phases.PARTS},
+        "all": {part: _pair(found.part(part)) for part in PARTS},
         "concurrency": found.concurrency,
         "straggler": {"tower": tower, "text": text},
         "cost": vars(found.cost),

@@ -16,6 +16,7 @@ from pathlib import Path
 from rnn_scaling import record
 from rnn_scaling.machine import process
 from rnn_scaling.record import RunRecord
+from rnn_scaling.records.files import write_text
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder
 from rnn_scaling.sweeps.estimate import Estimator, duration
@@ -201,7 +202,7 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
     """Writes the last lines that a failed run said beside its record; removes those of an earlier try."""
     said = path.with_name(f"{path.stem}.stderr.txt")
     if lines:
-        record.write_text("\n".join(lines) + "\n", said)
+        write_text("\n".join(lines) + "\n", said)
     else:
         said.unlink(missing_ok=True)
 

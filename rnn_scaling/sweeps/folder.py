@@ -142,10 +142,10 @@ def read(path: Path) -> RunRecord:
     if held.error is not None and not isinstance(held.error, dict):
         raise record.RecordError(f"{path}: error must be an object or null")
     if held.graph != {} or held.trace != {}:
-        from rnn_scaling.inspection import step_parts  # late: most sweeps trace nothing
+        from rnn_scaling.records.step_problems import graph_problems, trace_problems
 
-        wrong = [*step_parts.problems(held.trace, held.config.get("num_devices", 0))]
-        wrong += step_parts.graph_problems(held.graph)
+        wrong = [*trace_problems(held.trace, held.config.get("num_devices", 0))]
+        wrong += graph_problems(held.graph)
         if wrong:
             raise record.RecordError(f"{path}: {wrong[0]}")
     return held

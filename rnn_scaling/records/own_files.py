@@ -1,0 +1,50 @@
+"""Which files beside records this suite's commands wrote: each says so at a place of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPORT_SCHEMA = "rnn_scaling.report/1"
+EDGE = 4096  # bytes at the start of a file within which a report's own file says so
+MARK = f"\n<!-- {REPORT_SCHEMA} -->\n"  # the end of Markdown
+_SCHEMA = re.escape(REPORT_SCHEMA.encode())
+# How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
+STARTS = {
+    ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
+    # Also what inspect and threads write beside their records.
+    ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads)/1"',
+    ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
+    + _SCHEMA
+    + rb'">',
+    ".svg": rb"<!-- " + _SCHEMA + rb" -->\n<svg ",
+    ".png": rb"\x89PNG\r\n\x1a\n(?s:.){0,200}tEXtSoftware\x00" + _SCHEMA,
+}
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file was written by the report: the schema stands where the report puts it in a file of that name."""
+    mark = MARK.encode()
+    try:
+        with open(path, "rb") as file:
+            if path.suffix == ".md":
+                file.seek(max(0, path.stat().st_size - len(mark)))
+                return file.read() == mark
+            pattern = STARTS.get(path.suffix)
+            return pattern is not None and re.match(pattern, file.read(EDGE)) is not None
+    except OSError:
+        return False
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is what one of this suite's commands wrote beside the records: no record, and nothing lost."""
+    return starts_as(path, rb"(?!run/)")
+
+
+def starts_as(path: Path, schema: bytes) -> bool:
+    """Whether a file starts as one of this suite does whose schema's name matches."""
+    try:
+        with open(path, "rb") as file:
+            return re.match(rb'\{\s*"schema": "rnn_scaling\.' + schema, file.read(EDGE)) is not None
+    except OSError:
+        return False

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rnn_scaling import record
+from rnn_scaling.records import record
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from rnn_scaling import optimizers, progress, registry, tensorboard
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
 from rnn_scaling.machine.load import LoadMeter
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.settings import all_reduce_spec

@@ -17,7 +17,7 @@ from rnn_scaling import rows
 from rnn_scaling.fact_readers import NOT_TOLD
 from rnn_scaling.facts import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.machine.load import NOTICEABLE
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 
 UNKNOWN = "unknown"
 UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"

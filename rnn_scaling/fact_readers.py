@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not told by the system"

@@ -10,8 +10,8 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.record import RunRecord
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps.conduct import EXIT_FAILED, EXIT_USAGE, TRAINER, ConductOptions, conduct

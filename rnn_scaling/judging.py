@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from rnn_scaling import matching, rows, statistics
 from rnn_scaling.matching import Configuration, Runs
-from rnn_scaling.reports.folder import RunFile
+from rnn_scaling.records.folder import RunFile
 from rnn_scaling.statistics import Comparison, Interval
 from rnn_scaling.student import t_cdf
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record, rows
-from rnn_scaling.record import RunRecord
+from rnn_scaling import rows
+from rnn_scaling.records import folder, record
+from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.problems import problems
-from rnn_scaling.reports import folder
-from rnn_scaling.reports.folder import RunFile
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import READ_WHEN
 

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import comparability, entry, record
+from rnn_scaling import comparability, entry
 from rnn_scaling.inspection import step_parts
 from rnn_scaling.inspection.step_parts import StepParts
-from rnn_scaling.record import RecordError, RunRecord
+from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR, write_bytes, write_text
 from rnn_scaling.records.problems import problems as record_problems
-from rnn_scaling.reports import environment, folder, steps
+from rnn_scaling.records.record import RecordError, RunRecord
+from rnn_scaling.reports import environment, steps
 from rnn_scaling.reports.table import markdown_table
 
 USAGE = """\

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
+from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import answer, figures, folder, table
+from rnn_scaling.reports import answer, figures, table
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option

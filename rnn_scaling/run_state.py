@@ -15,7 +15,7 @@ from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.timing import StepTimer, measured_window
 

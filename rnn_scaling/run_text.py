@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from rnn_scaling.inspection import placement_table
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import table
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.spelling import command

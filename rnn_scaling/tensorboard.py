@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from rnn_scaling import graph_view, run_text
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 
 RATE_TAG = "measured/words_per_second"  # of the measured batches together; the tab HParams compares runs by it
 COMPARED = ("batch_size", "encoder_type", "num_devices", "variable_update")  # few, so that the rate is in sight

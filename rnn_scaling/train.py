@@ -15,10 +15,11 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, record
+from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.native_log import NativeLog
+from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.reports import table
 from rnn_scaling.run_state import NotFiniteError, RunState

@@ -6,8 +6,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 
 GPU = {

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 

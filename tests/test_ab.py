@@ -9,8 +9,9 @@ import types
 
 import pytest
 
-from rnn_scaling import ab, record
+from rnn_scaling import ab
 from rnn_scaling import compare as real
+from rnn_scaling.records import record
 from tests.sweeps.faults import ROOT, command, logged, plant, trainer
 
 NAME = "cudnn_lstm-independent-1"

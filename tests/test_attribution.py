@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from rnn_scaling import attribution, rows
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.analysis.clocks import differing, held_down, medians
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import compare, judging, record
+from rnn_scaling import compare, judging
+from rnn_scaling.records import record
 from tests.compared import run, write
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import inspect_steps, record
+from rnn_scaling import inspect_steps
 from rnn_scaling.inspection import counts, counts_table, growth, why
+from rnn_scaling.records import record
 from rnn_scaling.reports.table import markdown_table
 from tests.fake_tracer import record_of
 
@@ -198,7 +199,7 @@ def test_the_command_runs_counts_and_writes(tmp_path, capsys):
 
 
 def test_the_report_passes_the_commands_own_json_over(tmp_path):
-    from rnn_scaling.reports import folder
+    from rnn_scaling.records import folder
 
     assert go(tmp_path, "--encoder_type=cudnn_lstm", "--num_devices=1") == 0
     assert not [line for line in folder.read(tmp_path / "out").left_out if "inspect.json" in line]

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import phases as command
-from rnn_scaling import record, report
+from rnn_scaling import report
 from rnn_scaling.inspection import phases, step_parts, thread_probe
 from rnn_scaling.inspection.events import TracedStep
+from rnn_scaling.records import record
 from rnn_scaling.records.problems import problems
 from rnn_scaling.records.step_names import LETTERS, PARTS
 from rnn_scaling.reports import inside, steps

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rnn_scaling import record
+from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.run_state import RunState
 from rnn_scaling.settings.config import RunConfig

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record, report, rows
+from rnn_scaling import report, rows
+from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
-from rnn_scaling.reports import answer, csv_table, folder, json_report, page, plot, summary, table
+from rnn_scaling.reports import answer, csv_table, json_report, page, plot, summary, table
 from rnn_scaling.statistics import over_processes
 from tests.test_record import make_record
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record, report, sweep
+from rnn_scaling import report, sweep
+from rnn_scaling.records import record
 from tests.sweeps.faults import (
     ROOT,
     SMALL,

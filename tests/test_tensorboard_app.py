@@ -14,7 +14,8 @@ import pytest
 from tensorboard import plugin_util
 from werkzeug.test import Client
 
-from rnn_scaling import record, report_plugin, run_text, tensorboard_app
+from rnn_scaling import report_plugin, run_text, tensorboard_app
+from rnn_scaling.records import record
 from rnn_scaling.reports.log_folder import LogFolder
 from tests.test_reports import run, timed
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record, threads
+from rnn_scaling import threads
 from rnn_scaling.inspection import thread_probe, threads_table
+from rnn_scaling.records import record
 from tests.fake_tracer import record_of
 
 ROOT = Path(__file__).parent.parent

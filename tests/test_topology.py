@@ -11,7 +11,7 @@ import pytest
 
 from rnn_scaling.machine import gpus, nvml, topology
 from rnn_scaling.machine.topology import Topology
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from tests.fake_nvml import FakeNvml
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record
+from rnn_scaling.records import record
 
 ROOT = Path(__file__).parent.parent
 TINY = [

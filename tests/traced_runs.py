@@ -6,7 +6,7 @@ from typing import Any
 
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import HOST, Kernel, TracedStep
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from tests.test_record import make_record
 
 MS = 1_000_000

@@ -17,14 +17,14 @@ from typing import Any
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
 from rnn_scaling.records.files import write_bytes
-from rnn_scaling.records.step_names import EXPOSED, STARVED, WAITS
+from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
 TITLES = {
     EXPOSED: "exchange, exposed",
     STARVED: "waits for input",
     WAITS: "waits for other towers",
-    **{f"shared_{phase}": f"{phase} of all towers" for phase in phases.SHARED},
+    **{f"shared_{phase}": f"{phase} of all towers" for phase in SHARED_OWN},
 }
 
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
 from rnn_scaling.reports.table import markdown_table
 

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.rows import Row, titles, with_baselines, work_key
 from rnn_scaling.statistics import Comparison, Interval, compare, process_rate, ratio
 

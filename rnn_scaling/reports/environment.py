@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling.analysis.clocks import differing, held_down, medians
 from rnn_scaling.machine import topology
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 
 SHOWN = 4  # different values that are listed
 

@@ -14,10 +14,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import record, run_text
-from rnn_scaling.record import SCHEMA
+from rnn_scaling import run_text
+from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
-from rnn_scaling.reports import folder, page
+from rnn_scaling.records.record import SCHEMA
+from rnn_scaling.reports import page
 from rnn_scaling.reports.summary import summarise
 
 HERE = "."  # the run in the log folder itself

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.step_parts import Spread, StepParts
-from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, STARVED, WAITS
+from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
 
 TITLES = {
     EXPOSED: "exchange, exposed",
     STARVED: "waits for input",
     WAITS: "waits for other towers",
-    **{f"shared_{phase}": f"{phase}, all towers'" for phase in phases.SHARED},
+    **{f"shared_{phase}": f"{phase}, all towers'" for phase in SHARED_OWN},
 }
 MEANING = {
     "forward": "the tower computes its loss",

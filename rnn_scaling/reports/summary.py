@@ -15,9 +15,9 @@ from rnn_scaling.comparability import SHARES, Difference
 from rnn_scaling.facts import INCOMPARABLE
 from rnn_scaling.inspection import step_parts
 from rnn_scaling.inspection.step_parts import StepParts
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.folder import Folder
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.folder import Folder
 from rnn_scaling.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.settings.spelling import command
 from rnn_scaling.statistics import Interval, over_processes, ratio

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.attribution import Attribution
-from rnn_scaling.record import RunRecord
 from rnn_scaling.records.own_files import MARK
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 from rnn_scaling.rows import Row, measured_batches, with_baselines

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import record
 from rnn_scaling.machine import process
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder
 from rnn_scaling.sweeps.estimate import Estimator, duration

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.plan import Run, identity

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
-from rnn_scaling.record import RecordError
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RecordError
 from rnn_scaling.scaling_table import ScalingTable
 from rnn_scaling.tables import delimited, json_rows, records, text
 from rnn_scaling.tables.grid import RawTable

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable, exact
 
 NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress", "trace_batches"})

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from rnn_scaling import record
 from rnn_scaling.audit import audit
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
 
 
 def make(devices: int, **config) -> RunRecord:

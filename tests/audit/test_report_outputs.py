@@ -10,8 +10,9 @@ import re
 import pytest
 
 from rnn_scaling.audit import audit
-from rnn_scaling.record import write
-from rnn_scaling.reports import csv_table, folder, json_report, summary, table
+from rnn_scaling.records import folder
+from rnn_scaling.records.record import write
+from rnn_scaling.reports import csv_table, json_report, summary, table
 from tests import compared
 from tests.audit.tables import run
 

@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from rnn_scaling import record, report
+from rnn_scaling import report
+from rnn_scaling.records import record
 from tests.test_reports import attributed, run, timed
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

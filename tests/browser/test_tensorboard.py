@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import record
+from rnn_scaling.records import record
 from tests.test_reports import timed
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

@@ -19,9 +19,10 @@ import time
 import types
 from pathlib import Path
 
-from rnn_scaling import ab, record, sweep
+from rnn_scaling import ab, sweep
 from rnn_scaling.machine import process
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config, flags
 
 ROOT = Path(__file__).parent.parent.parent

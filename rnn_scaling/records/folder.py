@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import record
-from rnn_scaling.record import RunRecord
+from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.problems import problems
+from rnn_scaling.records.record import RunRecord
 
 
 @dataclasses.dataclass(frozen=True)

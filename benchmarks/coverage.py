@@ -1,4 +1,4 @@
-"""How often the intervals of `rnn_scaling.statistics` hold the truth, and how often its test is right, in simulation.
+"""How often the intervals of analysis/confidence.py hold the truth, and how often its test is right, in simulation.
 
     python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,ratio,combine,compare,stopping]
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling import statistics, steady_state
-from rnn_scaling.statistics import Interval, combine, compare, over_processes, ratio, t_quantile
+from rnn_scaling.analysis import confidence, steady_state
+from rnn_scaling.analysis.confidence import Interval, combine, compare, over_processes, ratio, t_quantile
 
 FLAGS = flags.FLAGS
 
@@ -54,7 +54,7 @@ def within_process(repetitions: int, seed: int) -> Iterator[list[str]]:
             hits = np.zeros(4)
             widths = []
             for step_s in batches(rng, (repetitions, n), correlation):
-                width = statistics.within_half_width(step_s, np.ones(n)) or math.inf
+                width = confidence.within_half_width(step_s, np.ones(n)) or math.inf
                 widths.append(width)
                 off = abs(math.log(step_s.mean()))
                 other = abs(math.log(step_s.mean()) + BETWEEN * rng.normal())
@@ -108,7 +108,7 @@ def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]
 
 
 PARTS: dict[str, tuple[Callable[..., float], tuple[float, ...]]] = {
-    # name: (function, true rates of its inputs), as in rnn_scaling/attribution.py; four devices. r1, r4: replicated on
+    # name: (function, true rates of its inputs), as in analysis/attribution.py; four devices. r1, r4: replicated on
     # one and four devices; i1, i4: independent
     "loss 4 r1 - r4": (lambda r1, r4: 4 * r1 - r4, (1.0, 2.6)),
     "contention 4 r1 (1 - i4 / 4 i1)": (lambda r1, i1, i4: 4 * r1 - r1 / i1 * i4, (1.0, 1.1, 3.7)),
@@ -172,7 +172,7 @@ def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
                 alarms = np.mean([compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
                 spread = np.log(process_rates(rng, 20_000, 1)).std()
                 degrees = k - 1 if paired else 2 * (k - 1)
-                effect = statistics.detectable_effect(spread * math.sqrt(2 / k), degrees)
+                effect = confidence.detectable_effect(spread * math.sqrt(2 / k), degrees)
                 slower = after * math.exp(-effect)
                 found = np.mean([compare(b, a, paired).verdict == "slower" for b, a in zip(before, slower)])
                 design = "pairs" if paired else "two groups"

@@ -11,8 +11,9 @@ import random
 
 from absl import app, flags
 
-from rnn_scaling import judging, statistics
-from rnn_scaling.judging import Result
+from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.reports.table import markdown_table
 
 FLAGS = flags.FLAGS
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> None:
 def gates(rng: random.Random, runs: int, spread: float, change: float, repetitions: int) -> list[str]:
     """Shares of the three answers for one configuration."""
     seen = collections.Counter(
-        judging.conclude([measured(rng, runs, spread, change)], LIMIT)[0].gate for _ in range(repetitions)
+        verdicts.conclude([measured(rng, runs, spread, change)], LIMIT)[0].gate for _ in range(repetitions)
     )
     return [f"{seen[answer] / repetitions:.1%}" for answer in ("ok", "regression", "cannot judge")]
 
@@ -51,9 +52,9 @@ def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
     for change in (0.0, -0.04):
         with_holm = without = 0
         for _ in range(repetitions):
-            results = judging.conclude([measured(rng, 5, 0.02, change) for _ in range(size)], LIMIT)
+            results = verdicts.conclude([measured(rng, 5, 0.02, change) for _ in range(size)], LIMIT)
             real = [r.verdict != "no difference seen" for r in results]
-            alone = [r.comparison.p_value < judging.ALPHA for r in results]
+            alone = [r.comparison.p_value < verdicts.ALPHA for r in results]
             with_holm += any(real) if not change else sum(real) / size
             without += any(alone) if not change else sum(alone) / size
         shares += [f"{with_holm / repetitions:.1%}", f"{without / repetitions:.1%}"]
@@ -63,7 +64,7 @@ def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
 def measured(rng: random.Random, runs: int, spread: float, change: float) -> Result:
     """One configuration: rates of `runs` processes a side."""
     before, after = ([f * rng.lognormvariate(0, spread) for _ in range(runs)] for f in (1000, 1000 * (1 + change)))
-    return Result("", (runs, runs), None, None, statistics.compare(before, after))
+    return Result("", (runs, runs), None, None, confidence.compare(before, after))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How well `rnn_scaling.steady_state` finds the steady part of seeded series whose truth is known.
+"""How well `rnn_scaling.analysis.steady_state` finds the steady part of seeded series whose truth is known.
 
     python -m benchmarks.steady_state [--repetitions=1000] [--seed=1] [--noise=0.01,0.05] [--batches=200]
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling import levels, steady_state
+from rnn_scaling.analysis import change_points, steady_state
 
 FLAGS = flags.FLAGS
 
@@ -108,7 +108,7 @@ def judge(name: str, noise: str, sigma: float, n: int, repetitions: int, seed: i
         step_s = clean * np.exp(draw(rng, n, sigma, correlation, outliers))
         state = steady_state.analyse(step_s, words)
         kinds[state.kind] += 1
-        cuts = {"found": state.start, "skip 10": 10, "MSER-5": levels.mser5_cut(np.log(step_s / words)) or 0}
+        cuts = {"found": state.start, "skip 10": 10, "MSER-5": change_points.mser5_cut(np.log(step_s / words)) or 0}
         for method, cut in cuts.items():
             if case.level_s is not None and cut is not None:
                 errors[method].append(steady_s[cut:].sum() * noise_mean / step_s[cut:].sum() - 1)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from models import seq2seq
 from rnn_scaling import optimizers, progress, registry, tensorboard
+from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Source
 from rnn_scaling.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
 from rnn_scaling.machine.load import LoadMeter
@@ -19,7 +20,6 @@ from rnn_scaling.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.run_state import NotFiniteError, RunState
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.steady_state import UntilKnown
 from rnn_scaling.towers import TrainStep
 
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import comparability, entry, judging, matching
-from rnn_scaling.comparability import Difference
-from rnn_scaling.facts import INCOMPARABLE
-from rnn_scaling.matching import InputError, Matched, Side
+from rnn_scaling import entry
+from rnn_scaling.analysis.comparison import differences, matching, verdicts
+from rnn_scaling.analysis.comparison.differences import Difference
+from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
+from rnn_scaling.analysis.comparison.matching import InputError, Matched, Side
 from rnn_scaling.reports import comparison
 from rnn_scaling.reports.comparison import Found, Report
 
@@ -98,7 +99,7 @@ def parse(words: Sequence[str]) -> Options:
             raise InputError(f"{word} is not an option of compare, or lacks its value; --help explains")
     if len(paths) != 2:
         raise InputError(f"expected two folders or records, BEFORE and AFTER, got {len(paths)}; --help explains")
-    for name, choices in (("metric", judging.METRICS), ("format", tuple(comparison.RENDER)), ("paired", PAIRED)):
+    for name, choices in (("metric", verdicts.METRICS), ("format", tuple(comparison.RENDER)), ("paired", PAIRED)):
         if name in values and values[name] not in choices:
             raise InputError(f"--{name}={values[name]} must be one of {', '.join(choices)}")
     return Options(
@@ -172,12 +173,12 @@ def build(options: Options, before: Side, after: Side) -> Report:
     barred = {label for f in stopping for label in f.labels}
     results = []
     for configuration in common:
-        result = judging.measure(configuration, options.metric, options.paired)
+        result = verdicts.measure(configuration, options.metric, options.paired)
         if configuration.label in barred and not result.reason:
             names = [f.difference.what for f in stopping if configuration.label in f.labels]
             result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
         results.append(result)
-    results = judging.conclude(results, options.max_regression)
+    results = verdicts.conclude(results, options.max_regression)
     new = [c.label for c in matched.configurations if c.before is None]
     return Report(
         before=str(before.path),
@@ -191,7 +192,7 @@ def build(options: Options, before: Side, after: Side) -> Report:
         found=tuple(found),
         accepted=tuple(f.difference.what for f in found if _grave(f.difference) and _accepted(f.difference, options)),
         within=tuple(
-            (when, tuple(comparability.within([file.record for file in matching.good(side.runs)])))
+            (when, tuple(differences.within([file.record for file in matching.good(side.runs)])))
             for when, side in (("before", before), ("after", after))
         ),
         only_after=tuple(new),
@@ -206,7 +207,7 @@ def _differences(configurations: Sequence[matching.Configuration]) -> list[Found
         sides = [[file.record for file in matching.good(side.files)] for side in (c.before, c.after)]
         if not all(sides):
             continue
-        for difference in comparability.differences(*sides):
+        for difference in differences.differences(*sides):
             if difference.what.startswith("--") and not _grave(difference):
                 continue
             key = (difference.what, difference.effect, difference.severity)
@@ -223,7 +224,7 @@ def _accepted(difference: Difference, options: Options) -> bool:
     return bool({ALL, plain_name(difference.what)} & options.accepted)
 
 
-def _exit_status(results: Sequence[judging.Result], stopped: bool) -> int:
+def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
     if any(result.gate == "regression" for result in results):
         return EXIT_REGRESSION
     return EXIT_CANNOT_JUDGE if stopped or any(result.gate != "ok" for result in results) else EXIT_OK

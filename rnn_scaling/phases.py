@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import comparability, entry
-from rnn_scaling.inspection import step_parts
-from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling import entry
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR, write_bytes, write_text
 from rnn_scaling.records.problems import problems as record_problems
@@ -231,8 +232,8 @@ def _body(run: Run, step: int | None, colours: bool) -> str:
 
 def _cautions(run: RunRecord) -> list[str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
-    loads = {what for what, _ in comparability.SHARES.values()}
-    found = [d for d in comparability.within([run]) if d.what in loads]
+    loads = {what for what, _ in differences.SHARES.values()}
+    found = [d for d in differences.within([run]) if d.what in loads]
     said = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in found]
     return [*environment.cautions([run]), *said]
 

@@ -33,9 +33,9 @@ ENGINES = {
     "local": "rnn_scaling.engines.local",
 }
 METRICS = {
-    "words_per_second": "rnn_scaling.metrics.words_per_second",
-    "speedup": "rnn_scaling.metrics.speedup",
-    "efficiency": "rnn_scaling.metrics.efficiency",
+    "words_per_second": "rnn_scaling.analysis.metrics.words_per_second",
+    "speedup": "rnn_scaling.analysis.metrics.speedup",
+    "efficiency": "rnn_scaling.analysis.metrics.efficiency",
 }
 REPORTS = {
     "table": "rnn_scaling.reports.table",

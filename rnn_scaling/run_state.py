@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rnn_scaling import steady_state
+from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.clocks import differing, held_down
 from rnn_scaling.machine import clock_sampler
 from rnn_scaling.machine.clock_sampler import ClockSampler

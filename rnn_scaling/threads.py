@@ -108,7 +108,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
     if wrong:
         raise flags.FlagErrors(wrong)
     from rnn_scaling import train  # this and the next load numpy, which a wrong flag need not wait for
-    from rnn_scaling.inspection.thread_probe import thread_counts
+    from rnn_scaling.analysis.steps.dispatch_threads import thread_counts
 
     runs, defaults = [], {}
     for base in bases:
@@ -124,9 +124,10 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
 
 def _tell(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
     """Prints and writes what the records say; returns whether there is anything to say and it was written."""
-    from rnn_scaling.inspection import thread_probe, threads_table
+    from rnn_scaling.analysis.steps import dispatch_threads
+    from rnn_scaling.inspection import threads_table
 
-    found = thread_probe.probes(records, defaults)
+    found = dispatch_threads.probes(records, defaults)
     print(threads_table.summary(found), end="", flush=True)
     if all(probe.best is None for probe in found):
         print("error: no run measured anything", file=sys.stderr)

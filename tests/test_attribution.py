@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from rnn_scaling import attribution, rows
+from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags

@@ -6,19 +6,19 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling import comparability, fact_readers
-from rnn_scaling.facts import CAUTION, FACTS, INCOMPARABLE
+from rnn_scaling.analysis.comparison import differences, fact_readers
+from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE
 from tests.compared import ENVIRONMENT, gpu_run, run
 
 
 def found(a, b):
-    return {d.what: d for d in comparability.differences([a], [b])}
+    return {d.what: d for d in differences.differences([a], [b])}
 
 
 def test_equal_runs_differ_in_nothing():
     assert found(run(), run(rate=500.0)) == {}
     assert found(gpu_run(), gpu_run()) == {}
-    assert comparability.within([run(), run(), run(num_devices=2, resolved={"cpu_affinity": [0, 1]})]) == []
+    assert differences.within([run(), run(), run(num_devices=2, resolved={"cpu_affinity": [0, 1]})]) == []
 
 
 ENVIRONMENT_CASES = [
@@ -137,7 +137,7 @@ def test_an_older_record_of_gpus_is_unknown_where_it_lacks_a_field():
     for card in (*older.environment["gpus"], *older.environment["gpus_after"]):
         del card["clocks.max.mem"], card["power.limit"], card["clocks_throttle_reasons.active"]
     del older.environment["cuda"], older.environment["load"], older.environment["variables"]
-    names = {d.what for d in comparability.differences([older], [older])}
+    names = {d.what for d in differences.differences([older], [older])}
     assert names == {
         "highest GPU clocks (SM and memory)",
         "GPU power limit",
@@ -184,20 +184,20 @@ def test_options_that_are_compared_do_not_nor_what_follows_from_them():
 
 def test_options_on_both_sides_are_compared_one_by_one():
     some, more = [run(batch_size=8), run(batch_size=16)], [run(batch_size=16), run(batch_size=32)]
-    assert comparability.differences(some, more) == []
+    assert differences.differences(some, more) == []
 
 
 def test_the_grave_come_first_and_a_side_without_runs_is_refused():
     other = run(environment={"python": "3.13", "cpu": "Processor B"}, resolved={"encoder_kernel": "other"})
-    names = [d.what for d in comparability.differences([run()], [other])]
+    names = [d.what for d in differences.differences([run()], [other])]
     assert names == ["CPU model", "encoder kernel that ran", "Python"]
     with pytest.raises(ValueError, match="expected runs on both sides"):
-        comparability.differences([run()], [])
+        differences.differences([run()], [])
 
 
 def test_a_level_of_load_that_varies_by_chance_is_no_difference():
     a, b = ([run(environment={"load": {"others": x, "steal": 0.0}}) for x in xs] for xs in ([0.4, 0.6], [0.5, 0.64]))
-    (difference,) = comparability.differences(a, b)
+    (difference,) = differences.differences(a, b)
     assert (difference.a, difference.severity) == ("50.0% of the cores (up to 60.0%)", CAUTION)
 
 
@@ -205,14 +205,14 @@ def test_within_names_the_odd_ones_out():
     odd = run(
         environment={"cpu": "Processor B", "variables": {"XLA_FLAGS": "x"}, "load": {"others": 0.2, "steal": 0.0}}
     )
-    differences = {d.what: d for d in comparability.within([run(), odd, run()])}
-    assert {what: (d.a, d.b) for what, d in differences.items()} == {
+    by_name = {d.what: d for d in differences.within([run(), odd, run()])}
+    assert {what: (d.a, d.b) for what, d in by_name.items()} == {
         "CPU model": ("Processor A", "Processor B"),
         "variable XLA_FLAGS": ("not set", "x"),
         "load of other processes": ("at most 5% of the cores in 2 runs", "20.0% of the cores in 1 run"),
     }
     mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
-    assert [d.what for d in comparability.within(mixed)] == ["inter-op threads"]
+    assert [d.what for d in differences.within(mixed)] == ["inter-op threads"]
 
 
 def test_the_level_of_logging_is_no_difference():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import compare, judging
+from rnn_scaling import compare
+from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.records import record
 from tests.compared import run, write
 
@@ -243,15 +244,15 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
     before, after = (compare.matching.read(tmp_path / side) for side in ("before", "after"))
     single = [compare.matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
     configuration = compare.matching.Configuration("2 to 4", *single)
-    assert judging.measure(configuration, "speedup", False).comparison.ratio.value == pytest.approx(1.5)
+    assert verdicts.measure(configuration, "speedup", False).comparison.ratio.value == pytest.approx(1.5)
     for paired in (False, True):
-        assert judging.measure(configuration, "efficiency", paired).comparison.ratio.value == pytest.approx(0.75)
+        assert verdicts.measure(configuration, "efficiency", paired).comparison.ratio.value == pytest.approx(0.75)
 
 
 def test_holm():
-    assert judging.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert judging.holm([0.5, 0.9]) == [1.0, 1.0]
-    assert judging.holm([]) == [] and judging.holm([0.2]) == [0.2]
+    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert verdicts.holm([0.5, 0.9]) == [1.0, 1.0]
+    assert verdicts.holm([]) == [] and verdicts.holm([0.2]) == [0.2]
 
 
 def test_one_small_p_among_many_is_no_regression(go, tmp_path):
@@ -271,10 +272,10 @@ def family(rng, size, factor=1.0):
 
     def measured(label):
         before, after = ([rng.lognormvariate(0, 0.02) * f for _ in range(5)] for f in (1000.0, 1000.0 * factor))
-        held = judging.statistics.compare(before, after)
-        return judging.Result(label, (5, 5), None, None, held)
+        held = verdicts.statistics.compare(before, after)
+        return verdicts.Result(label, (5, 5), None, None, held)
 
-    return judging.conclude([measured(str(i)) for i in range(size)], 0.0)
+    return verdicts.conclude([measured(str(i)) for i in range(size)], 0.0)
 
 
 def test_false_alarms_of_a_family_stay_at_five_percent():
@@ -288,18 +289,18 @@ def test_false_alarms_of_a_family_stay_at_five_percent():
 
 def test_runs_needed_are_enough():
     rng = random.Random(2)
-    needed = judging.runs_for_spread(0.03, 0.05)
-    assert judging.runs_for_spread(0.01, 0.05) < needed < judging.runs_for_spread(0.05, 0.05)
-    assert judging.runs_for_spread(0.03, 0.0) is None
+    needed = verdicts.runs_for_spread(0.03, 0.05)
+    assert verdicts.runs_for_spread(0.01, 0.05) < needed < verdicts.runs_for_spread(0.05, 0.05)
+    assert verdicts.runs_for_spread(0.03, 0.0) is None
     seen = 0
     for _ in range(400):
         before, after = ([rng.lognormvariate(0, 0.03) * f for _ in range(needed)] for f in (1.0, 0.95))
-        seen += judging.statistics.compare(before, after).verdict == "slower"
+        seen += verdicts.statistics.compare(before, after).verdict == "slower"
     assert 0.74 < seen / 400 < 0.92
     rates = [[1000.0, 1030.0, 970.0], [1000.0, 1030.0, 970.0]]
-    more = judging.runs_needed(judging.statistics.compare(*rates), 0.05)
+    more = verdicts.runs_needed(verdicts.statistics.compare(*rates), 0.05)
     assert 6 <= more <= 9  # judged by the spread of these, 3 %
-    assert judging.runs_needed(judging.statistics.compare(*rates), 0.1) == 3
+    assert verdicts.runs_needed(verdicts.statistics.compare(*rates), 0.1) == 3
 
 
 @pytest.mark.parametrize(

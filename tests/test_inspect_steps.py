@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import inspect_steps
-from rnn_scaling.inspection import counts, counts_table, growth, why
+from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.inspection import counts_table
 from rnn_scaling.records import record
 from rnn_scaling.reports.table import markdown_table
 from tests.fake_tracer import record_of
@@ -71,17 +72,17 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
 
 def test_sentences_say_what_was_counted():
     one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
-    assert why.loops(two) == 8 and why.iterations(two) == 120
-    text = " ".join(why.sentences(one, two))
+    assert encoder_difference.loops(two) == 8 and encoder_difference.iterations(two) == 120
+    text = " ".join(encoder_difference.sentences(one, two))
     assert "2.00 times as many, from" in text
     assert "cudnn_lstm is ABlock." in text
     assert "dynamic_rnn has 8 while loops, whose bodies run 120 times a step in all and carry 8.0 values" in text
     control = 120 * 28 + 128 + 16  # Merge, Switch, NextIteration; LoopCond; Enter, Exit
     assert f"control flow is {control:,} of its kernels ({100 * control / 4227:.0f} %)" in text
-    parts = why.family(two.kernels_by_type)
+    parts = encoder_difference.family(two.kernels_by_type)
     assert list(parts.values()) == [control, 600, 120 + 3] and sum(parts.values()) == two.kernels
     flat = dataclasses.replace(one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3)
-    assert "cudnn_lstm has no loop: no operator runs more than once a step." in why.sentences(flat, two)
+    assert "cudnn_lstm has no loop: no operator runs more than once a step." in encoder_difference.sentences(flat, two)
 
 
 def test_types_stand_side_by_side_and_sum_to_all():

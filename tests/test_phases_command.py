@@ -13,7 +13,9 @@ import pytest
 
 from rnn_scaling import phases as command
 from rnn_scaling import report
-from rnn_scaling.inspection import phases, step_parts, thread_probe
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.problems import problems
@@ -162,8 +164,8 @@ def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys
         with open("/dev/full", "w") as out:
             done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
         assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
-    monkeypatch.setattr(record, "write_bytes", full)
-    monkeypatch.setattr(record, "write_text", lambda text, path: None)
+    monkeypatch.setattr(command, "write_bytes", full)
+    monkeypatch.setattr(command, "write_text", lambda text, path: None)
     err = told(capsys, run_file, f"--out={tmp_path}/a.md", f"--picture={tmp_path}/a.png")[2]
     assert err == f"error: {tmp_path}/a.png: No space left on device\n"
 
@@ -395,9 +397,9 @@ def test_clusters_of_xla_have_no_tower_and_it_is_said():
     assert found.straggler[0] is None and "XLA's clusters" in found.straggler[1]
     assert steps.notes(found)[-1] == steps.CLUSTERS
     assert found.concurrency is None and "cannot be said: XLA's clusters" in steps.notes(found)[1]
-    (alone,) = thread_probe.probes([traced(*THREE, xla=True)], {2: 3})
+    (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None
-    (alone,) = thread_probe.probes([traced(*THREE)], {2: 3})
+    (alone,) = dispatch_threads.probes([traced(*THREE)], {2: 3})
     assert alone.settings[0].concurrency > 1
     assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import report, rows
+from rnn_scaling import report
+from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
 from rnn_scaling.reports import answer, csv_table, json_report, page, plot, summary, table
-from rnn_scaling.statistics import over_processes
 from tests.test_record import make_record
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnn_scaling import rows
+from rnn_scaling.analysis import rows
 from tests.test_attribution import record
 
 

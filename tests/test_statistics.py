@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import coverage
-from rnn_scaling import statistics, student
+from rnn_scaling.analysis import confidence, student
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,20 @@ def test_long_run_variance_is_the_mean_square_of_slow_cosines():
     values = np.random.default_rng(1).normal(size=50)
     t = np.arange(50) + 0.5
     cosines = [math.sqrt(2 / 50) * np.sum(values * np.cos(math.pi * j * t / 50)) for j in range(1, 6)]
-    assert statistics.long_run_variance(values) == pytest.approx(np.mean(np.square(cosines)))
+    assert confidence.long_run_variance(values) == pytest.approx(np.mean(np.square(cosines)))
 
 
 def test_rate_is_all_words_over_all_seconds():
-    assert statistics.process_rate([1.0, 3.0], [100, 100]) == 50.0
+    assert confidence.process_rate([1.0, 3.0], [100, 100]) == 50.0
 
 
 def test_words_in_proportion_to_seconds_leave_no_error():
     words = np.array([10, 20, 30, 40, 50] * 4)
-    assert statistics.within_process(words / 1000, words) == pytest.approx(0, abs=1e-12)
+    assert confidence.within_process(words / 1000, words) == pytest.approx(0, abs=1e-12)
 
 
 def test_several_processes_by_hand():
-    interval = statistics.rate_interval([[1.0, 1.0]] * 3, [[99, 99], [100, 100], [101, 101]])
+    interval = confidence.rate_interval([[1.0, 1.0]] * 3, [[99, 99], [100, 100], [101, 101]])
     logs = np.log([99, 100, 101])
     margin = 4.30265272975 * logs.std(ddof=1) / math.sqrt(3)
     assert interval.value == pytest.approx(math.exp(logs.mean()))
@@ -66,29 +66,29 @@ def test_several_processes_by_hand():
 
 def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
-    interval = statistics.rate_interval([step_s], [[1920] * 20])
+    interval = confidence.rate_interval([step_s], [[1920] * 20])
     assert interval.low < interval.value < interval.high
     assert "within one process; says nothing about other processes" in interval.kind
 
 
 def test_few_batches_of_one_process_have_no_interval():
-    interval = statistics.rate_interval([[1.0] * 9], [[1920] * 9])
+    interval = confidence.rate_interval([[1.0] * 9], [[1920] * 9])
     assert interval.value == pytest.approx(1920)
     assert (interval.low, interval.high, interval.half_width, interval.standard_error) == (None, None, None, None)
     assert "--repeats" in interval.kind
-    assert statistics.ratio(interval, statistics.over_processes([1.0, 2.0])).low is None
-    assert statistics.combine(lambda x: 2 * x, [interval]).low is None
+    assert confidence.ratio(interval, confidence.over_processes([1.0, 2.0])).low is None
+    assert confidence.combine(lambda x: 2 * x, [interval]).low is None
 
 
 @pytest.mark.parametrize("bad", [([], []), ([1.0], []), ([1.0, -1.0], [1, 1]), ([1.0, math.nan], [1, 1])])
 def test_bad_batches_are_refused(bad):
     with pytest.raises(ValueError, match="expected"):
-        statistics.process_rate(*bad)
+        confidence.process_rate(*bad)
 
 
 def test_ratio_is_welch_on_logarithms():
     fast, slow = [4.0, 4.2, 4.1, 3.9], [1.0, 1.02, 0.98]
-    found = statistics.ratio(statistics.over_processes(fast), statistics.over_processes(slow))
+    found = confidence.ratio(confidence.over_processes(fast), confidence.over_processes(slow))
     a, b = np.log(fast), np.log(slow)
     va, vb = a.var(ddof=1) / 4, b.var(ddof=1) / 3
     degrees = (va + vb) ** 2 / (va**2 / 3 + vb**2 / 2)
@@ -101,61 +101,61 @@ def test_ratio_is_welch_on_logarithms():
 
 
 def test_a_ratio_with_one_process_warns():
-    one = statistics.rate_interval([np.random.default_rng(1).lognormal(0, 0.05, 20)], [[1] * 20])
-    assert "may differ more" in statistics.ratio(statistics.over_processes([4.0, 4.1]), one).kind
-    assert "within one process" in statistics.ratio(one, one).kind
+    one = confidence.rate_interval([np.random.default_rng(1).lognormal(0, 0.05, 20)], [[1] * 20])
+    assert "may differ more" in confidence.ratio(confidence.over_processes([4.0, 4.1]), one).kind
+    assert "within one process" in confidence.ratio(one, one).kind
 
 
 def test_efficiency_scales_the_speedup():
-    speedup = statistics.ratio(statistics.over_processes([3.1, 3.3]), statistics.over_processes([1.0, 1.01]))
+    speedup = confidence.ratio(confidence.over_processes([3.1, 3.3]), confidence.over_processes([1.0, 1.01]))
     efficiency = speedup.scaled(1 / 4)
     assert (efficiency.value, efficiency.low) == pytest.approx((speedup.value / 4, speedup.low / 4))
     assert efficiency.half_width == pytest.approx(speedup.half_width / 4)
 
 
 def test_combine_agrees_with_the_exact_error_of_a_sum():
-    one, four = statistics.over_processes([1.0, 1.1, 0.9]), statistics.over_processes([2.5, 2.6, 2.7])
-    loss = statistics.combine(lambda x1, xn: 4 * x1 - xn, [one, four])
+    one, four = confidence.over_processes([1.0, 1.1, 0.9]), confidence.over_processes([2.5, 2.6, 2.7])
+    loss = confidence.combine(lambda x1, xn: 4 * x1 - xn, [one, four])
     assert loss.value == pytest.approx(4 * one.value - four.value)
     assert loss.standard_error == pytest.approx(math.hypot(4 * one.standard_error, four.standard_error))
-    assert statistics.combine(lambda x1, xn: xn, [one, four]).processes == (3,)  # an unused input brings no error
+    assert confidence.combine(lambda x1, xn: xn, [one, four]).processes == (3,)  # an unused input brings no error
 
 
 def test_parts_of_a_sum_may_share_a_rate():
-    one, other = statistics.over_processes([1.0, 1.1, 0.9]), statistics.over_processes([2.5, 2.6, 2.7])
-    nothing = statistics.combine(lambda a, b: (a - b) + (b - a), [one, other])
+    one, other = confidence.over_processes([1.0, 1.1, 0.9]), confidence.over_processes([2.5, 2.6, 2.7])
+    nothing = confidence.combine(lambda a, b: (a - b) + (b - a), [one, other])
     assert (nothing.value, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
 
 
 def test_pairs_cancel_what_a_pair_shares():
     drift = np.exp(-0.1 * np.arange(5))
     before, after = 100 * drift, 95 * drift * np.exp([0.001, -0.001, 0.0, 0.002, -0.002])
-    paired = statistics.compare(before, after, paired=True)
+    paired = confidence.compare(before, after, paired=True)
     assert paired.verdict == "slower"
     assert paired.ratio.value == pytest.approx(0.95, abs=1e-3)
     assert "5 pairs of processes" in paired.ratio.kind
-    assert statistics.compare(before, after).verdict == "no difference seen"
+    assert confidence.compare(before, after).verdict == "no difference seen"
 
 
 @pytest.mark.parametrize(("paired", "p_value"), [(False, 0.0091720801), (True, 0.0006177462)])
 def test_p_values_of_two_sided_t_tests(paired, p_value):
     """Expected: scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logarithms."""
-    found = statistics.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
+    found = confidence.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
     assert found.p_value == pytest.approx(p_value, abs=1e-9)
     assert found.verdict == "faster"
 
 
 def test_no_difference_names_what_would_have_been_seen():
-    found = statistics.compare([100, 102, 98], [101, 99, 100])
+    found = confidence.compare([100, 102, 98], [101, 99, 100])
     assert found.verdict == "no difference seen"
     assert f"smallest detectable {found.detectable:.1%}" in found.text
     assert 0.02 < found.detectable < 0.1
 
 
 def test_one_process_a_side_cannot_be_judged():
-    found = statistics.compare([100.0], [50.0])
+    found = confidence.compare([100.0], [50.0])
     assert (found.verdict, found.p_value, found.detectable) == ("cannot judge", None, None)
-    assert statistics.gate(found, 0.05) == "cannot judge"
+    assert confidence.gate(found, 0.05) == "cannot judge"
     assert "--repeats" in found.text
 
 
@@ -169,23 +169,23 @@ def test_one_process_a_side_cannot_be_judged():
     ],
 )
 def test_gate(after, verdict):
-    assert statistics.gate(statistics.compare([100, 101, 99], after), 0.05) == verdict
+    assert confidence.gate(confidence.compare([100, 101, 99], after), 0.05) == verdict
 
 
 def test_equal_rates_do_not_differ():
-    found = statistics.compare([100, 100], [100, 100])
+    found = confidence.compare([100, 100], [100, 100])
     assert (found.verdict, found.p_value, found.detectable) == ("no difference seen", 1.0, 0.0)
-    assert statistics.compare([100, 100], [99, 99]).verdict == "slower"
+    assert confidence.compare([100, 100], [99, 99]).verdict == "slower"
 
 
 def test_simulated_coverage():
     """The short form of benchmarks/coverage.py; Monte-Carlo error 1 % at 500 repetitions."""
     rng = np.random.default_rng(1)
     for k in (3, 5, 10):
-        ones = [statistics.over_processes(row) for row in coverage.process_rates(rng, 500, k)]
-        fours = [statistics.over_processes(row) for row in coverage.process_rates(rng, 500, k, 3.2, 0.06)]
-        speedups = [statistics.ratio(four, one) for four, one in zip(fours, ones)]
-        losses = [statistics.combine(lambda x1, x4: 4 * x1 - x4, pair) for pair in zip(ones, fours)]
+        ones = [confidence.over_processes(row) for row in coverage.process_rates(rng, 500, k)]
+        fours = [confidence.over_processes(row) for row in coverage.process_rates(rng, 500, k, 3.2, 0.06)]
+        speedups = [confidence.ratio(four, one) for four, one in zip(fours, ones)]
+        losses = [confidence.combine(lambda x1, x4: 4 * x1 - x4, pair) for pair in zip(ones, fours)]
         shares = [
             coverage.covered(ones, 1.0),
             coverage.covered(speedups, 3.2),
@@ -198,7 +198,7 @@ def test_simulated_coverage():
 @pytest.mark.parametrize(("correlation", "n"), [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
     step_s = coverage.batches(np.random.default_rng(1), (500, n), correlation)
-    widths = [statistics.within_half_width(row, np.ones(n)) for row in step_s]
+    widths = [confidence.within_half_width(row, np.ones(n)) for row in step_s]
     share = np.mean(np.abs(np.log(step_s.mean(axis=1))) <= widths)
     assert 0.915 <= share <= 0.985
 
@@ -207,5 +207,5 @@ def test_simulated_false_alarms():
     rng = np.random.default_rng(1)
     before, after = (coverage.process_rates(rng, 500, 5) for _ in range(2))
     for paired in (False, True):
-        alarms = np.mean([statistics.compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
+        alarms = np.mean([confidence.compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
         assert 0.02 <= alarms <= 0.08

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import steady_state as benchmark
-from rnn_scaling import levels, steady_state
+from rnn_scaling.analysis import change_points, steady_state
 
 
 def noisy(clean, sigma=0.01, seed=1):
@@ -148,13 +148,13 @@ def test_lengths_at_random_do_not_hide_a_change():
 
 def test_word_cost_takes_out_the_length():
     words = np.random.default_rng(2).choice([10.0, 20.0, 40.0], 100)
-    cost = levels.word_cost(np.log(3 * words**0.6), np.log(words))
+    cost = change_points.word_cost(np.log(3 * words**0.6), np.log(words))
     assert np.ptp(cost) < 1e-9
 
 
 def test_mser5_finds_a_warm_up_and_is_blind_to_a_slow_down():
-    assert levels.mser5_cut(np.where(np.arange(200) < 30, 1.5, 1.0)) == 30
-    assert levels.mser5_cut(np.log(with_late_change())) is None
+    assert change_points.mser5_cut(np.where(np.arange(200) < 30, 1.5, 1.0)) == 30
+    assert change_points.mser5_cut(np.log(with_late_change())) is None
 
 
 def test_mser5_minimises_the_standard_error():
@@ -163,12 +163,12 @@ def test_mser5_minimises_the_standard_error():
         means = y.reshape(-1, 5).mean(axis=1)
         error = [np.sum((means[d:] - means[d:].mean()) ** 2) / (20 - d) ** 2 for d in range(18)]
         cut = int(np.argmin(error))
-        assert levels.mser5_cut(y) == (5 * cut if cut <= 10 else None)
+        assert change_points.mser5_cut(y) == (5 * cut if cut <= 10 else None)
 
 
 def test_outlier_bounds_are_three_decile_ranges_from_the_median():
     y = np.linspace(-1, 1, 101)  # P90 - P10 = 1.6
-    low, high = levels.outlier_bounds(y)
+    low, high = change_points.outlier_bounds(y)
     assert (low[0], high[-1]) == pytest.approx((-4.8, 4.8))
 
 
@@ -181,15 +181,15 @@ def test_change_points_minimise_the_penalized_cost():
 
     pairs = [(a, b) for a in range(5, 51) for b in range(a + 5, 56)]
     best = min([(), *((a,) for a in range(5, 56)), *pairs], key=cost)
-    assert levels.change_points(y, 1e-4) == list(best) == [20, 40]
+    assert change_points.change_points(y, 1e-4) == list(best) == [20, 40]
 
 
 def test_noise_of_a_correlated_series():
     y = benchmark.draw(np.random.default_rng(1), 2000, 0.01, 0.5, 0.0)
-    found = levels.noise(y)
+    found = change_points.noise(y)
     assert found.sigma == pytest.approx(0.01, rel=0.15)
     assert found.long_run == pytest.approx(3e-4, rel=0.3)
-    stepped = levels.noise(y + 0.2 * (np.arange(2000) > 900))
+    stepped = change_points.noise(y + 0.2 * (np.arange(2000) > 900))
     assert stepped.long_run == pytest.approx(found.long_run, rel=0.3)
 
 

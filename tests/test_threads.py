@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import threads
-from rnn_scaling.inspection import thread_probe, threads_table
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.inspection import threads_table
 from rnn_scaling.records import record
 from tests.fake_tracer import record_of
 
@@ -24,11 +25,11 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
     records = []
     for repeat in range(repeats):
         for number, rate in rates.items():
-            made = record_of({"num_devices": num_devices, thread_probe.OPTION: number}, repeat)
+            made = record_of({"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat)
             spread = (noise or {}).get(number, 0.002)
             seconds = [(1 + spread * repeat) / rate] * len(made.batches["seconds"])
             records.append(dataclasses.replace(made, batches={**made.batches, "seconds": seconds}))
-    (found,) = thread_probe.probes(records, {num_devices: default})
+    (found,) = dispatch_threads.probes(records, {num_devices: default})
     return found
 
 
@@ -45,7 +46,7 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
     ],
 )
 def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):
-    assert thread_probe.thread_counts(num_devices, default) == counts
+    assert dispatch_threads.thread_counts(num_devices, default) == counts
 
 
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
@@ -87,8 +88,10 @@ def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
 
 
 def test_noise_that_would_hide_a_bound_is_no_answer():
-    noisy = [record_of({"num_devices": 2, thread_probe.OPTION: n}, repeat) for repeat in (1, 300) for n in (1, 2, 3)]
-    (found,) = thread_probe.probes(noisy, OWN)
+    noisy = [
+        record_of({"num_devices": 2, dispatch_threads.OPTION: n}, repeat) for repeat in (1, 300) for n in (1, 2, 3)
+    ]
+    (found,) = dispatch_threads.probes(noisy, OWN)
     assert found.enough == 1
     first = threads_table.lines([found])[0]
     assert "2 devices: too noisy to tell (3 threads were fastest): a slow-down below" in first
@@ -104,23 +107,23 @@ def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
 
 
 def test_a_number_whose_runs_failed_is_no_bound():
-    records = [record_of({thread_probe.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
-    two = [r for r in records if r.config[thread_probe.OPTION] == 2]
+    records = [record_of({dispatch_threads.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
+    two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]
     failed = [dataclasses.replace(r, status="failed", throughput={}) for r in two]
     same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
-    (found,) = thread_probe.probes([*same, *failed], OWN)
+    (found,) = dispatch_threads.probes([*same, *failed], OWN)
     assert found.enough == 1
     said = threads_table.lines([found])
     assert "no bound by dispatch is seen" in said[0] and said[1] == "1 device: with 2 threads no run measured anything."
 
 
 def test_failed_runs_are_counted_and_all_failed_is_said():
-    records = [record_of({thread_probe.OPTION: number}) for number in (1, 1, 2)]
+    records = [record_of({dispatch_threads.OPTION: number}) for number in (1, 1, 2)]
     records[0] = dataclasses.replace(records[0], status="failed", throughput={})
-    (found,) = thread_probe.probes(records, OWN)
+    (found,) = dispatch_threads.probes(records, OWN)
     assert (found.find(1).failed, found.find(1).runs) == (1, 1)
     assert "| 1, 1 failed |" in threads_table.table([found])
-    (none,) = thread_probe.probes([records[0]], OWN)
+    (none,) = dispatch_threads.probes([records[0]], OWN)
     assert none.best is None and threads_table.lines([none])[0] == "1 device: no run measured anything."
     with pytest.raises(ValueError, match="at least one"):
         threads_table.picture([none])
@@ -129,7 +132,7 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
 def test_the_documents_table_and_sentences_are_those_of_the_committed_records():
     text = (ROOT / "docs" / "threads.md").read_text()
     records = [record.read(path) for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))]
-    found = thread_probe.probes(records, OWN)
+    found = dispatch_threads.probes(records, OWN)
     assert threads_table.table(found) in text
     assert "".join(f"- {line}\n" for line in threads_table.lines(found)) in text
     concurrency = {each.threads: each.concurrency for each in found[1].settings}
@@ -147,7 +150,7 @@ def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     names = [f"dynamic_rnn-independent-2-threads={number}" for number in (1, 2, 3, 4)]
     assert started == [*names, *(f"{name}.r2" for name in names)]
     held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
-    assert (held.config[thread_probe.OPTION], held.config["trace_batches"]) == (4, 5)
+    assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (4, 5)
     assert "2 devices: from 3 threads on dispatch is no longer the bound" in out
     assert (tmp_path / "out" / "threads.png").read_bytes().startswith(b"\x89PNG")
     assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()

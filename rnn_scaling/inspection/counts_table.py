@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.inspection import growth, why
-from rnn_scaling.inspection.counts import Counts, Group, Inspection
+from rnn_scaling.analysis.steps import encoder_difference, growth
+from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
 from rnn_scaling.records.step_names import PHASES
 from rnn_scaling.reports.table import markdown_table
 
@@ -124,7 +124,7 @@ def _compared(group: Group, value: Any, shown: Any) -> tuple[list[str], list[lis
         row = [str(number), *(shown(each) if each else NOT_RUN for each in cells)]
         if len(encoders) > 1:
             few, many = cells[0], cells[-1]
-            row.append(why.times(value(many), value(few)) if few and many else NOT_RUN)
+            row.append(encoder_difference.times(value(many), value(few)) if few and many else NOT_RUN)
         rows.append(row)
     return head, rows
 
@@ -141,7 +141,7 @@ def reasons(group: Group) -> list[str]:
         cells = [group.find(encoder, number) for encoder in encoders]
         if len(encoders) > 1 and cells[0] and cells[-1]:
             few, many = sorted((cells[0], cells[-1]), key=lambda each: each.kernels)
-            return why.sentences(few, many)
+            return encoder_difference.sentences(few, many)
     return []
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
 from rnn_scaling.inspection.operators import RECEIVES
 from rnn_scaling.records.step_names import (
@@ -34,7 +35,6 @@ from rnn_scaling.records.step_names import (
     TIMELINE_BINS,
     WAITS,
 )
-from rnn_scaling.student import t_quantile
 
 LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler

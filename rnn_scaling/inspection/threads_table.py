@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.inspection.thread_probe import Probe, Setting
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.reports import figures
 from rnn_scaling.reports.table import markdown_table, plus_minus
-from rnn_scaling.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

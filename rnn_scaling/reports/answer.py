@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.attribution import Attribution, Part
+from rnn_scaling.analysis.attribution import Attribution, Part
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 from rnn_scaling.reports.table import plus_minus
 from rnn_scaling.settings.spelling import command
-from rnn_scaling.statistics import Interval
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
 ONE_RUN = "cannot be told from the difference between two processes"

@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rnn_scaling import judging
-from rnn_scaling.comparability import UNKNOWN_EFFECT, Difference
-from rnn_scaling.facts import INCOMPARABLE
-from rnn_scaling.judging import Result
-from rnn_scaling.matching import Change
-from rnn_scaling.statistics import Interval
+from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
+from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
+from rnn_scaling.analysis.comparison.matching import Change
+from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.confidence import Interval
 
 SCHEMA = "rnn_scaling.compare/1"
 UNITS = {"words_per_second": "words/s", "speedup": "speedup", "efficiency": "efficiency"}
@@ -196,7 +196,7 @@ def _method(report: Report) -> list[str]:
 def _one_run(report: Report) -> list[str]:
     """What batches of one process can and cannot tell, and how many runs would do."""
     limit = report.max_regression
-    needed = [(spread, judging.runs_for_spread(spread, limit)) for spread in judging.ASSUMED_SPREADS]
+    needed = [(spread, verdicts.runs_for_spread(spread, limit)) for spread in verdicts.ASSUMED_SPREADS]
     words = [f"{k} if runs vary by {spread:.0%} (standard deviation)" for spread, k in needed if k]
     lines = [
         "one run a side: its batches tell how well that process is known, and so whether these two processes differed; "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
-from rnn_scaling.statistics import Interval
 
 METRICS = {"words_per_second": "words_per_second", "speedup": "speedup", "efficiency": "efficiency"}
 COLUMNS = (

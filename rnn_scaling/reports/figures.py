@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rnn_scaling.attribution import Attribution
+from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
-from rnn_scaling.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection import counts, counts_table
-from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.analysis.steps import counts
+from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.inspection import counts_table
 from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import figures, step_figures, steps
 from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of

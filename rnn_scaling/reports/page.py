@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
+from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, figures, inside, table
 from rnn_scaling.reports.page_parts import MOST_FIGURES, Figure, Grid, figure_of

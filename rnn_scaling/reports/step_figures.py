@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS
 from rnn_scaling.reports import figures, steps

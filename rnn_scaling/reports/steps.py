@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.inspection.step_parts import Spread, StepParts
+from rnn_scaling.analysis.steps.parts import Spread, StepParts
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
 
 TITLES = {

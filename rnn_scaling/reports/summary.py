@@ -9,19 +9,20 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling import attribution, comparability, steady_state
-from rnn_scaling.attribution import Attribution
-from rnn_scaling.comparability import SHARES, Difference
-from rnn_scaling.facts import INCOMPARABLE
-from rnn_scaling.inspection import step_parts
-from rnn_scaling.inspection.step_parts import StepParts
+from rnn_scaling.analysis import attribution, steady_state
+from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.comparison.differences import SHARES, Difference
+from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
+from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.rows import Key, Row, by_series, measured_batches, titles, with_baselines
+from rnn_scaling.analysis.steady_state import SteadyState
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.settings.spelling import command
-from rnn_scaling.statistics import Interval, over_processes, ratio
-from rnn_scaling.steady_state import SteadyState
 
 MOST = (
     1000  # rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first
@@ -211,7 +212,7 @@ def summarise(folder: Folder, name: str) -> Summary:
         failures=_failures(summaries, names),
         left_out=folder.left_out,
         facts=environment.facts(records),
-        differences=tuple(comparability.within([record for row in rows for record in row.good])),
+        differences=tuple(differences.within([record for row in rows for record in row.good])),
         unjudged=sum(len(row.good) for row in rows) - sum(len(found) for found in steady.values()),
         runs=len(runs),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.attribution import Attribution
+from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.rows import Row, measured_batches, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
-from rnn_scaling.rows import Row, measured_batches, with_baselines
-from rnn_scaling.statistics import Interval
 
 WIDE = 0.15  # half an interval over its number, from which on both ends are printed: they are not equally far away
 NOTHING = 1e-9  # points of efficiency below it are the error of floating point

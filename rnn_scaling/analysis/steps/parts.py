@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.inspection import phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import IDLE, OWN, PARTS
-from rnn_scaling.student import t_quantile
 
 LEVEL = 0.975  # of each side: 95 % intervals
 

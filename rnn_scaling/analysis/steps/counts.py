@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.rows import full_config, work_key
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED
 

@@ -11,14 +11,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from rnn_scaling import matching, rows, statistics
-from rnn_scaling.matching import Configuration, Runs
+from rnn_scaling.analysis import confidence, rows
+from rnn_scaling.analysis.comparison import matching
+from rnn_scaling.analysis.comparison.matching import Configuration, Runs
+from rnn_scaling.analysis.confidence import Comparison, Interval
+from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.records.folder import RunFile
-from rnn_scaling.statistics import Comparison, Interval
-from rnn_scaling.student import t_cdf
 
 METRICS = ("words_per_second", "speedup", "efficiency")
-ALPHA = 1 - statistics.LEVEL
+ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
 ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says nothing about it
 
@@ -66,12 +67,12 @@ def measure(configuration: Configuration, metric: str, paired: bool) -> Result:
         return _in_pairs(label, sides, metric, notes)
     intervals = [_interval(side, metric) for side in sides]
     if metric == "words_per_second":
-        comparison = statistics.compare(*([_rate(file) for file in matching.good(side.files)] for side in sides))
+        comparison = confidence.compare(*([_rate(file) for file in matching.good(side.files)] for side in sides))
     else:
-        comparison = _from_change(statistics.ratio(intervals[1], intervals[0]))
+        comparison = _from_change(confidence.ratio(intervals[1], intervals[0]))
     if comparison.verdict == "cannot judge":
         # What the batches of single runs tell is shown, and never judged by.
-        comparison = dataclasses.replace(comparison, ratio=statistics.ratio(intervals[1], intervals[0]))
+        comparison = dataclasses.replace(comparison, ratio=confidence.ratio(intervals[1], intervals[0]))
         return Result(label, counts, *intervals, comparison, reason=_too_few(counts), notes=notes)
     return Result(label, counts, *intervals, comparison, notes=notes)
 
@@ -119,7 +120,7 @@ def _fewest(spread: float, degrees_each: float, target: float) -> int | None:
     limit = -math.log1p(-target) if target < 1 else math.inf
 
     def enough(k: int) -> bool:
-        return statistics.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
+        return confidence.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
 
     low, high = 2, MOST_RUNS
     if not limit or not enough(high):
@@ -134,7 +135,7 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
     comparison = result.comparison
     if p_adjusted is None or comparison is None:
         return result
-    real, gate = p_adjusted < ALPHA, statistics.gate(comparison, max_regression)
+    real, gate = p_adjusted < ALPHA, confidence.gate(comparison, max_regression)
     verdict = ("faster" if comparison.ratio.value > 1 else "slower") if real else "no difference seen"
     reason = ""
     if gate == "regression" and not real:
@@ -148,19 +149,19 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
 
 
 def _rate(file: RunFile) -> float:
-    return statistics.process_rate(*rows.measured_batches(file.record))
+    return confidence.process_rate(*rows.measured_batches(file.record))
 
 
 def _rates(files: Sequence[RunFile]) -> Interval:
     measured = [rows.measured_batches(file.record) for file in matching.good(files)]
-    return statistics.rate_interval([seconds for seconds, _ in measured], [words for _, words in measured])
+    return confidence.rate_interval([seconds for seconds, _ in measured], [words for _, words in measured])
 
 
 def _interval(side: Runs, metric: str) -> Interval:
     rate = _rates(side.files)
     if metric == "words_per_second":
         return rate
-    speedup = statistics.ratio(rate, _rates(side.baseline))
+    speedup = confidence.ratio(rate, _rates(side.baseline))
     return speedup if metric == "speedup" else speedup.scaled(1 / side.num_devices)
 
 
@@ -171,7 +172,7 @@ def _from_change(change: Interval) -> Comparison:
     error = change.standard_error / change.value
     distance = abs(math.log(change.value))
     p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
-    detectable = -math.expm1(-statistics.detectable_effect(error, change.degrees))
+    detectable = -math.expm1(-confidence.detectable_effect(error, change.degrees))
     return Comparison(change, p_value, detectable, False, "no difference seen")
 
 
@@ -190,11 +191,11 @@ def _in_pairs(label: str, sides: Sequence[Runs], metric: str, notes: tuple[str, 
     counts = (len(both), len(both))
     if not both:
         return Result(label, counts, None, None, None, reason="no pair of good runs", notes=notes)
-    intervals = [statistics.over_processes(side) for side in values]
+    intervals = [confidence.over_processes(side) for side in values]
     if len(both) > 1:
-        return Result(label, counts, *intervals, statistics.compare(*values, paired=True), notes=notes)
+        return Result(label, counts, *intervals, confidence.compare(*values, paired=True), notes=notes)
     intervals = [_interval(Runs(*_only(side, both[0])), metric) for side in sides]
-    change = Comparison(statistics.ratio(intervals[1], intervals[0]), None, None, True, "cannot judge")
+    change = Comparison(confidence.ratio(intervals[1], intervals[0]), None, None, True, "cannot judge")
     return Result(label, counts, *intervals, change, reason=_too_few(counts), notes=notes)
 
 

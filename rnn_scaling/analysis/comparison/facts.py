@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rnn_scaling import fact_readers as readers
+from rnn_scaling.analysis.comparison import fact_readers as readers
 
 INCOMPARABLE, CAUTION = "incomparable", "caution"
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import registry
+from rnn_scaling.analysis.confidence import Interval, rate_interval
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
-from rnn_scaling.statistics import Interval, rate_interval
 
 Key = tuple[tuple[str, str], ...]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import rows
+from rnn_scaling.analysis import rows
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.problems import problems

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rnn_scaling.student import t_cdf, t_detectable, t_quantile
+from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
 
 LEVEL = 0.95
 POWER = 0.80

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rnn_scaling.inspection.counts import HOW_MEASURED, Counts, Group
-from rnn_scaling.rows import work_key
+from rnn_scaling.analysis.rows import work_key
+from rnn_scaling.analysis.steps.counts import HOW_MEASURED, Counts, Group
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 SYNTHETIC = ("device", "constant", "host")  # sources whose sentences have exactly these lengths

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_scaling import levels
-from rnn_scaling.statistics import within_half_width
+from rnn_scaling.analysis import change_points
+from rnn_scaling.analysis.confidence import within_half_width
 
 SHORTEST = 30  # batches below which nothing is said
 JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
@@ -91,7 +91,7 @@ def analyse(step_s: Sequence[float], words: Sequence[float] | None = None, warmu
     outliers = _outliers(series, edges, start, disturbed)
     per_word = seconds / work if _varies(work) else seconds
     segments = tuple(Segment(a, b, float(np.median(per_word[a:b]))) for a, b in zip(edges, edges[1:]))
-    mser = levels.mser5_cut(series.clipped)
+    mser = change_points.mser5_cut(series.clipped)
     found = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
     return _concluded(found, series, seconds, work, warmup, with_words=words is not None)
 
@@ -140,32 +140,32 @@ class _Series:
     clipped: np.ndarray
     lead: int  # batches of the start-up
     period: int | None
-    noise: levels.Noise
+    noise: change_points.Noise
 
 
 def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     log_s = np.log(seconds)
-    y = levels.word_cost(log_s, np.log(work)) if _varies(work) else log_s
+    y = change_points.word_cost(log_s, np.log(work)) if _varies(work) else log_s
     n, lead = len(y), _start_up(y)
     half = lead + (n - lead) // 2
-    low, high = levels.outlier_bounds(y[lead:])
+    low, high = change_points.outlier_bounds(y[lead:])
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
-    period = levels.cycle_length(clipped[half:])
+    period = change_points.cycle_length(clipped[half:])
     if period:
-        y, clipped = (levels.without_cycle(values, period, half) for values in (y, clipped))
+        y, clipped = (change_points.without_cycle(values, period, half) for values in (y, clipped))
     if _varies(work):  # batches may repeat in length though a word always takes the same
-        period = levels.cycle_length(np.clip(log_s, *levels.outlier_bounds(log_s))[lead:]) or period
-    return _Series(y, clipped, lead, period, levels.noise(clipped[lead:]))
+        period = change_points.cycle_length(np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]) or period
+    return _Series(y, clipped, lead, period, change_points.noise(clipped[lead:]))
 
 
 def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
     """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
     y, found = series.clipped[series.lead :], series.noise
-    cuts = levels.change_points(y, found.long_run)
-    about = levels.noise_about(y, cuts)
+    cuts = change_points.change_points(y, found.long_run)
+    about = change_points.noise_about(y, cuts)
     if cuts and about.long_run > found.long_run:
         found = about
-        cuts = levels.change_points(y, found.long_run)
+        cuts = change_points.change_points(y, found.long_run)
     return dataclasses.replace(series, noise=found), [series.lead + cut for cut in cuts]
 
 
@@ -188,13 +188,13 @@ def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, li
     y = series.clipped.copy()
     y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
     for cut in range(start, n - enough + 1, max(1, (n - start) // 20)):
-        if not levels.drifts(y[cut:], long_run, TOLERANCE):
+        if not change_points.drifts(y[cut:], long_run, TOLERANCE):
             break
     else:
         return None, []
     for window in {max(series.lead, cut - (n - cut)), series.lead}:
-        changes = cut - window >= levels.MIN_SIZE and levels.drifts(y[window:], long_run, TOLERANCE)
-        if changes and levels.goes_on(y[window:], cut - window, long_run):
+        changes = cut - window >= change_points.MIN_SIZE and change_points.drifts(y[window:], long_run, TOLERANCE)
+        if changes and change_points.goes_on(y[window:], cut - window, long_run):
             return None, []
     return cut, [i for i in disturbed if i >= cut]
 
@@ -228,7 +228,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
     ends = sorted({*(e for e in edges if start is None or e <= start), *([] if start is None else [start]), edges[-1]})
     for a, b in zip(ends, ends[1:]):
         residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
-    low, high = levels.outlier_bounds(residual)
+    low, high = change_points.outlier_bounds(residual)
     far = np.flatnonzero((residual < low) | (residual > high))
     return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
 
@@ -240,7 +240,7 @@ def _concluded(
     n, start, period = len(seconds), found.start, found.period
     if start is None:
         kind = "no steady state" if n >= JUDGED else "too short"
-        change = math.expm1(levels.trend(series.clipped[n // 2 :]))
+        change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
         said = "no steady state" if n >= JUDGED else "too short to judge"
         text = f"{said}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
         return dataclasses.replace(found, kind=kind, text=text)

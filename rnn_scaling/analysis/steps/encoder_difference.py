@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnn_scaling.inspection.counts import Counts
+from rnn_scaling.analysis.steps.counts import Counts
 from rnn_scaling.records.step_names import CONTROL_FLOW
 
 FAMILIES = {

@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import rows
-from rnn_scaling.fact_readers import NOT_TOLD
-from rnn_scaling.facts import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.comparison.fact_readers import NOT_TOLD
+from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
 

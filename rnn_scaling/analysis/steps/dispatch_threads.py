@@ -6,9 +6,9 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
+from rnn_scaling.analysis.confidence import Comparison, Interval, compare, process_rate, ratio
+from rnn_scaling.analysis.rows import Row, titles, with_baselines, work_key
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.rows import Row, titles, with_baselines, work_key
-from rnn_scaling.statistics import Comparison, Interval, compare, process_rate, ratio
 
 OPTION = "inter_op_parallelism_threads"
 MOST_COUNTS = 8

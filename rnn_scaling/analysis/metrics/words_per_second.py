@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnn_scaling.statistics import Interval
+from rnn_scaling.analysis.confidence import Interval
 
 UNIT = "words/s"
 

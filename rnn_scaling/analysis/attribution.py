@@ -26,9 +26,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.rows import Key, Row, measured_batches, work_key
+from rnn_scaling.analysis.confidence import Interval, combine
+from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
 from rnn_scaling.settings.spelling import command
-from rnn_scaling.statistics import Interval, combine
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 MEANING = {

@@ -105,13 +105,9 @@ main() {
   setup
   local bin=${VENV:-.venv}/bin
   case "$command" in
-    "") exec "$bin/python" -m rnn_scaling.sweep ;;
-    sweep | train | report | ab | compare | audit | import_log | threads | links | phases) exec "$bin/python" -m "rnn_scaling.$command" "$@" ;;
-    inspect) exec "$bin/python" -m rnn_scaling.inspect_steps "$@" ;;
-    trace-db) exec "$bin/python" -m rnn_scaling.trace_db "$@" ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
-    tensorboard) exec "$bin/python" -m rnn_scaling.tensorboard_app "$@" ;;
+    *) exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@" ;;
   esac
 }
 

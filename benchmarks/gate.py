@@ -1,6 +1,6 @@
 """python -m benchmarks.gate: how often the gate of compare passes, stops or cannot judge, and what Holm does.
 
-Processes have log-normal rates; the gate is the one of rnn_scaling.compare with --max_regression=5%. Prints the tables
+Processes have log-normal rates; the gate is the one of compare with --max_regression=5%. Prints the tables
 of docs/compare.md.
 """
 

@@ -9,8 +9,8 @@ import types
 
 import pytest
 
-from rnn_scaling import ab
-from rnn_scaling import compare as real
+from rnn_scaling.commands import ab
+from rnn_scaling.commands import compare as real
 from rnn_scaling.records import record
 from tests.sweeps.faults import ROOT, command, logged, plant, trainer
 
@@ -30,8 +30,8 @@ def asked(monkeypatch):
 
     compare = types.ModuleType("compare")
     compare.main, compare.parse, compare.InputError = main, real.parse, real.InputError
-    monkeypatch.setitem(sys.modules, "rnn_scaling.compare", compare)
-    monkeypatch.setattr("rnn_scaling.compare", compare, raising=False)
+    monkeypatch.setitem(sys.modules, "rnn_scaling.commands.compare", compare)
+    monkeypatch.setattr("rnn_scaling.commands.compare", compare, raising=False)
     return calls
 
 

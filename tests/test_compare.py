@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import compare
 from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.commands import compare
 from rnn_scaling.records import record
 from tests.compared import run, write
 
@@ -272,7 +272,7 @@ def family(rng, size, factor=1.0):
 
     def measured(label):
         before, after = ([rng.lognormvariate(0, 0.02) * f for _ in range(5)] for f in (1000.0, 1000.0 * factor))
-        held = verdicts.statistics.compare(before, after)
+        held = verdicts.confidence.compare(before, after)
         return verdicts.Result(label, (5, 5), None, None, held)
 
     return verdicts.conclude([measured(str(i)) for i in range(size)], 0.0)
@@ -295,12 +295,12 @@ def test_runs_needed_are_enough():
     seen = 0
     for _ in range(400):
         before, after = ([rng.lognormvariate(0, 0.03) * f for _ in range(needed)] for f in (1.0, 0.95))
-        seen += verdicts.statistics.compare(before, after).verdict == "slower"
+        seen += verdicts.confidence.compare(before, after).verdict == "slower"
     assert 0.74 < seen / 400 < 0.92
     rates = [[1000.0, 1030.0, 970.0], [1000.0, 1030.0, 970.0]]
-    more = verdicts.runs_needed(verdicts.statistics.compare(*rates), 0.05)
+    more = verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.05)
     assert 6 <= more <= 9  # judged by the spread of these, 3 %
-    assert verdicts.runs_needed(verdicts.statistics.compare(*rates), 0.1) == 3
+    assert verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.1) == 3
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
 def test_as_a_command_it_answers_without_tensorflow(tmp_path):
     sides(tmp_path, STEADY, scaled(0.8))
     code = (
-        "import sys; from rnn_scaling import compare; status = compare.main(sys.argv[1:]); "
+        "import sys; from rnn_scaling.commands import compare; status = compare.main(sys.argv[1:]); "
         "assert 'tensorflow' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(status)"
     )
     for command, status in (([str(tmp_path / "before"), str(tmp_path / "after")], 1), (["--help"], 0)):

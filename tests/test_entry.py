@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from rnn_scaling.__main__ import COMMANDS
+
 ROOT = Path(__file__).parent.parent
-COMMANDS = sorted(
-    path.stem for path in (ROOT / "rnn_scaling").glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
-)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_reader_that_has_gone_away_is_no_error(name):
-    command = [sys.executable, "-m", f"rnn_scaling.{name}", "--help"]
+    command = [sys.executable, "-m", "rnn_scaling", name, "--help"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -27,10 +26,10 @@ def test_a_reader_that_has_gone_away_is_no_error(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_teaches(name):
     done = subprocess.run(
-        [sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "rnn_scaling", name, "--help"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0 and done.stderr == ""
-    assert f"rnn_scaling.{name}" in done.stdout and "xit status" in done.stdout
+    assert name in done.stdout.splitlines()[0] and "xit status" in done.stdout
 
 
 def test_a_terminal_without_a_letter_shows_another():
@@ -43,4 +42,4 @@ def test_a_terminal_without_a_letter_shows_another():
 def test_every_command_is_one_of_run_sh():
     text = (ROOT / "run.sh").read_text()
     for name in COMMANDS:
-        assert name.replace("_", "-") in text or name in text, name
+        assert f"\n  {name} " in text and f" | {name} | " in text, name

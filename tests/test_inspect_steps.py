@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import inspect_steps
 from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.commands import inspect
 from rnn_scaling.inspection import counts_table
 from rnn_scaling.records import record
 from rnn_scaling.reports.table import markdown_table
@@ -177,7 +177,7 @@ def test_lines_of_several_kinds_of_runs_are_told_apart():
 
 
 def go(tmp_path, *words):
-    return inspect_steps.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
+    return inspect.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
 
 
 def test_the_command_runs_counts_and_writes(tmp_path, capsys):
@@ -236,7 +236,7 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
 
 def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
-    assert inspect_steps.main([f"--out={tmp_path}/a", "--num_devices=1"], trainer=failing) == 1
+    assert inspect.main([f"--out={tmp_path}/a", "--num_devices=1"], trainer=failing) == 1
     errors = capsys.readouterr().err
     assert "no such luck" in errors and "error: no run was counted" in errors
     assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 0

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import phases as command
-from rnn_scaling import report
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.commands import phases as command
+from rnn_scaling.commands import report
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.records import record
@@ -159,7 +159,7 @@ def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys
     def full(content, path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    words = [sys.executable, "-m", "rnn_scaling.phases", run_file]
+    words = [sys.executable, "-m", "rnn_scaling", "phases", run_file]
     for environment in (os.environ, {}):  # without a locale Python keeps what it could not write, and tries again
         with open("/dev/full", "w") as out:
             done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
@@ -306,7 +306,7 @@ def test_a_step_that_was_not_traced(run_file, capsys):
 
 def test_reading_loads_neither_tensorflow_nor_matplotlib(run_file):
     code = (
-        "import sys; from rnn_scaling import phases; status = phases.main(sys.argv[1:]); "
+        "import sys; from rnn_scaling.commands import phases; status = phases.main(sys.argv[1:]); "
         "assert not {'tensorflow', 'matplotlib'} & sys.modules.keys(); sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code, run_file], cwd=ROOT, capture_output=True, text=True)

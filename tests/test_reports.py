@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import report
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
 from rnn_scaling.reports import answer, csv_table, json_report, page, plot, summary, table
@@ -387,7 +387,7 @@ def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
 )
 def test_an_output_that_takes_nothing_is_not_the_folder(redirection, status, said, tmp_path):
     record.write(run(1, 500.0), tmp_path / "a.json")
-    line = f"{sys.executable} -m rnn_scaling.report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
+    line = f"{sys.executable} -m rnn_scaling report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], cwd=GOLDEN.parent.parent, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (status, said)
 
@@ -434,7 +434,7 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
 def test_reading_a_report_never_loads_tensorflow(tmp_path):
     record.write(run(1, 10.0), tmp_path / "1.json")
     code = (
-        "import sys; from rnn_scaling import report, sweep, train; "
+        "import sys; from rnn_scaling import train; from rnn_scaling.commands import report, sweep; "
         f"status = report.main([{str(tmp_path)!r}]); "
         "sys.exit(status or int('tensorflow' in sys.modules))"
     )
@@ -443,7 +443,7 @@ def test_reading_a_report_never_loads_tensorflow(tmp_path):
 
 def test_help_loads_no_plotting():
     code = (
-        "import sys; from rnn_scaling import report; report.main(['--help']); "
+        "import sys; from rnn_scaling.commands import report; report.main(['--help']); "
         "sys.exit(bool({'matplotlib', 'jinja2', 'tensorflow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import report, sweep
+from rnn_scaling.commands import report, sweep
 from rnn_scaling.records import record
 from tests.sweeps.faults import (
     ROOT,
@@ -259,7 +259,7 @@ def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, faul
     _, said = process.communicate()
     assert process.returncode == 130 and "Traceback" not in said
     assert "interrupted: 1 of 3 runs are finished" in said
-    assert f"python -m rnn_scaling.sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
+    assert f"python -m rnn_scaling sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
     assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
     resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
@@ -351,7 +351,7 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
 def test_the_parent_never_loads_tensorflow(tmp_path):
     plant(tmp_path / "faults")
     code = (
-        "import sys; from rnn_scaling import ab, report, sweep; report.main = lambda words: 0; "
+        "import sys; from rnn_scaling.commands import ab, report, sweep; report.main = lambda words: 0; "
         f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )
@@ -360,7 +360,7 @@ def test_the_parent_never_loads_tensorflow(tmp_path):
 
 def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
     flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
-    words = [sys.executable, "-m", "rnn_scaling.sweep", *flags]
+    words = [sys.executable, "-m", "rnn_scaling", "sweep", *flags]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def running(label):

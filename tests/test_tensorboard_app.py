@@ -14,7 +14,8 @@ import pytest
 from tensorboard import plugin_util
 from werkzeug.test import Client
 
-from rnn_scaling import report_plugin, run_text, tensorboard_app
+from rnn_scaling import report_plugin, run_text
+from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
 from rnn_scaling.reports.log_folder import LogFolder
 from tests.test_reports import run, timed
@@ -214,22 +215,20 @@ def test_no_value_of_an_option_becomes_markup():
 
 @pytest.fixture(scope="module")
 def parser():
-    return tensorboard_app._parser(tensorboard_app._loaders())
+    return tensorboard._parser(tensorboard._loaders())
 
 
 def test_every_mistake_is_named_at_once(parser):
     words = ["--port=x", "--prot=1", "--reload_interval=often", "--nonsense"]
-    assert tensorboard_app.problems(words, parser) == [
+    assert tensorboard.problems(words, parser) == [
         "--port: invalid value: 'x'; --help explains",
         "--prot is not a flag; did you mean --port?",
         "--reload_interval: invalid float: 'often'; --help explains",
         "--nonsense is not a flag; --helpfull lists the flags",
     ]
-    assert tensorboard_app.problems(["logs"], parser) == [
-        "unexpected word 'logs'; a log folder is given as --logdir=logs"
-    ]
-    assert tensorboard_app.problems(["--port", "1", "--logdir", "a", "--bind_all"], parser) == []
-    assert tensorboard_app.problems(["--port"], parser) == ["--port: expected one argument; --help explains"]
+    assert tensorboard.problems(["logs"], parser) == ["unexpected word 'logs'; a log folder is given as --logdir=logs"]
+    assert tensorboard.problems(["--port", "1", "--logdir", "a", "--bind_all"], parser) == []
+    assert tensorboard.problems(["--port"], parser) == ["--port: expected one argument; --help explains"]
 
 
 @pytest.mark.parametrize(
@@ -243,13 +242,13 @@ def test_every_mistake_is_named_at_once(parser):
     ],
 )
 def test_only_this_machine_may_connect_unless_it_is_said(parser, given, added):
-    assert tensorboard_app._defaults(parser.parse_args(given)) == added
-    assert tensorboard_app.problems([*given, *added], parser) == []
+    assert tensorboard._defaults(parser.parse_args(given)) == added
+    assert tensorboard.problems([*given, *added], parser) == []
 
 
 def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert tensorboard_app.main([f"--logdir={tmp_path}/file", "--port=65536"]) == 2
+    assert tensorboard.main([f"--logdir={tmp_path}/file", "--port=65536"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"error: --logdir={tmp_path}/file is a file; name the folder that it is in",
         "error: --port=65536 must be from 0 to 65535; 0 takes any free port",
@@ -259,16 +258,16 @@ def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
         taken.listen()
         port = taken.getsockname()[1]
         for host in ([], ["--host=127.0.0.1"]):
-            assert tensorboard_app.main([f"--logdir={tmp_path}", f"--port={port}", *host]) == 1
+            assert tensorboard.main([f"--logdir={tmp_path}", f"--port={port}", *host]) == 1
             said = f"error: --port={port} is taken; name another, or none, to take the next free one\n"
             assert capsys.readouterr().err == said
 
 
 def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, parser):
-    assert tensorboard_app._folder_problems(parser.parse_args([f"--logdir={tmp_path}/later"])) == []
+    assert tensorboard._folder_problems(parser.parse_args([f"--logdir={tmp_path}/later"])) == []
     assert "is not there yet" in capsys.readouterr().err
     for there in ("gs://bucket/x", "~"):
-        assert tensorboard_app._folder_problems(parser.parse_args([f"--logdir={there}"])) == []
+        assert tensorboard._folder_problems(parser.parse_args([f"--logdir={there}"])) == []
     assert capsys.readouterr().err == ""
 
 

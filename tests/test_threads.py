@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import threads
 from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.commands import threads
 from rnn_scaling.inspection import threads_table
 from rnn_scaling.records import record
 from tests.fake_tracer import record_of

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rnn_scaling import audit
+from rnn_scaling.commands import audit
 
 GOOD = "|GPUs|images/s|speedup|\n|-|-|-|\n|1|100.0|1.00|\n|2|190.0|1.90|\n"
 BAD = GOOD.replace("1.90", "1.99")
@@ -99,7 +99,7 @@ def test_findings_and_notes_stay_bounded(tmp_path, monkeypatch, capsys):
 
 def test_the_command_starts_fast_and_never_loads_tensorflow(files):
     code = (
-        "import sys; from rnn_scaling import audit; audit.main(sys.argv[1:]); "
+        "import sys; from rnn_scaling.commands import audit; audit.main(sys.argv[1:]); "
         "sys.exit(any(m in sys.modules for m in ('tensorflow', 'numpy', 'matplotlib')))"
     )
     done = subprocess.run(

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rnn_scaling import report
+from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.test_reports import attributed, run, timed
 

@@ -37,7 +37,7 @@ def url(tf, tmp_path_factory):
         record.write(result, folder / f"on-{n}" / "run.json")
     graph = tf.function(lambda x: x + 1).get_concrete_function(tf.constant(1)).graph
     tensorboard.write(str(folder / "on-4"), graph, result)
-    command = [sys.executable, "-m", "rnn_scaling.tensorboard_app", f"--logdir={folder}", "--port=0"]
+    command = [sys.executable, "-m", "rnn_scaling", "tensorboard", f"--logdir={folder}", "--port=0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:
             yield server.stdout.readline().split()[0].rstrip("/")

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.import_log: formats found, one table of rates, what is wrong in one line, exit codes."""
+"""python -m rnn_scaling import_log: formats found, one table of rates, what is wrong in one line, exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import import_log, registry
+from rnn_scaling import registry
+from rnn_scaling.commands import import_log
 from rnn_scaling.importers import any_format, common
 from rnn_scaling.importers.common import LogError
 from tests.importers import samples
@@ -172,12 +173,12 @@ def test_an_error_names_file_and_line():
 
 def test_as_a_command_without_tensorflow(folder):
     write(folder, "a.log", samples.HOROVOD_SYNTHETIC)
-    code = "import sys; from rnn_scaling import import_log as m; s = m.main(['a.log']); "
+    code = "import sys; from rnn_scaling.commands import import_log as m; s = m.main(['a.log']); "
     code += "assert not {'tensorflow', 'scipy', 'matplotlib'} & set(sys.modules); sys.exit(s)"
     root = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": root})
     assert done.returncode == 0 and "400.0" in done.stdout, done.stderr
-    command = [sys.executable, "-m", "rnn_scaling.import_log", "--help"]
+    command = [sys.executable, "-m", "rnn_scaling", "import_log", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": root})
     assert done.returncode == 0 and all(name in done.stdout for name in registry.IMPORTERS)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import import_log, links, train
+from rnn_scaling import train
+from rnn_scaling.commands import import_log, links
 from rnn_scaling.link_tests import cuda, plan, room, worker
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.settings import config
@@ -228,8 +229,8 @@ def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkey
 
 
 def test_what_is_asked_of_four_gpus(monkeypatch):
-    monkeypatch.setattr(plan.machine, "visible_gpus", lambda: 4)
-    monkeypatch.setattr(plan.machine, "available_cores", lambda: list(range(16)))
+    monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
+    monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
     monkeypatch.setattr(room, "free_bytes", lambda: 2**37)
     monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
@@ -256,7 +257,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
 
 
 def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
-    monkeypatch.setattr(plan.machine, "visible_gpus", lambda: 1)
+    monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
     made = plan.make([])
     assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies"]
     assert made.left_out == (
@@ -298,14 +299,14 @@ def test_a_folder_without_room_or_permission_is_found_out_first(call, tmp_path, 
 
 
 def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypatch):
-    write = links.record.write_bytes
+    write = links.write_bytes
 
     def full(content, path):
         if str(path).endswith("links.json"):
             raise OSError(28, "No space left on device")
         write(content, path)
 
-    monkeypatch.setattr(links.record, "write_bytes", full)
+    monkeypatch.setattr(links, "write_bytes", full)
     status, out, err = call("--measure=memory")
     assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
     assert [line for line in err if line.startswith("error")] == [
@@ -315,7 +316,7 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
 
 def test_help_and_wrong_flags_load_no_tensorflow():
     code = (
-        "import sys; from rnn_scaling import links;"
+        "import sys; from rnn_scaling.commands import links;"
         "assert links.main(['--help']) == 0; assert links.main(['--x']) == 2;"
         "assert not {'tensorflow', 'matplotlib.pyplot', 'scipy'} & set(sys.modules)"
     )
@@ -330,7 +331,7 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
     words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
     (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
     code = (
-        "import sys; from rnn_scaling import entry, links;"
+        "import sys; from rnn_scaling import entry; from rnn_scaling.commands import links;"
         "worker = [sys.executable, '-m', 'tests.link_tests.fake_worker', sys.argv[1]];"
         "entry.leave(lambda: links.main(sys.argv[2:], worker))"
     )
@@ -351,7 +352,16 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
 def test_the_real_workers(tmp_path):
     """TensorFlow's own all-reduce, each in its process."""
     words = ["--measure=memory,all_reduce", "--algorithms=xring#2", "--max_bytes=4k", "--step_factor=32", "--passes=1"]
-    command = [sys.executable, "-m", "rnn_scaling.links", f"--out={tmp_path}", "--rounds=3", *words, "--progress=false"]
+    command = [
+        sys.executable,
+        "-m",
+        "rnn_scaling",
+        "links",
+        f"--out={tmp_path}",
+        "--rounds=3",
+        *words,
+        "--progress=false",
+    ]
     done = subprocess.run(
         [*command, "--num_devices=2", "--device=cpu"], cwd=ROOT, capture_output=True, text=True, timeout=300
     )

@@ -19,7 +19,7 @@ import time
 import types
 from pathlib import Path
 
-from rnn_scaling import ab, sweep
+from rnn_scaling.commands import ab, sweep
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord

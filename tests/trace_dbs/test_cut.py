@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from rnn_scaling import trace_db
+from rnn_scaling.commands import trace_db
 from tests.trace_dbs import databases
 from tests.trace_dbs.databases import MS, making
 
@@ -142,7 +142,8 @@ def test_a_signal_ends_a_cut_at_once_and_leaves_nothing(tmp_path, number):
         db.execute("CREATE TABLE slow (start INTEGER, end INTEGER)")
         db.execute("INSERT INTO slow VALUES (10, 20)")
     code = (
-        "import sys; from rnn_scaling import entry, trace_db; from rnn_scaling.trace_dbs import cut; "
+        "import sys; from rnn_scaling import entry; from rnn_scaling.commands import trace_db; "
+        "from rnn_scaling.trace_dbs import cut; "
         f"cut.condition = lambda db, table: '({slow}) > 0' if table == 'slow' else '1'; entry.leave(trace_db.main)"
     )
     words = [str(tmp_path / "db"), "--from=0", f"--output={tmp_path / 'cut'}"]

@@ -11,7 +11,7 @@ import stat
 
 import pytest
 
-from rnn_scaling import trace_db
+from rnn_scaling.commands import trace_db
 from tests.trace_dbs import databases
 from tests.trace_dbs.databases import making
 

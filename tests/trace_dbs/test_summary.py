@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from rnn_scaling import trace_db
+from rnn_scaling.commands import trace_db
 from rnn_scaling.trace_dbs import cupti
 from tests.trace_dbs import databases
 from tests.trace_dbs.databases import MS, making

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rnn_scaling import trace_db
+from rnn_scaling.commands import trace_db
 from tests.trace_dbs import databases
 
 WRONG = [
@@ -101,12 +101,12 @@ def test_names_cannot_break_a_table(tmp_path, capsys):
 def test_the_command_loads_no_tensorflow(tmp_path):
     databases.nsys(tmp_path / "db")
     code = (
-        "import sys; from rnn_scaling import trace_db; status = trace_db.main(sys.argv[1:]); "
+        "import sys; from rnn_scaling.commands import trace_db; status = trace_db.main(sys.argv[1:]); "
         "assert not {'tensorflow', 'matplotlib'} & set(sys.modules); sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "db")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run(
-        [sys.executable, "-m", "rnn_scaling.trace_db", str(tmp_path / "none")], capture_output=True, text=True
+        [sys.executable, "-m", "rnn_scaling", "trace-db", str(tmp_path / "none")], capture_output=True, text=True
     )
     assert done.returncode == 1 and done.stderr == f"error: {tmp_path / 'none'}: No such file or directory\n"

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.inspect_steps: operators and kernels of a step, counted, side by side, and why they differ."""
+"""python -m rnn_scaling inspect: operators and kernels of a step, counted, side by side, and why they differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.files import write_text
@@ -20,7 +19,7 @@ from rnn_scaling.sweeps.plan import identity, interleave, plan
 from rnn_scaling.sweeps.traced import split
 
 USAGE = """\
-python -m rnn_scaling.inspect_steps [--out=DIR] [--repeats=N] [--name=value,value,... ...]    (or ./run.sh inspect)
+python -m rnn_scaling inspect [--out=DIR] [--repeats=N] [--name=value,value,... ...]    (or ./run.sh inspect)
 
 How many operators has the graph that runs, how many kernels does a step invoke, and why does one encoder take so many
 more than another? Runs the trainer for every combination of the values, counts, and compares. What is not given:
@@ -29,9 +28,9 @@ more than another? Runs the trainer for every combination of the values, counts,
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs
 
-    python -m rnn_scaling.inspect_steps --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
-    python -m rnn_scaling.inspect_steps --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
-    python -m rnn_scaling.inspect_steps --num_devices=1 --repeats=2               do two processes count the same?
+    python -m rnn_scaling inspect --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
+    python -m rnn_scaling inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
+    python -m rnn_scaling inspect --num_devices=1 --repeats=2               do two processes count the same?
 
 Any flag of the trainer takes a list. Counts come from TensorFlow's own graphs and profiler (docs/inspect.md). They are
 the same in every run, or the run is named: nothing is averaged. Prints the tables, and what is on each device; --out
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         return EXIT_USAGE
     out = Path(own.out)
     jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling.inspect_steps", *words], trainer=trainer)
+    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling", "inspect", *words], trainer=trainer)
     if done.exit_status is not None:
         return done.exit_status
     failed = done.print_failures()
@@ -115,7 +114,3 @@ def _one_of_each(records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
         if run.graph:
             first.setdefault(identity(run.config), label)
     return {label: records[label] for label in first.values()}
-
-
-if __name__ == "__main__":
-    entry.leave(main)

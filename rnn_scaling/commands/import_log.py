@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.import_log FILE...: others' logs -> one table of rates, and what each format has beside."""
+"""python -m rnn_scaling import_log FILE...: others' logs -> one table of rates, and what each format has beside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry, registry
+from rnn_scaling import registry
 from rnn_scaling.finding import Finding
 from rnn_scaling.importers import any_format, checked
 from rnn_scaling.importers.common import ImportedLog, LogError, Table, Value
@@ -20,7 +20,7 @@ from rnn_scaling.reports.table import markdown_table
 from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
 
 USAGE = """\
-python -m rnn_scaling.import_log FILE... [--format=auto] [--output=markdown]
+python -m rnn_scaling import_log FILE... [--format=auto] [--output=markdown]
 
 Reads the output of other benchmarks, finds each file's format, and prints their rates as one table, with speedup and
 efficiency where a run on one device is among them; then what a format has beside: bandwidths, topology, timelines.
@@ -31,9 +31,9 @@ efficiency where a run on one device is among them; then what a format has besid
 --audit         also put the rates of all files through the audit's checks and print what they find
 
 Examples:
-  python -m rnn_scaling.import_log logs/horovod_*.txt --audit
-  mpirun ... | tee run.log;  python -m rnn_scaling.import_log run.log --output=csv
-  nvidia-smi topo -m > topo.txt;  python -m rnn_scaling.import_log topo.txt
+  python -m rnn_scaling import_log logs/horovod_*.txt --audit
+  mpirun ... | tee run.log;  python -m rnn_scaling import_log run.log --output=csv
+  nvidia-smi topo -m > topo.txt;  python -m rnn_scaling import_log topo.txt
 
 Tables go to stdout; for what could not be used "error: FILE:LINE: reason" goes to stderr, the rest is still printed.
 docs/importers.md says for each format which lines are read and what every number means.
@@ -248,7 +248,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     return value
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.compare BEFORE AFTER: did it become slower, and can these runs tell?"""
+"""python -m rnn_scaling compare BEFORE AFTER: did it become slower, and can these runs tell?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
@@ -18,15 +17,15 @@ from rnn_scaling.reports import comparison
 from rnn_scaling.reports.comparison import Found, Report
 
 USAGE = """\
-python -m rnn_scaling.compare BEFORE AFTER [--max_regression=5%] [--paired] [--metric=NAME] [--format=NAME]
+python -m rnn_scaling compare BEFORE AFTER [--max_regression=5%] [--paired] [--metric=NAME] [--format=NAME]
                               [--force_incomparable[=NAME,...]]    (or ./run.sh compare ...)
 
 Is AFTER slower than BEFORE, and can these runs tell? BEFORE and AFTER are folders of run records, as a sweep writes
 them, or single records. Configurations that both hold are compared one by one; an option that differs between all runs
 before and all runs after is the change.
 
-    python -m rnn_scaling.compare results/main results/branch
-    python -m rnn_scaling.compare results/ab/a results/ab/b --paired --max_regression=2%
+    python -m rnn_scaling compare results/main results/branch
+    python -m rnn_scaling compare results/ab/a results/ab/b --paired --max_regression=2%
 
     --max_regression      the largest slow-down that passes, as 5% or 0.05 (default 5%)
     --paired              the runs of the same repeat number ran beside each other (./run.sh ab): compares pair by pair
@@ -237,7 +236,3 @@ def _nothing_in_common(before: Side, after: Side, matched: Matched) -> str:
     ]
     shown = [comparison.some(each) for each in labels]
     return f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.audit FILE...: numbers in tables of scaling results that cannot be."""
+"""python -m rnn_scaling audit FILE...: numbers in tables of scaling results that cannot be."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, registry, work_model
+from rnn_scaling import registry, work_model
 from rnn_scaling.checks.context import Context
 from rnn_scaling.finding import Finding
 from rnn_scaling.scaling_table import ScalingTable
 from rnn_scaling.tables import reading
 
 USAGE = """\
-python -m rnn_scaling.audit FILE... [--format=text|markdown|json] [--items_per_sample=N]    (or ./run.sh audit ...)
+python -m rnn_scaling audit FILE... [--format=text|markdown|json] [--items_per_sample=N]    (or ./run.sh audit ...)
 
 Finds numbers that cannot be in tables of scaling results: speedups that are not the ratio of their rates, efficiencies
 that are not speedup / devices, rate x seconds that is not the work of the settings, rates of one worker printed as
@@ -216,7 +216,3 @@ RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {
     "markdown": render_markdown,
     "json": render_json,
 }
-
-
-if __name__ == "__main__":
-    entry.leave(main)

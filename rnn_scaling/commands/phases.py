@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.phases RUN: where each tower's step goes, from a traced run."""
+"""python -m rnn_scaling phases RUN: where each tower's step goes, from a traced run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -22,7 +21,7 @@ from rnn_scaling.reports import environment, steps
 from rnn_scaling.reports.table import markdown_table
 
 USAGE = """\
-python -m rnn_scaling.phases RUN [RUN ...] [--out=FILE.md] [--json] [--picture=FILE.png] [--step=N]
+python -m rnn_scaling phases RUN [RUN ...] [--out=FILE.md] [--json] [--picture=FILE.png] [--step=N]
                              (or ./run.sh phases ...)
 
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
@@ -267,7 +266,3 @@ def _fail(status: int, *lines: str) -> int:
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.links: bandwidth and latency of memory, copies and all-reduces of this machine."""
+"""python -m rnn_scaling links: bandwidth and latency of memory, copies and all-reduces of this machine."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from rnn_scaling.records.files import write_bytes
 from rnn_scaling.settings import flags
 
 USAGE = """\
-python -m rnn_scaling.links [--out=DIR] [--name=value ...]    (or ./run.sh links)
+python -m rnn_scaling links [--out=DIR] [--name=value ...]    (or ./run.sh links)
 
 Measures what the exchange of gradients rests on: the host's memory, copies between host and GPUs and between GPUs
 (pinned and pageable, one way and both ways), and TensorFlow's all-reduce by every algorithm of --all_reduce_spec. Each
 is fitted to time = alpha + bytes / beta; the sums of every all-reduce are compared with the exact ones.
 
-    python -m rnn_scaling.links                                     everything, some minutes
-    python -m rnn_scaling.links --measure=memory                    some seconds, without TensorFlow
-    python -m rnn_scaling.links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
+    python -m rnn_scaling links                                     everything, some minutes
+    python -m rnn_scaling links --measure=memory                    some seconds, without TensorFlow
+    python -m rnn_scaling links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
 
 Prints the tables. --out gets links.md (the same, and every size), links.json (all raw times), all_reduce.txt (columns
-of nccl-tests, which python -m rnn_scaling.import_log reads too), links.png and links.svg. Each all-reduce is a process
+of nccl-tests, which python -m rnn_scaling import_log reads too), links.png and links.svg. Each all-reduce is a process
 of its own: one that does not return within --timeout is ended and named, the others go on. docs/links.md says what
 every number means.
 
@@ -196,7 +196,3 @@ def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
         "environment": environment,
     }
     return json.dumps(fields, indent=1) + "\n"
-
-
-if __name__ == "__main__":
-    entry.leave(main)

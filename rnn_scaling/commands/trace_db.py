@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.trace_db FILE.sqlite: what a Nsight Systems or nvprof database holds, and a cut of it."""
+"""python -m rnn_scaling trace-db FILE.sqlite: what a Nsight Systems or nvprof database holds, and a cut of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from rnn_scaling import entry
 from rnn_scaling.trace_dbs import cut, nsys, nvprof, report, summary
 from rnn_scaling.trace_dbs.database import TraceDatabase, TraceDbError, one_line, opened
 from rnn_scaling.trace_dbs.layout import Layout
 from rnn_scaling.trace_dbs.summary import Window
 
 USAGE = """\
-python -m rnn_scaling.trace_db FILE.sqlite [--from=TIME] [--to=TIME] [--output=FILE] [--format=markdown] [--top=20]
+python -m rnn_scaling trace-db FILE.sqlite [--from=TIME] [--to=TIME] [--output=FILE] [--format=markdown] [--top=20]
 
 Summarizes a trace database: time by kernel, by copy kind and by API call, launches a second, busy and idle time of each
 device, copies hidden behind kernels and exposed, gaps with what stands before and after, streams, NVTX ranges. Reads
@@ -32,8 +31,8 @@ Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databas
 --top=N        rows of each table of names, and gaps of each device
 
 Examples:
-  nsys export --type=sqlite report1.nsys-rep;  python -m rnn_scaling.trace_db report1.sqlite
-  python -m rnn_scaling.trace_db report1.sqlite --from=2.0 --to=2.5 --output=step.sqlite
+  nsys export --type=sqlite report1.nsys-rep;  python -m rnn_scaling trace-db report1.sqlite
+  python -m rnn_scaling trace-db report1.sqlite --from=2.0 --to=2.5 --output=step.sqlite
 
 The summary goes to stdout; what could not be used goes to stderr as "error: FILE: reason", the rest is still reported.
 docs/trace-db.md says what every number means.
@@ -205,7 +204,3 @@ def window_of(options: Options, span: tuple[int, int]) -> Window:
 def _told(output: Path, written: cut.Cut) -> str:
     share = 100 * written.bytes / written.bytes_before
     return f"\nWrote {output}: {written.bytes} of {written.bytes_before} bytes ({share:.3g} %), with all tables.\n"
-
-
-if __name__ == "__main__":
-    entry.leave(main)

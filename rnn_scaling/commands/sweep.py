@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.sweep: every combination of some flags' values, each run a process of its own."""
+"""python -m rnn_scaling sweep: every combination of some flags' values, each run a process of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
@@ -19,7 +18,7 @@ from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, plan
 
 USAGE = """\
-python -m rnn_scaling.sweep [--out=DIR] [--repeats=N] [--name=value,value,... ...]    (or ./run.sh sweep)
+python -m rnn_scaling sweep [--out=DIR] [--repeats=N] [--name=value,value,... ...]    (or ./run.sh sweep)
 
 Runs the trainer for every combination of the values; any flag of the trainer takes a list. What is not given:
 
@@ -29,7 +28,7 @@ Runs the trainer for every combination of the values; any flag of the trainer ta
 
 A flag that only some of the runs read goes to those. Writes the records to --out, then the report of that folder.
 
-    python -m rnn_scaling.sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
+    python -m rnn_scaling sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
 Every run is a process of its own. One that crashes, is killed, runs out of memory or takes longer than --run_timeout
 is a failed row with its reason; the others go on. Repeats go round (A B C A B C). Ctrl-C, or any other end: the same
@@ -69,11 +68,11 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         return EXIT_USAGE
     out = Path(own.out)
     jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    again = ["python", "-m", "rnn_scaling.sweep", *words]
+    again = ["python", "-m", "rnn_scaling", "sweep", *words]
     done = conduct(jobs, out, how, again=again, trainer=trainer)
     if done.exit_status is not None:
         return done.exit_status
-    from rnn_scaling import report  # here: what it loads is needed at the end only
+    from rnn_scaling.commands import report  # here: what it loads is needed at the end only
 
     try:
         status = report.main([str(out)])
@@ -100,7 +99,3 @@ def split_lists(words: Sequence[str]) -> tuple[SweepOptions, ConductOptions, dic
             lines.append(f"--{name}={','.join(map(str, values))} must be one value")
     own, how = sweep_options.build(groups, single, lines)
     return own, how, lists
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.report DIR: the run records of a folder -> tables, CSV, JSON, pictures and one HTML page."""
+"""python -m rnn_scaling report DIR: the run records of a folder -> tables, CSV, JSON, pictures and one HTML page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import entry, registry
+from rnn_scaling import registry
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
@@ -19,7 +19,7 @@ from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
 
 USAGE = """\
-python -m rnn_scaling.report DIR [--output=DIR2] [--force]    (or ./run.sh report DIR)
+python -m rnn_scaling report DIR [--output=DIR2] [--force]    (or ./run.sh report DIR)
 
 How far do the runs of a folder scale, and where does the rest go? Reads its run records (*.json), prints the tables and
 writes to DIR, or to DIR2:
@@ -150,7 +150,3 @@ def _fail(status: int, *lines: str) -> int:
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.threads: how many inter-op threads do the towers need before dispatch no longer bounds them?"""
+"""python -m rnn_scaling threads: how many inter-op threads do the towers need before dispatch no longer bounds them?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.files import write_bytes, write_text
@@ -21,7 +20,7 @@ from rnn_scaling.sweeps.plan import Run, interleave, plan
 from rnn_scaling.sweeps.traced import split
 
 USAGE = """\
-python -m rnn_scaling.threads [--num_devices=N,N,...] [--out=DIR] [--repeats=N] [--name=value ...]
+python -m rnn_scaling threads [--num_devices=N,N,...] [--out=DIR] [--repeats=N] [--name=value ...]
 (or ./run.sh threads)
 
 From how many inter-op threads on is dispatch no longer the bound? TensorFlow hands operators to these threads; with too
@@ -33,9 +32,9 @@ number of devices N, in turns, and compares words/s; a trace says how many tower
     --encoder_type=dynamic_rnn         it has more to dispatch
     --variable_update=independent      no exchange in the way
 
-    python -m rnn_scaling.threads --num_devices=4
-    python -m rnn_scaling.threads --num_devices=1,2 --encoder_type=cudnn_lstm,dynamic_rnn --repeats=5
-    python -m rnn_scaling.threads --device=gpu --num_devices=0 --inter_op_parallelism_threads=1,2,4,8,16,64
+    python -m rnn_scaling threads --num_devices=4
+    python -m rnn_scaling threads --num_devices=1,2 --encoder_type=cudnn_lstm,dynamic_rnn --repeats=5
+    python -m rnn_scaling threads --device=gpu --num_devices=0 --inter_op_parallelism_threads=1,2,4,8,16,64
 
 Prints the table and, for each number of devices, the smallest number of threads that cannot be told from the fastest,
 and where the trainer's default lies; --out gets the records, threads.md, threads.json and threads.png. docs/threads.md
@@ -78,7 +77,7 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         return EXIT_USAGE
     out = Path(own.out)
     jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling.threads", *words], trainer=trainer)
+    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling", "threads", *words], trainer=trainer)
     if done.exit_status is not None:
         return done.exit_status
     failed = done.print_failures()
@@ -141,7 +140,3 @@ def _tell(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) 
         return False
     print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
     return True
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.tensorboard_app: TensorBoard with the profiler's tab and one with the runs' report."""
+"""python -m rnn_scaling tensorboard: TensorBoard with the profiler's tab and one with the runs' report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rnn_scaling import entry
 from rnn_scaling.native_log import NativeLog
 
 USAGE = """\
-python -m rnn_scaling.tensorboard_app [--logdir=logs] [--port=6006] ...    (or ./run.sh tensorboard)
+python -m rnn_scaling tensorboard [--logdir=logs] [--port=6006] ...    (or ./run.sh tensorboard)
 
 Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Graphs, Text, HParams), the trace of
 --trace_batches in the tab Profile, and in the tab Report the page that ./run.sh report makes of all runs, or of one.
@@ -203,7 +202,3 @@ def _fail(status: int, *lines: str) -> int:
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling.ab: two sets of flags, run in turns, and whether their speeds differ."""
+"""python -m rnn_scaling ab: two sets of flags, run in turns, and whether their speeds differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
@@ -21,19 +20,19 @@ from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import NAMED, Run
 
 USAGE = """\
-python -m rnn_scaling.ab --a="--flags" --b="--flags" [--repeats=N] [--out=DIR] [common flags]    (or ./run.sh ab)
+python -m rnn_scaling ab --a="--flags" --b="--flags" [--repeats=N] [--out=DIR] [common flags]    (or ./run.sh ab)
 
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that a machine
 that slows down or speeds up does so for both, then compares them pair by pair.
 
-    python -m rnn_scaling.ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
-    python -m rnn_scaling.ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
+    python -m rnn_scaling ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
+    python -m rnn_scaling ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
 
 Flags outside the quotation marks go to both. The records are in DIR/a and DIR/b, those of one pair under the same
 number. Stopped and started again with the same command it goes on; failed runs, limits and --force are as in
-python -m rnn_scaling.sweep.
+python -m rnn_scaling sweep.
 
-Exit status: that of python -m rnn_scaling.compare DIR/a DIR/b: 0 no regression, 1 b is slower by more than the
+Exit status: that of python -m rnn_scaling compare DIR/a DIR/b: 0 no regression, 1 b is slower by more than the
 limit, 2 cannot judge; 2 also when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 RESERVED = ("result_file", "log_dir", "progress")
@@ -75,19 +74,19 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         print(f"error: {wrong}", file=sys.stderr)
         return EXIT_USAGE
     jobs = counterbalanced(runs[0], runs[1], own.repeats, out)
-    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling.ab", *words], trainer=trainer)
+    done = conduct(jobs, out, how, again=["python", "-m", "rnn_scaling", "ab", *words], trainer=trainer)
     if done.exit_status is not None:
         # 1 would say that b is slower
         return EXIT_USAGE if done.exit_status == 1 else done.exit_status
     done.print_failures()
-    from rnn_scaling import compare  # loads numpy and scipy, which a wrong flag need not wait for
+    from rnn_scaling.commands import compare  # loads numpy and scipy, which a wrong flag need not wait for
 
     return compare.main(question)
 
 
 def _refused(question: Sequence[str]) -> str:
     """What compare will not take, before hours of runs that it would not judge; "" when it takes everything."""
-    from rnn_scaling import compare
+    from rnn_scaling.commands import compare
 
     try:
         compare.parse(question)
@@ -149,7 +148,3 @@ def _run(side: str, given: dict[str, Any]) -> Run:
         raise flags.FlagErrors([f"--{side}: {line}" for line in lines])
     flat = config.flat()
     return Run("-".join(str(flat[name]) for name in NAMED), given, config)
-
-
-if __name__ == "__main__":
-    entry.leave(main)

@@ -57,17 +57,17 @@ IMPORTERS = {
     "seed_trainer": "rnn_scaling.importers.seed_trainer",
 }
 CHECKS = {
-    "values": "rnn_scaling.checks.values",
-    "speedup": "rnn_scaling.checks.speedup",
-    "efficiency": "rnn_scaling.checks.efficiency",
-    "work": "rnn_scaling.checks.work",
-    "sums": "rnn_scaling.checks.sums",
-    "ratios": "rnn_scaling.checks.ratios",
-    "swapped": "rnn_scaling.checks.swapped",
-    "shape": "rnn_scaling.checks.shape",
-    "copies": "rnn_scaling.checks.copies",
-    "cross_table": "rnn_scaling.checks.cross_table",
-    "record_parts": "rnn_scaling.checks.record_parts",
+    "values": "rnn_scaling.audit.checks.values",
+    "speedup": "rnn_scaling.audit.checks.speedup",
+    "efficiency": "rnn_scaling.audit.checks.efficiency",
+    "work": "rnn_scaling.audit.checks.work",
+    "sums": "rnn_scaling.audit.checks.sums",
+    "ratios": "rnn_scaling.audit.checks.ratios",
+    "swapped": "rnn_scaling.audit.checks.swapped",
+    "shape": "rnn_scaling.audit.checks.shape",
+    "copies": "rnn_scaling.audit.checks.copies",
+    "cross_table": "rnn_scaling.audit.checks.cross_table",
+    "record_parts": "rnn_scaling.audit.checks.record_parts",
 }
 
 

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rnn_scaling import registry, work_model
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import Finding
-from rnn_scaling.scaling_table import ScalingTable
-from rnn_scaling.tables import reading
+from rnn_scaling import registry
+from rnn_scaling.audit import work_model
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import Finding
+from rnn_scaling.audit.scaling_table import ScalingTable
+from rnn_scaling.audit.tables import reading
 
 USAGE = """\
 python -m rnn_scaling audit FILE... [--format=text|markdown|json] [--items_per_sample=N]    (or ./run.sh audit ...)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.finding import Finding
+from rnn_scaling.audit.finding import Finding
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.importers import any_format, checked
 from rnn_scaling.importers.common import ImportedLog, LogError, Table, Value
 from rnn_scaling.reports.table import markdown_table
-from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
 
 USAGE = """\
 python -m rnn_scaling import_log FILE... [--format=auto] [--output=markdown]

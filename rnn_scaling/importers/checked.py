@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling import registry
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import Finding
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import Finding
+from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.importers.common import Table, scaling_table
-from rnn_scaling.scaling_table import ScalingRow
 
 COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Likely cause")
 

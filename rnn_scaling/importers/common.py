@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 Value = str | int | float | None
 

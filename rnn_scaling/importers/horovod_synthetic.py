@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -21,7 +22,6 @@ from rnn_scaling.importers.common import (
     scaling_table,
 )
 from rnn_scaling.importers.rank_totals import Total
-from rnn_scaling.scaling_table import Cell, ScalingRow, exact, parse_cell
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
 from rnn_scaling.importers.common import (
     MAX_ROWS,
     ImportedLog,
@@ -20,7 +21,6 @@ from rnn_scaling.importers.common import (
     numbered,
     scaling_table,
 )
-from rnn_scaling.scaling_table import Cell, ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.importers.common import Problems, Table
-from rnn_scaling.scaling_table import Cell
 
 COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",

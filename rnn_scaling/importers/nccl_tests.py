@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.audit.scaling_table import Cell, parse_cell
 from rnn_scaling.importers.common import (
     MAX_ROWS,
     ImportedLog,
@@ -20,7 +21,6 @@ from rnn_scaling.importers.common import (
     untag,
 )
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
-from rnn_scaling.scaling_table import Cell, parse_cell
 
 FORMAT = "nccl_tests"
 _DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers.common import (
     MAX_ROWS,
     ImportedLog,
@@ -19,7 +20,6 @@ from rnn_scaling.importers.common import (
     scaling_table,
     untag,
 )
-from rnn_scaling.scaling_table import Cell, ScalingRow, parse_cell
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"

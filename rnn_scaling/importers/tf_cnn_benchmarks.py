@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import (
     ImportedLog,
@@ -20,7 +21,6 @@ from rnn_scaling.importers.common import (
     scaling_table,
 )
 from rnn_scaling.importers.rank_totals import Total
-from rnn_scaling.scaling_table import Cell, ScalingRow, parse_cell
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"

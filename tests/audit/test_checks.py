@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.checks import batch_rule
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable, exact
+from rnn_scaling.audit.checks import batch_rule
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable, exact
 from tests.audit.tables import run
 
 # The faults are of the kinds that published tables have; the numbers follow the seed documents' form.
@@ -118,8 +118,8 @@ def test_the_fault_is_found(tmp_path, name):
 
 
 def test_every_check_has_a_case_and_says_nothing_of_nothing():
-    from rnn_scaling.checks.context import Context
-    from rnn_scaling.scaling_table import ScalingTable
+    from rnn_scaling.audit.checks.context import Context
+    from rnn_scaling.audit.scaling_table import ScalingTable
 
     covered = {expected[0] for _, faults in CASES.values() for expected in faults}
     assert covered | {"record_parts"} == set(registry.CHECKS)  # record_parts: test_records.py

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.scaling_table import exact, parse_cell
-from rnn_scaling.tables import reading
-from rnn_scaling.tables.columns import recognise
+from rnn_scaling.audit.scaling_table import exact, parse_cell
+from rnn_scaling.audit.tables import reading
+from rnn_scaling.audit.tables.columns import recognise
 from tests.audit.tables import run
 
 HEADER = ["GPU number", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup ratio"]
@@ -231,7 +231,7 @@ def test_the_seconds_are_those_that_the_speedup_names(tmp_path):
 
 
 def test_a_long_table_is_read_in_pieces(tmp_path, monkeypatch):
-    from rnn_scaling.tables import delimited, text
+    from rnn_scaling.audit.tables import delimited, text
 
     monkeypatch.setattr(text, "MAX_ROWS", 10)
     monkeypatch.setattr(delimited, "MAX_ROWS", 10)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 
-from rnn_scaling.tables.grid import RawTable
-from rnn_scaling.tables.text import MAX_ROWS
+from rnn_scaling.audit.tables.grid import RawTable
+from rnn_scaling.audit.tables.text import MAX_ROWS
 
 DELIMITERS = (",", ";", "\t")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import intervals, work_model
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
-from rnn_scaling.work_model import WorkModel
+from rnn_scaling.audit import rounding, work_model
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.work_model import WorkModel
 
 NAME = "work"
 
@@ -18,8 +18,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each row whose work is not that of its settings; None for each comparison that holds."""
     for row in table.rows:
         if row.work and row.rate and row.seconds:
-            value = intervals.of(row.work) / intervals.of(row.seconds)
-            good = intervals.of(row.work).meets(work_model.product(row))
+            value = rounding.of(row.work) / rounding.of(row.seconds)
+            good = rounding.of(row.work).meets(work_model.product(row))
             yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
     for model in work_model.models(table.rows):
         yield from _series(table, model, context)
@@ -38,7 +38,7 @@ def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator
             yield None
             continue
         settings = work_model.samples(row, with_devices=model.kind not in (work_model.EACH, work_model.STRONG))
-        value = model.items * settings / intervals.of(row.seconds)
+        value = model.items * settings / rounding.of(row.seconds)
         yield _rate_finding(table, row, value, _cause(row, model, settings))
     if model.absolute and model.kind != work_model.EACH:
         yield from _window(table, model, _known_items(model, context))
@@ -57,7 +57,7 @@ def _known(table: ScalingTable, rows: Sequence[ScalingRow], items: float | None)
             yield None
             continue
         settings = work_model.samples(row, with_devices=a_device)
-        value = intervals.point(items * settings) / intervals.of(row.seconds)
+        value = rounding.point(items * settings) / rounding.of(row.seconds)
         cause = (
             f"rate x seconds is {(work_model.product(row) / settings).middle:.6g} items a sample, not {items:g}: the "
             "rate, the seconds or a setting is wrong"
@@ -66,7 +66,7 @@ def _known(table: ScalingTable, rows: Sequence[ScalingRow], items: float | None)
 
 
 def _is_work(row: ScalingRow, work: float) -> bool:
-    return work_model.product(row).meets(intervals.point(work))
+    return work_model.product(row).meets(rounding.point(work))
 
 
 def _known_items(model: WorkModel, context: Context) -> float | None:
@@ -78,14 +78,14 @@ def _known_items(model: WorkModel, context: Context) -> float | None:
 def _cause(row: ScalingRow, model: WorkModel, settings: float) -> str:
     ratio = work_model.product(row) / settings / model.items
     if model.kind == work_model.WEAK:
-        if ratio.meets(intervals.point(1 / row.devices)):
+        if ratio.meets(rounding.point(1 / row.devices)):
             return f"the rate is one worker's, not the total of {row.devices}"
         devices = (ratio * row.devices).integers()
         if len(devices) == 1 and devices[0] > 0:
             return f"rate x seconds is the work of {devices[0]} devices, not of {row.devices}: a row of another number"
     if row.batches:
         for shift in (-1, 1):
-            if ratio.meets(intervals.point((row.batches.value + shift) / row.batches.value)):
+            if ratio.meets(rounding.point((row.batches.value + shift) / row.batches.value)):
                 return (
                     f"words counted over another window than the seconds: {row.batches.value + shift:.0f} batches "
                     f"against {row.batches.value:.0f}"
@@ -108,7 +108,7 @@ def _each(table: ScalingTable, model: WorkModel) -> Finding:
     )
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
-        row.rate.text, expect(intervals.of(row.rate) * row.devices, row.rate), cause,
+        row.rate.text, expect(rounding.of(row.rate) * row.devices, row.rate), cause,
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
     row = next(row for row, fits in zip(model.rows, model.fits) if fits)
     batches = row.batches.value
     if known is not None:
-        if model.items.meets(intervals.point(known)):
+        if model.items.meets(rounding.point(known)):
             yield None
             return
         ratio = model.items / known
@@ -126,7 +126,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
             f"words counted over another window than the seconds ({ratio.middle:.5g} = {_fraction(batches, shift)})"
         )
         cause = window if shift else f"rate x seconds is {ratio.middle:.5g} of the work that the settings imply"
-        yield _items_finding(table, row, model, intervals.point(known), IMPOSSIBLE, cause)
+        yield _items_finding(table, row, model, rounding.point(known), IMPOSSIBLE, cause)
         return
     if model.items.integers() or model.items.high - model.items.low > 0.02 or batches < 2:
         return
@@ -138,13 +138,13 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
                     f"words counted over another window than the seconds: {model.items.middle:.6g} items a sample are "
                     f"{factor:.5g} of {whole[0]}, a batch more or less; confirm with --items_per_sample"
                 )
-                yield _items_finding(table, row, model, intervals.point(whole[0]), UNLIKELY, cause)
+                yield _items_finding(table, row, model, rounding.point(whole[0]), UNLIKELY, cause)
                 return
 
 
 def _shifted(ratio: Interval, batches: float, shift: int) -> bool:
     factor = (batches + shift) / batches
-    return batches + shift > 0 and (ratio.meets(intervals.point(factor)) or ratio.meets(intervals.point(1 / factor)))
+    return batches + shift > 0 and (ratio.meets(rounding.point(factor)) or ratio.meets(rounding.point(1 / factor)))
 
 
 def _fraction(batches: float, shift: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import causes, intervals
-from rnn_scaling.checks.context import Context, name_line
-from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ASIDE, GridRow, ScalingTable
-from rnn_scaling.tables.columns import plain
+from rnn_scaling.audit import misprints, rounding
+from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ASIDE, GridRow, ScalingTable
+from rnn_scaling.audit.tables.columns import plain
 
 NAME = "ratios"
 _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<bottom>[^()\[\]/]+?)[\s)\]]*(?:ratio)?\s*")
@@ -102,7 +102,7 @@ def _is_value(table: ScalingTable, i: int) -> bool:
 
 
 def _mean(line: GridRow, where: Sequence[int]) -> Interval | None:
-    cells = [intervals.of(line.cells[i]) for i in where if line.cells[i] and line.cells[i].value > 0]
+    cells = [rounding.of(line.cells[i]) for i in where if line.cells[i] and line.cells[i].value > 0]
     if not cells:
         return None
     return Interval(sum(c.low for c in cells) / len(cells), sum(c.high for c in cells) / len(cells))
@@ -113,8 +113,8 @@ def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> I
     lines = [line for line in table.grid if line.cells[k] and _mean(line, top) and _mean(line, bottom)]
     values = [_mean(line, top) / _mean(line, bottom) for line in lines]
     inverse = [_mean(line, bottom) / _mean(line, top) for line in lines]
-    holds = [intervals.of(line.cells[k]).meets(value) for line, value in zip(lines, values)]
-    turned = [intervals.of(line.cells[k]).meets(value) for line, value in zip(lines, inverse)]
+    holds = [rounding.of(line.cells[k]).meets(value) for line, value in zip(lines, values)]
+    turned = [rounding.of(line.cells[k]).meets(value) for line, value in zip(lines, inverse)]
     if sum(turned) > sum(holds):
         values, holds, top, bottom = inverse, turned, bottom, top
     if len(lines) > 2 and not any(holds):
@@ -135,13 +135,13 @@ def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
     whole = next((line for line in lines if line.cells[k].value == 1.0), None)
     if len(lines) < 3:
         return
-    values = [intervals.of(line.cells[left[-1]]) for line in lines]
+    values = [rounding.of(line.cells[left[-1]]) for line in lines]
     total = Interval(sum(v.low for v in values), sum(v.high for v in values))
     candidates = [[v / total for v in values]]
     if whole is not None:
-        base = intervals.of(whole.cells[left[-1]])
-        candidates.insert(0, [intervals.point(1.0) if line is whole else v / base for line, v in zip(lines, values)])
-    holds = [[intervals.of(line.cells[k]).meets(v) for line, v in zip(lines, made)] for made in candidates]
+        base = rounding.of(whole.cells[left[-1]])
+        candidates.insert(0, [rounding.point(1.0) if line is whole else v / base for line, v in zip(lines, values)])
+    holds = [[rounding.of(line.cells[k]).meets(v) for line, v in zip(lines, made)] for made in candidates]
     best = max(range(len(candidates)), key=lambda i: sum(holds[i]))
     if 2 * sum(holds[best]) < len(lines):
         return
@@ -154,5 +154,5 @@ def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_o
     cell = line.cells[k]
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
-        expect(value, cell), f"not {made_of}: {causes.guess(cell, value)}",
+        expect(value, cell), f"not {made_of}: {misprints.guess(cell, value)}",
     )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import baselines, causes, intervals
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit import baselines, misprints, rounding
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "cross_table"
 _Pairs = list[tuple[ScalingRow, ScalingRow]]
@@ -40,18 +40,18 @@ def _pairs(before: ScalingTable, table: ScalingTable) -> _Pairs:
 
 
 def _efficiency(table: ScalingTable, before: ScalingTable, pairs: _Pairs) -> Iterator[Finding | None]:
-    values = [intervals.of(a.speedup) / a.devices for a, _ in pairs]
-    holds = [intervals.of(b.efficiency).meets(value) for (_, b), value in zip(pairs, values)]
+    values = [rounding.of(a.speedup) / a.devices for a, _ in pairs]
+    holds = [rounding.of(b.efficiency).meets(value) for (_, b), value in zip(pairs, values)]
     if 2 * sum(holds) < len(pairs):
         return  # tables of other runs
     for (a, b), value, good in zip(pairs, values, holds):
         if good:
             yield None
             continue
-        need = intervals.of(b.efficiency) * b.devices
+        need = rounding.of(b.efficiency) * b.devices
         cause = (
             f"the speedup of this point is {a.speedup.text} at line {a.line}, where {need.low:.4g} to {need.high:.4g} "
-            f"would fit: {causes.guess(b.efficiency, value)}"
+            f"would fit: {misprints.guess(b.efficiency, value)}"
         )
         yield Finding(
             NAME, IMPOSSIBLE, b.source, b.line, name_row(b), column_of(table, "efficiency"), b.efficiency.text,
@@ -63,7 +63,7 @@ def _time_and_rate(table: ScalingTable, pairs: _Pairs) -> Iterator[Finding | Non
     """One finding for all: speedups by time and by rate differ, and which fixed cost would explain it."""
     differing = [
         (time, rate) for time, rate in pairs
-        if time.speedup and rate.speedup and not intervals.of(time.speedup).meets(intervals.of(rate.speedup))
+        if time.speedup and rate.speedup and not rounding.of(time.speedup).meets(rounding.of(rate.speedup))
     ]  # fmt: skip
     if not differing:
         yield from (None for _ in pairs)
@@ -101,4 +101,4 @@ def _is_each(rows: Sequence[ScalingRow], one: ScalingRow) -> bool:
     """Whether the speedups say that the rates are a worker's."""
     rest = [row for row in rows if row is not one and row.speedup]
     implied = [baselines.implied_by_speedup(row) * row.devices for row in rest]
-    return bool(rest) and 2 * sum(value.meets(intervals.of(one.rate)) for value in implied) > len(rest)
+    return bool(rest) and 2 * sum(value.meets(rounding.of(one.rate)) for value in implied) > len(rest)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling import intervals
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow
 
 # A sample is one item under these units.
 SAMPLE_UNITS = ("images/s", "examples/s", "samples/s", "sequences/s", "sentences/s", "pairs/s")
@@ -55,7 +55,7 @@ def product(row: ScalingRow) -> Interval:
     the mean of x. Their product is only known within the spread.
     """
     spread = max(row.rate.relative_spread, row.seconds.relative_spread)
-    return (intervals.of(row.rate) * intervals.of(row.seconds)).widened(spread)
+    return (rounding.of(row.rate) * rounding.of(row.seconds)).widened(spread)
 
 
 def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
@@ -92,8 +92,8 @@ def has_settings(row: ScalingRow) -> bool:
 def _model(rows: Sequence[ScalingRow]) -> WorkModel:
     weak = [product(row) / samples(row) for row in rows]
     fixed = [product(row) / samples(row, with_devices=False) for row in rows]
-    shared_weak, members_weak = intervals.consensus(weak)
-    shared_fixed, members_fixed = intervals.consensus(fixed)
+    shared_weak, members_weak = rounding.consensus(weak)
+    shared_fixed, members_fixed = rounding.consensus(fixed)
     absolute = all(map(has_settings, rows))
     given_global = all(row.global_batch_size for row in rows)
     if not given_global and len(members_fixed) > len(members_weak) and _agree(fixed, members_fixed):

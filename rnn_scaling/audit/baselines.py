@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling import intervals
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def implied_by_speedup(row: ScalingRow) -> Interval | None:
     """The rate on one device that a row's rate and speedup imply."""
     if row.rate is None or row.speedup is None:
         return None
-    return intervals.of(row.rate) / intervals.of(row.speedup)
+    return rounding.of(row.rate) / rounding.of(row.speedup)
 
 
 def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Interval | None:
@@ -80,5 +80,5 @@ def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Interval | No
     if not row.devices:
         return None
     if baseline is not None and baseline.rate and row.rate:
-        return intervals.of(row.rate) / intervals.of(baseline.rate) / row.devices
-    return intervals.of(row.speedup) / row.devices if row.speedup else None
+        return rounding.of(row.rate) / rounding.of(baseline.rate) / row.devices
+    return rounding.of(row.speedup) / row.devices if row.speedup else None

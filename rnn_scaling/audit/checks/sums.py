@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import causes
-from rnn_scaling.checks.context import Context, name_line
-from rnn_scaling.finding import IMPOSSIBLE, Finding, expect
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingTable
-from rnn_scaling.tables.columns import plain
+from rnn_scaling.audit import misprints
+from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
+from rnn_scaling.audit.tables.columns import plain
 
 NAME = "sums"
 _TOTAL = re.compile(r"\b(?:total|sum|altogether|overall|all)\b")
@@ -76,7 +76,7 @@ def _sum(cells: Sequence[Cell]) -> Interval:
 
 def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_of: str) -> Finding:
     cell = line.cells[k]
-    cause = causes.guess(cell, Interval(max(value.low, 0.0), value.high))
+    cause = misprints.guess(cell, Interval(max(value.low, 0.0), value.high))
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
         expect(value, cell), f"not the sum of {made_of}: {cause}",

@@ -6,10 +6,10 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingRow, ScalingTable, exact
-from rnn_scaling.tables import asides, columns, grid
-from rnn_scaling.tables.columns import Column
-from rnn_scaling.tables.grid import Grid, RawTable
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingRow, ScalingTable, exact
+from rnn_scaling.audit.tables import asides, columns, grid
+from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.grid import Grid, RawTable
 
 # Fields that a wide table repeats for each thing that it compares ("images/sec | speedup | images/sec | speedup").
 REPEATED = ("rate", "speedup", "efficiency")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.scaling_table import GridRow, ScalingTable
+from rnn_scaling.audit.scaling_table import GridRow, ScalingTable
 
 
 @dataclasses.dataclass(frozen=True)

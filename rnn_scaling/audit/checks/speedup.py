@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import baselines, causes, intervals
-from rnn_scaling.baselines import Group
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
+from rnn_scaling.audit import baselines, misprints, rounding
+from rnn_scaling.audit.baselines import Group
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 NAME = "speedup"
 
@@ -26,29 +26,29 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 
 def _by_rate(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
     base = group.baseline
-    if base is None or base.rate is None or (base.speedup and not intervals.of(base.speedup).meets(intervals.point(1))):
+    if base is None or base.rate is None or (base.speedup and not rounding.of(base.speedup).meets(rounding.point(1))):
         yield from _by_agreement(table, base, rows)
         return
     rest = [row for row in rows if row is not base]
-    one = intervals.of(base.rate)
-    total = [intervals.of(row.rate) / one for row in rest]
+    one = rounding.of(base.rate)
+    total = [rounding.of(row.rate) / one for row in rest]
     each = [value * (row.devices or 1) for row, value in zip(rest, total)]
-    ones = [intervals.of(row.rate) for row in group.rows if row.devices == 1 and row.rate]  # repeats: any of them
+    ones = [rounding.of(row.rate) for row in group.rows if row.devices == 1 and row.rate]  # repeats: any of them
     holds = [
-        any(intervals.of(row.speedup).meets(intervals.of(row.rate) / other) for other in ones[:64] or [one])
+        any(rounding.of(row.speedup).meets(rounding.of(row.rate) / other) for other in ones[:64] or [one])
         for row in rest
     ]
-    holds_each = [intervals.of(row.speedup).meets(value) for row, value in zip(rest, each)]
+    holds_each = [rounding.of(row.speedup).meets(value) for row, value in zip(rest, each)]
     if group.inferred and not 2 * sum(holds) >= max(len(rest), 3):
         return  # the numbers do not bear out that this row is the baseline
     if sum(holds_each) > max(sum(holds), 1) and 2 * sum(holds_each) >= len(rest):
         yield _each_finding(table, base, rest, each)
         total, holds = each, holds_each
     elif len(rest) >= 3 and 2 * sum(holds) < len(rest):
-        implied, members = intervals.consensus([baselines.implied_by_speedup(row) for row in rest])
+        implied, members = rounding.consensus([baselines.implied_by_speedup(row) for row in rest])
         if len(members) >= 3 and 2 * len(members) > len(rest) and not implied.meets(one):
             yield _baseline_finding(table, base, implied, len(members))
-            total = [intervals.of(row.rate) / implied for row in rest]
+            total = [rounding.of(row.rate) / implied for row in rest]
             holds = [k in members for k in range(len(rest))]
     for row, value, good in zip(rest, total, holds):
         yield None if good else _finding(table, row, value, _others(rest, total, row), group)
@@ -61,13 +61,13 @@ def _others(rows: Sequence[ScalingRow], values: Sequence[Interval], row: Scaling
 
 def _by_agreement(table: ScalingTable, base: ScalingRow | None, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
     """Without a baseline of speedup 1: the rate on one device that the rows imply must be the same in most."""
-    shared, members = intervals.consensus([baselines.implied_by_speedup(row) for row in rows])
+    shared, members = rounding.consensus([baselines.implied_by_speedup(row) for row in rows])
     if len(members) < 3 or 2 * len(members) <= len(rows):
-        if base is not None and base.speedup and not intervals.of(base.speedup).meets(intervals.point(1.0)):
-            yield _finding(table, base, intervals.point(1.0), {}, None)
+        if base is not None and base.speedup and not rounding.of(base.speedup).meets(rounding.point(1.0)):
+            yield _finding(table, base, rounding.point(1.0), {}, None)
         return
     for k, row in enumerate(rows):
-        value = intervals.of(row.rate) / shared
+        value = rounding.of(row.rate) / shared
         yield None if k in members else _finding(table, row, value, {}, None)
 
 
@@ -76,10 +76,10 @@ def _by_time(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
     if base is None or base.seconds is None:
         return
     rest = [row for row in rows if row is not base]
-    same = [intervals.of(base.seconds) / intervals.of(row.seconds) for row in rest]
+    same = [rounding.of(base.seconds) / rounding.of(row.seconds) for row in rest]
     grown = [value * row.devices for row, value in zip(rest, same)]  # every device does the work of the one
-    holds = [intervals.of(row.speedup).meets(value) for row, value in zip(rest, same)]
-    holds_grown = [intervals.of(row.speedup).meets(value) for row, value in zip(rest, grown)]
+    holds = [rounding.of(row.speedup).meets(value) for row, value in zip(rest, same)]
+    holds_grown = [rounding.of(row.speedup).meets(value) for row, value in zip(rest, grown)]
     if sum(holds_grown) > sum(holds):
         same, holds = grown, holds_grown
     if group.inferred and not 2 * sum(holds) >= max(len(rest), 3):
@@ -94,12 +94,12 @@ def _finding(
     table: ScalingTable, row: ScalingRow, value: Interval, others: dict[str, Interval], group: Group | None
 ) -> Finding:
     base = group.baseline if group else None
-    cause = causes.guess(row.speedup, value, others)
+    cause = misprints.guess(row.speedup, value, others)
     if base is not None and base.rate and row.rate and row.devices and row.devices > 1:
-        if intervals.of(row.speedup).meets(intervals.of(row.rate) / intervals.of(base.rate) * row.devices):
+        if rounding.of(row.speedup).meets(rounding.of(row.rate) / rounding.of(base.rate) * row.devices):
             cause = f"the rate is one worker's, not the total of {row.devices}"
     elif base is not None and base.seconds and row.seconds:
-        need = intervals.of(base.seconds) / intervals.of(row.speedup)
+        need = rounding.of(base.seconds) / rounding.of(row.speedup)
         cause += f"; {row.speedup.text} would need {need.low:.4g} to {need.high:.4g} s here"
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "speedup"), row.speedup.text,
@@ -124,7 +124,7 @@ def _each_finding(
         f"a worker's rate printed as if it were the total: the speedups are devices x rate / {base.rate.text} in "
         f"{len(each)} rows (the last: {rows[-1].devices} x {last.text} = {rows[-1].devices * last.value:.6g})"
     )
-    expected = expect(intervals.of(row.rate) * row.devices, row.rate)
+    expected = expect(rounding.of(row.rate) * row.devices, row.rate)
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
         row.rate.text, expected, cause,

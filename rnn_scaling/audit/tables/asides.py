@@ -6,10 +6,10 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.scaling_table import ASIDE, Cell
-from rnn_scaling.tables import columns
-from rnn_scaling.tables.columns import Column
-from rnn_scaling.tables.grid import Grid
+from rnn_scaling.audit.scaling_table import ASIDE, Cell
+from rnn_scaling.audit.tables import columns
+from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.grid import Grid
 
 _MEASURED = ("seconds", "rate", "speedup", "efficiency", "work")
 _MISSING = re.compile(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import baselines, causes, intervals
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit import baselines, misprints, rounding
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "efficiency"
 
@@ -24,13 +24,13 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         values = [_expected(row, base, unit) for row in rows]
         known = [(row, value) for row, value in zip(rows, values) if value]
         each = [(row, value * row.devices) for row, value in known if base and row.devices > 1]
-        as_each = sum(intervals.of(row.efficiency).meets(value) for row, value in each)
-        as_total = sum(intervals.of(row.efficiency).meets(value) for row, value in known if row.devices > 1)
+        as_each = sum(rounding.of(row.efficiency).meets(value) for row, value in each)
+        as_total = sum(rounding.of(row.efficiency).meets(value) for row, value in known if row.devices > 1)
         if as_each > max(as_total, 1) and 2 * as_each >= len(each):
             yield _each_finding(table, each[0][0], len(each))
             known = each
         for row, value in known:
-            printed = intervals.of(row.efficiency)
+            printed = rounding.of(row.efficiency)
             by_rate = baselines.efficiency_of(row, group.baseline) if by_rate_known else None
             # Where it fits the rates, a speedup that it does not fit is the wrong one, and another check says so.
             good = printed.meets(value) or (by_rate is not None and printed.meets(by_rate))
@@ -41,16 +41,16 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 def _unit_devices(rows: Sequence[ScalingRow]) -> int:
     """The devices that a speedup of 1 stands for: 1, or the fewest of a series that starts with a whole machine."""
     fewest = min((row for row in rows if row.speedup and row.devices), key=lambda row: row.devices, default=None)
-    if fewest is None or not intervals.of(fewest.speedup).meets(intervals.point(1.0)):
+    if fewest is None or not rounding.of(fewest.speedup).meets(rounding.point(1.0)):
         return 1
-    of_one = intervals.of(fewest.speedup) / fewest.devices
-    says_one = fewest.efficiency is not None and intervals.of(fewest.efficiency).meets(of_one)
+    of_one = rounding.of(fewest.speedup) / fewest.devices
+    says_one = fewest.efficiency is not None and rounding.of(fewest.efficiency).meets(of_one)
     return 1 if says_one else fewest.devices
 
 
 def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Interval | None:
     if row.speedup:
-        return intervals.of(row.speedup) * unit / row.devices
+        return rounding.of(row.speedup) * unit / row.devices
     return baselines.efficiency_of(row, base)
 
 
@@ -60,12 +60,12 @@ def _finding(table: ScalingTable, row: ScalingRow, value: Interval, rows: Sequen
     }  # the row may be divided by another row's devices
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "efficiency"), row.efficiency.text,
-        expect(value, row.efficiency), causes.guess(row.efficiency, value, others),
+        expect(value, row.efficiency), misprints.guess(row.efficiency, value, others),
     )  # fmt: skip
 
 
 def _each_finding(table: ScalingTable, row: ScalingRow, count: int) -> Finding:
-    expected = expect(intervals.of(row.rate) * row.devices, row.rate)
+    expected = expect(rounding.of(row.rate) * row.devices, row.rate)
     cause = f"a worker's rate printed as if it were the total: {count} efficiencies are not divided by devices"
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
@@ -75,14 +75,14 @@ def _each_finding(table: ScalingTable, row: ScalingRow, count: int) -> Finding:
 
 def _without_devices(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
     """The devices are speedup / efficiency: a whole number, and in one table the same for most rows."""
-    implied = [intervals.of(row.speedup) / intervals.of(row.efficiency) for row in rows]
+    implied = [rounding.of(row.speedup) / rounding.of(row.efficiency) for row in rows]
     counts = Counter(n for value in implied for n in list(value.integers())[:16])
     shared, number = max(((count, -n) for n, count in counts.items()), default=(0, 0))
     if shared < 3 or 2 * shared <= len(rows):
         return
     for row, value in zip(rows, implied):
-        if value.meets(intervals.point(-number)):
+        if value.meets(rounding.point(-number)):
             yield None
         else:
-            expected = intervals.of(row.speedup) / -number
+            expected = rounding.of(row.speedup) / -number
             yield _finding(table, row, expected, ())

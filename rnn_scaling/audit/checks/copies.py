@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rnn_scaling import baselines
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import UNLIKELY, Finding, column_of, name_row
-from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
+from rnn_scaling.audit import baselines
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 NAME = "copies"
 _DIGITS = 6  # equal by chance in one pair of a million; for rate and seconds together

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import Cell
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import Cell
 
 
 def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | None = None) -> str:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable, exact
 
 NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress", "trace_batches"})
 # Pairs that must be equal in every record: column of the derived number, column of the one made from raw values.

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.scaling_table import FLOAT_SLACK, Cell
+from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import Cell, ScalingRow, ScalingTable
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
 UNLIKELY = "unlikely"  # possible, but out of line with what stands beside it

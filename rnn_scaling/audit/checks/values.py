@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rnn_scaling.checks.context import Context, name_line
-from rnn_scaling.finding import IMPOSSIBLE, Finding, name_row
-from rnn_scaling.scaling_table import ASIDE, Cell, ScalingTable
+from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, name_row
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "values"
 _NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\s*[%x])?", re.IGNORECASE)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.tables.grid import RawTable
+from rnn_scaling.audit.tables.grid import RawTable
 
 REPORT_SETTINGS = ("num_devices", "batch_size", "global_batch_size")
 REPORT_METRICS = ("words_per_second", "speedup", "efficiency")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.scaling_table import parse_cell, strip_marks
-from rnn_scaling.tables.grid import RawTable
+from rnn_scaling.audit.scaling_table import parse_cell, strip_marks
+from rnn_scaling.audit.tables.grid import RawTable
 
 # A longer table is checked in pieces, so that memory stays bounded.
 MAX_ROWS = 20_000

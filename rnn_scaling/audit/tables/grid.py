@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from rnn_scaling.scaling_table import GridRow, parse_cell, strip_marks
-from rnn_scaling.tables import columns
+from rnn_scaling.audit.scaling_table import GridRow, parse_cell, strip_marks
+from rnn_scaling.audit.tables import columns
 
 PAIR = re.compile(r"(?P<whole>[^\[\]()]*?)\s*[\[(]\s*(?P<parts>[^\[\]()]+?(?:\s*/\s*[^\[\]()/]+?)+)\s*[\])]\s*")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import baselines, intervals, work_model
-from rnn_scaling.checks import batch_rule
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit import baselines, rounding, work_model
+from rnn_scaling.audit.checks import batch_rule
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "shape"
 # A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
@@ -38,11 +38,11 @@ def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
         return Interval(1.0, 1.0)
     by_rate = baselines.efficiency_of(row, base)
     if row.speedup:  # coarser, but right where the rates are a worker's
-        by_speedup = intervals.of(row.speedup) / row.devices
+        by_speedup = rounding.of(row.speedup) / row.devices
         if by_rate is None or by_rate.meets(by_speedup):
             return by_rate or by_speedup
         return by_speedup if (by_rate * row.devices).meets(by_speedup) else None  # None: the speedup check says it
-    return by_rate or (intervals.of(row.efficiency) if row.efficiency else None)
+    return by_rate or (rounding.of(row.efficiency) if row.efficiency else None)
 
 
 def _spread(row: ScalingRow) -> float:
@@ -98,7 +98,7 @@ def _is_each(row: ScalingRow, value: Interval, others: Sequence[Interval]) -> bo
 
 
 def _each(table: ScalingTable, row: ScalingRow) -> Finding:
-    expected = expect(intervals.of(row.rate) * row.devices, row.rate)
+    expected = expect(rounding.of(row.rate) * row.devices, row.rate)
     return Finding(
         NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text, expected,
         f"far below both neighbours, and in line with them when multiplied by {row.devices}: a worker's rate",

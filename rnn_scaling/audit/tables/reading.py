@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.audit.scaling_table import ScalingTable
+from rnn_scaling.audit.tables import delimited, json_rows, records, text
+from rnn_scaling.audit.tables.grid import RawTable
+from rnn_scaling.audit.tables.interpret import interpret
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RecordError
-from rnn_scaling.scaling_table import ScalingTable
-from rnn_scaling.tables import delimited, json_rows, records, text
-from rnn_scaling.tables.grid import RawTable
-from rnn_scaling.tables.interpret import interpret
 
 # One JSON document must fit in memory, where it takes about ten times its size.
 MAX_JSON_BYTES = 64 * 2**20

@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from rnn_scaling.checks.context import Context, name_line
-from rnn_scaling.finding import IMPOSSIBLE, UNLIKELY, Finding
-from rnn_scaling.scaling_table import ASIDE, Cell, GridRow, ScalingTable
+from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 
 NAME = "swapped"
 # Put right, the logarithms of the ratios of the two columns must agree this well, against their size and by themselves

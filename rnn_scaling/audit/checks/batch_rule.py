@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling import intervals
-from rnn_scaling.finding import UNLIKELY, Finding, column_of, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 
 def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
@@ -26,7 +26,7 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
     if len(known) < 3 or len({bool(row.global_batch_size) for row in known}) > 1:
         return
     each, together = [_of_each(row) for row in known], [_of_all(row) for row in known]
-    weak, strong = intervals.consensus(each)[1], intervals.consensus(together)[1]
+    weak, strong = rounding.consensus(each)[1], rounding.consensus(together)[1]
     grows = all(left.high < right.low for left, right in zip(together, together[1:]))
     if len(weak) == len(known) or len(strong) == len(known) or grows:
         yield None
@@ -41,13 +41,13 @@ def _size(row: ScalingRow) -> float:
 
 
 def _of_each(row: ScalingRow) -> Interval:
-    return intervals.point(_size(row) / row.devices if row.global_batch_size else _size(row))
+    return rounding.point(_size(row) / row.devices if row.global_batch_size else _size(row))
 
 
 def _of_all(row: ScalingRow) -> Interval:
     """Samples of all devices a step; the size of one may be that of all, divided and rounded down or up."""
     if row.global_batch_size:
-        return intervals.point(_size(row))
+        return rounding.point(_size(row))
     return Interval(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
 
 

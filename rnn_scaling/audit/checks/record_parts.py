@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rnn_scaling.checks.context import Context
-from rnn_scaling.finding import IMPOSSIBLE, Finding, name_row
-from rnn_scaling.intervals import Interval
-from rnn_scaling.scaling_table import ScalingTable
-from rnn_scaling.tables.records import EQUAL
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, name_row
+from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.scaling_table import ScalingTable
+from rnn_scaling.audit.tables.records import EQUAL
 
 NAME = "record_parts"
 

@@ -23,9 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import tensorflow as tf
 from absl import app, flags
 
-from rnn_scaling import optimizers, shuffle_reduce
-from rnn_scaling.all_reduce.exchange import reduce_dense
 from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.training import optimizers, shuffle_reduce
+from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("devices", ["2", "4"], "numbers of logical CPUs")

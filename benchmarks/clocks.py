@@ -49,8 +49,8 @@ def main() -> None:
     count = config.devices.num_devices
     cores = bind_to_cores(count * config.devices.cpu_cores_per_device)
 
-    from rnn_scaling import benchmark
-    from rnn_scaling.engines import local
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines import local
 
     engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)
     step = benchmark.build(config, engine)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.link_tests import memory
+from rnn_scaling.links import host_memory
 from rnn_scaling.machine.cores import available_cores
 
 FLAGS = flags.FLAGS
@@ -47,11 +47,11 @@ def timed(copy: Callable[[], object], num_bytes: int) -> float:
 
 
 def main(_: list[str]) -> None:
-    memory.bind({available_cores()[0]})
+    host_memory.bind({available_cores()[0]})
     num_bytes = FLAGS.mib * 2**20
-    buffers = memory._Buffers(num_bytes)
+    buffers = host_memory._Buffers(num_bytes)
     source, target = np.full(num_bytes, 1, np.uint8), np.full(num_bytes, 2, np.uint8)  # touched
-    ours = memory.transfer("copy", buffers)
+    ours = host_memory.transfer("copy", buffers)
     ways: dict[str, Callable[[], float]] = {
         "links": lambda: timed(lambda: ours(num_bytes), num_bytes),
         "numpy.copyto": lambda: timed(lambda: np.copyto(target, source), num_bytes),

@@ -28,9 +28,9 @@ def main() -> None:
     config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 
-    from rnn_scaling import benchmark
-    from rnn_scaling.engines import local
-    from rnn_scaling.run_state import RunState
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines import local
+    from rnn_scaling.training.state import RunState
 
     count = config.devices.num_devices
     engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)

@@ -9,19 +9,19 @@ import importlib
 from types import ModuleType
 
 VARIABLE_UPDATES = {
-    "independent": "rnn_scaling.variable_update.independent",
-    "parameter_server": "rnn_scaling.variable_update.parameter_server",
-    "replicated": "rnn_scaling.variable_update.replicated",
-    "mirrored": "rnn_scaling.variable_update.mirrored",
+    "independent": "rnn_scaling.training.variable_update.independent",
+    "parameter_server": "rnn_scaling.training.variable_update.parameter_server",
+    "replicated": "rnn_scaling.training.variable_update.replicated",
+    "mirrored": "rnn_scaling.training.variable_update.mirrored",
 }
 ALL_REDUCES = {
-    "nccl": "rnn_scaling.all_reduce.nccl",
-    "collective": "rnn_scaling.all_reduce.collective",
-    "xring": "rnn_scaling.all_reduce.xring",
-    "rechd": "rnn_scaling.all_reduce.rechd",
-    "pscpu": "rnn_scaling.all_reduce.pscpu",
-    "psgpu": "rnn_scaling.all_reduce.psgpu",
-    "hierarchical": "rnn_scaling.all_reduce.hierarchical",
+    "nccl": "rnn_scaling.training.all_reduce.nccl",
+    "collective": "rnn_scaling.training.all_reduce.collective",
+    "xring": "rnn_scaling.training.all_reduce.xring",
+    "rechd": "rnn_scaling.training.all_reduce.rechd",
+    "pscpu": "rnn_scaling.training.all_reduce.pscpu",
+    "psgpu": "rnn_scaling.training.all_reduce.psgpu",
+    "hierarchical": "rnn_scaling.training.all_reduce.hierarchical",
 }
 DATA_SOURCES = {
     "device": "rnn_scaling.data.device",
@@ -30,7 +30,7 @@ DATA_SOURCES = {
     "text": "rnn_scaling.data.text",
 }
 ENGINES = {
-    "local": "rnn_scaling.engines.local",
+    "local": "rnn_scaling.training.engines.local",
 }
 METRICS = {
     "words_per_second": "rnn_scaling.analysis.metrics.words_per_second",
@@ -41,8 +41,8 @@ REPORTS = {
     "table": "rnn_scaling.reports.table",
     "csv": "rnn_scaling.reports.csv_table",
     "json": "rnn_scaling.reports.json_report",
-    "page": "rnn_scaling.reports.page",
-    "plot": "rnn_scaling.reports.plot",
+    "page": "rnn_scaling.reports.page.document",
+    "plot": "rnn_scaling.reports.pictures.plot",
 }
 IMPORTERS = {
     "tf_cnn_benchmarks": "rnn_scaling.importers.tf_cnn_benchmarks",
@@ -51,7 +51,7 @@ IMPORTERS = {
     "nccl_tests": "rnn_scaling.importers.nccl_tests",
     "nccl_tests_json": "rnn_scaling.importers.nccl_tests_json",
     "mlperf": "rnn_scaling.importers.mlperf",
-    "bandwidth_test": "rnn_scaling.importers.bandwidth_test",
+    "bandwidth_test": "rnn_scaling.importers.cuda_bandwidth",
     "p2p_bandwidth_latency": "rnn_scaling.importers.p2p_bandwidth",
     "nvidia_smi_topo": "rnn_scaling.importers.topo",
     "seed_trainer": "rnn_scaling.importers.seed_trainer",

@@ -1,31 +1,27 @@
 """python -m rnn_scaling.train: one run, its table on stdout, its record in --result_file.
 
-flags -> conflicts? (exit 2) -> bind to cores -> run -> record -> table
+flags -> conflicts? (exit 2) -> session: bind to cores, run, record -> table
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import tempfile
-import threading
 import time
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
-from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
-from rnn_scaling.native_log import NativeLog
-from rnn_scaling.records import record
-from rnn_scaling.records.files import RECORD_IN_LOG_DIR
-from rnn_scaling.reports import table
-from rnn_scaling.run_state import NotFiniteError, RunState
+from rnn_scaling.entry import EXIT_USAGE
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.session import Session
+from rnn_scaling.training.state import RunState
+
+if TYPE_CHECKING:  # loads TensorFlow
+    from rnn_scaling.training.towers import TrainStep
 
 USAGE = """\
 python -m rnn_scaling.train [--name=value ...]    (or ./run.sh train)
@@ -38,7 +34,6 @@ Trains an LSTM translation model on one or several devices and says how many wor
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
-EXIT_FAILED, EXIT_USAGE = 1, 2
 _STARTED = time.perf_counter()
 
 
@@ -61,207 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in lines:
             print(f"error: {line}", file=sys.stderr)
         return EXIT_USAGE
-    return _Main(config).run()
+    return Session(config, _STARTED, look_inside).run()
 
 
-class _Main:
-    """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
+def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
+    """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
 
-    def __init__(self, config: RunConfig) -> None:
-        self._config, self._state = config, RunState(config, started=_STARTED)
-        self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
-        self._is_recorded = False
-        self._interrupted = threading.Event()
-        self._finished = threading.Event()
-
-    def run(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
-        if not self._open_outputs():
-            return EXIT_USAGE
-        _prepare_process(self._config, self._state)
-        self._native_log = NativeLog()
-        threading.Thread(target=self._work, daemon=True).start()
-        while not self._finished.wait(0.1):
-            if self._interrupted.is_set():
-                return self._interrupt()
-        if self._table:
-            print(self._table, end="")
-        return self._exit_status
-
-    def _open_outputs(self) -> bool:
-        """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
-        started = self._state.record("failed", {"type": "Killed", "message": "the process ended without a result"})
-        if not self._save(started):  # this record stays when the process is killed
-            return False
-        log_dir = self._config.output.log_dir
-        try:
-            if log_dir:
-                os.makedirs(log_dir, exist_ok=True)
-                tempfile.TemporaryFile(dir=log_dir).close()
-        except OSError as e:
-            print(f"error: --log_dir={log_dir}: {e.strerror or e}; name another folder", file=sys.stderr)
-            return False
-        return True
-
-    def _work(self) -> None:
-        try:
-            self._exit_status = self._run_and_report()
-        finally:
-            self._finished.set()
-
-    def _run_and_report(self) -> int:
-        state, log_dir = self._state, self._config.output.log_dir
-        try:
-            from rnn_scaling import benchmark  # loads TensorFlow
-
-            step = benchmark.run(self._config, state)
-        except Exception as e:
-            return self._fail(e)
-        result = state.record("ok")
-        print(result.steady_state["text"], file=sys.stderr)
-        self._table = table.render_runs([result])  # also when the record cannot be written
-        written = self._is_recorded = self._save(result)
-        try:
-            if self._config.output.trace_batches:
-                if log_dir:
-                    record.write(
-                        result, Path(log_dir) / RECORD_IN_LOG_DIR
-                    )  # stays when the trace is interrupted or fails
-                benchmark.look_inside(self._config, step, state)
-                result = state.record("ok")
-                written = self._save(result)
-        except Exception as e:
-            print(f"error: --trace_batches={self._config.output.trace_batches}: {_first_line(e)}", file=sys.stderr)
-            written = False
-        try:
-            if log_dir:
-                record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
-                benchmark.write_logs(log_dir, step, result)
-        except Exception as e:
-            print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)
-            written = False
-        return 0 if written else EXIT_FAILED
-
-    def _fail(self, error: Exception) -> int:
-        kind, message, expected = describe(error, self._config)
-        if not expected:
-            traceback.print_exception(error)
-            print(self._native_log.tail(), file=sys.stderr)
-        print(f"error: {message}", file=sys.stderr)
-        self._save(self._state.record("failed", {"type": kind, "message": message}))
-        return EXIT_FAILED
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        self._signal = signal.Signals(number).name
-        self._interrupted.set()
-
-    def _interrupt(self) -> int:
-        message = f"interrupted by {self._signal}"
-        print(f"\n{message}", file=sys.stderr)
-        if not self._is_recorded:  # a finished run stays one
-            self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
-        sys.stderr.flush()
-        if self._table:  # interrupted while it traced
-            print(self._table, end="", flush=True)
-        os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
-
-    def _save(self, result: record.RunRecord) -> bool:
-        path = self._config.output.result_file
-        if not path:
-            return True
-        try:
-            record.write(result, path)
-        except OSError as e:
-            print(f"error: --result_file={path}: {e.strerror or e}; the record was not written", file=sys.stderr)
-            return False
-        return True
-
-
-def _prepare_process(config: RunConfig, state: RunState) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them."""
-    cores = available_cores()
-    devices, measure = config.devices, config.measure
-    resolved = state.resolved
-    if devices.device == "cpu":
-        wanted = devices.num_devices * devices.cpu_cores_per_device
-        resolved["oversubscribed"] = wanted > len(cores)
-        if resolved["oversubscribed"]:
-            _warn(
-                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
-                f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
-            )
-        cores = bind_to_cores(wanted)
-        if share_a_core(cores):
-            _warn("some cores of this run are hyper-threads of one physical core: it has less than a core a device")
-    resolved["cpu_affinity"] = cores
-    inter, intra = threads(config, len(cores))
-    if not measure.num_warmup_batches:
-        _warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
-    if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
-        _warn(
-            f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
-            "towers wait for each other's operators; use 0 or a larger number"
-        )
-    resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
-    print(
-        f"{_devices(config)}: {_count(len(cores), 'core')}, {_count(inter, 'inter-op thread')}, "
-        f"{_count(intra, 'intra-op thread')}",
-        file=sys.stderr,
-    )
-    prepare_cuda_order()
-    if config.model.xla:
-        # Auto-clustering leaves the CPU out unless it is told so.
-        xla_flags = os.environ.get("TF_XLA_FLAGS", "")
-        os.environ["TF_XLA_FLAGS"] = f"{xla_flags} --tf_xla_cpu_global_jit".strip()
-
-
-def threads(config: RunConfig, num_cores: int) -> tuple[int, int]:
-    """(inter-op, intra-op) threads of a run.
-
-    One more inter-op thread than devices: with as many, a tower's operators wait while another's are dispatched, and
-    many more cost CPU time. All CPU devices share one intra-op pool, so it has as many threads as they have cores
-    together; with a core a device, operators are not split at all.
+    Raises:
+      TraceError: if the profiler does not record.
+      OSError: if --log_dir cannot be written.
     """
-    devices, measure = config.devices, config.measure
-    inter, intra = measure.inter_op_parallelism_threads, measure.intra_op_parallelism_threads
-    if devices.device == "gpu":
-        return inter or max(devices.num_devices + 1, num_cores), intra or num_cores
-    per_device = devices.cpu_cores_per_device
-    return inter or devices.num_devices + 1, intra or (devices.num_devices * per_device if per_device > 1 else 1)
+    from rnn_scaling.inspection import observe  # loads TensorFlow
 
-
-def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
-    """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
-    kind, first_line = type(error).__name__, _first_line(error)
-    if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
-        remedy = (
-            f"lower --batch_size={config.training.batch_size}, --src_max_len, --tgt_max_len, --num_units or the "
-            "vocabularies, or use --compute_dtype=bfloat16"
-        )
-        return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    expected = isinstance(error, (NotFiniteError, DeviceError, OSError)) or kind == "DataError"
-    return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _devices(config: RunConfig) -> str:
-    """What the towers run on, in words."""
-    devices = config.devices
-    kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
-    logical = "logical " if devices.num_devices > real else ""
-    return _count(devices.num_devices, f"{logical}{kind} device")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    state.graph = observe.graph(step)
+    measured_s = state.timer.step_s[state.timer.warmup_steps :]
+    state.trace = observe.trace(step, config.output.trace_batches, config.output.log_dir, measured_s)
 
 
 if __name__ == "__main__":

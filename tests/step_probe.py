@@ -35,10 +35,10 @@ class Probe:
     """A built and warmed-up step, and what it was made of."""
 
     def __init__(self, devices: list[str], **options: Any) -> None:
-        from rnn_scaling import benchmark
-        from rnn_scaling.engines.local import Engine
         from rnn_scaling.inspection import operators
         from rnn_scaling.settings import config as configs
+        from rnn_scaling.training import benchmark
+        from rnn_scaling.training.engines.local import Engine
 
         config = configs.resolve({**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2)
         self.step = benchmark.build(config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1))
@@ -82,7 +82,7 @@ def together(steps: list[TracedStep]) -> int:
 
 def main() -> None:
     """Prints the kernels of a step of two towers under so many inter-op threads."""
-    from rnn_scaling.engines import local
+    from rnn_scaling.training.engines import local
 
     engine = local.start("cpu", 2, int(sys.argv[1]), 1, False)
     probe = Probe(list(engine.devices), encoder_type="dynamic_rnn", **LONGER)

@@ -165,7 +165,7 @@ def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
 
 
 def test_pscpu_adds_on_the_host_of_gpus(tf):
-    from rnn_scaling.all_reduce import pscpu
+    from rnn_scaling.training.all_reduce import pscpu
 
     assert pscpu._host_cpu("/device:GPU:3").endswith("CPU:0")
     assert pscpu._host_cpu("/job:worker/replica:0/task:2/device:GPU:1") == "/job:worker/replica:0/task:2/device:CPU:0"
@@ -178,7 +178,7 @@ PACKING = [(0, 0, 10), (1, 0, 10), (3, 0, 10), (0, 64, 3), (0, 10**6, 2)]
 @pytest.mark.parametrize(("repacking", "max_bytes", "max_group"), PACKING)
 @pytest.mark.parametrize("text", ["pscpu", "pscpu#2:16:xring#2:400:rechd", "hierarchical:100:pscpu"])
 def test_reduce_dense_is_the_sum_under_every_packing(tf, devices, text, repacking, max_bytes, max_group):
-    from rnn_scaling.all_reduce.exchange import reduce_dense
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
     devices = devices[:2]
     rng = np.random.default_rng(0)
@@ -200,7 +200,7 @@ def test_reduce_dense_is_the_sum_under_every_packing(tf, devices, text, repackin
 
 
 def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
-    from rnn_scaling.all_reduce.exchange import reduce_dense
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
     segments = all_reduce_spec.parse("pscpu:16:collective")
     grads = [[tf.zeros([4]), tf.zeros([4])]] * 2
@@ -214,7 +214,7 @@ def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
 
 
 def test_two_ways_of_packing_at_once_are_refused(tf, devices):
-    from rnn_scaling.all_reduce.exchange import reduce_dense
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
     with pytest.raises(ValueError, match="expected repacking or agg_max_bytes, got 2 and 64"):
         reduce_dense([[tf.zeros([1])]], devices[:1], all_reduce_spec.parse("pscpu"), 2, 64, 10)

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnn_scaling import run_state
 from rnn_scaling.analysis.clocks import held_down
 from rnn_scaling.machine import clock_sampler, clock_sources, nvml
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.run_state import RunState
 from rnn_scaling.settings import config as configs
+from rnn_scaling.training import state as run_state
+from rnn_scaling.training.state import RunState
 from tests.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).parent.parent
@@ -335,7 +335,7 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
 
 
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
-    from rnn_scaling import benchmark
+    from rnn_scaling.training import benchmark
 
     state, cards = state_of(monkeypatch, Cards()), []
 

@@ -1,56 +1,73 @@
-"""Imports go in no circle, `models` knows nothing of `rnn_scaling`; few load TensorFlow."""
+"""The house: imports run down its floors and in no circle; few rooms load TensorFlow."""
 
 from __future__ import annotations
 
 import ast
 import graphlib
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# The only files that load TensorFlow: flags, validation and reports answer at once.
-TENSORFLOW = [
-    "models/lstm.py",
-    "models/cross_entropy.py",
-    "models/seq2seq.py",
-    "models/encoders/",
-    "rnn_scaling/all_reduce/",
+# Rooms from the ground up: one imports from the rows above its own, never from its own row.
+FLOORS = [
+    ["models", "machine", "registry", "entry"],
+    ["settings"],
+    ["records"],
+    ["analysis", "sweeps", "audit", "data"],
+    ["reports"],
+    ["training"],
+    ["inspection", "importers"],
+    ["train", "links"],
+    ["commands", "__main__"],
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+# The only places that load TensorFlow: flags, validation, records and reports answer at once.
+LOADS_TENSORFLOW = (
+    "models/",
     "rnn_scaling/data/",
-    "rnn_scaling/engines/",
-    "rnn_scaling/variable_update/",
-    "rnn_scaling/benchmark.py",
-    "rnn_scaling/gradients.py",
-    "rnn_scaling/graph_view.py",
-    "rnn_scaling/inspection/collect.py",
+    "rnn_scaling/training/",
     "rnn_scaling/inspection/observe.py",
     "rnn_scaling/inspection/placement.py",
     "rnn_scaling/inspection/tracing.py",
-    "rnn_scaling/link_tests/device_copies.py",
-    "rnn_scaling/link_tests/reduce.py",
-    "rnn_scaling/link_tests/worker.py",
-    "rnn_scaling/optimizers.py",
-    "rnn_scaling/replica.py",
-    "rnn_scaling/shuffle_reduce.py",
-    "rnn_scaling/tensorboard.py",
-    "rnn_scaling/towers.py",
-]
-NEVER_TENSORFLOW = ["rnn_scaling/data/corpus.py", "rnn_scaling/data/make_corpus.py"]
-LOADED_LATE = {("rnn_scaling/train.py", "rnn_scaling/benchmark.py")}  # inside the function that runs the benchmark
+    "rnn_scaling/links/cpu_copies.py",
+    "rnn_scaling/links/reduce.py",
+    "rnn_scaling/links/worker.py",
+    "rnn_scaling/reports/tensorboard/event_files.py",
+    "rnn_scaling/reports/tensorboard/graph_view.py",
+)
+NEVER_TENSORFLOW = (
+    "models/batch.py",
+    "models/config.py",
+    "models/kernels.py",
+    "rnn_scaling/data/corpus.py",
+    "rnn_scaling/data/make_corpus.py",
+    *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "progress", "native_log")),
+)
+LOADED_LATE = {  # inside the function that needs it, once flags are right
+    ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
+    ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
+    ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
+}
 
 
 def modules():
-    return sorted(
-        str(path.relative_to(ROOT))
-        for folder in ("rnn_scaling", "models")
-        for path in (ROOT / folder).rglob("*.py")
-        if path.name != "__init__.py"
-    )
+    paths = [path for folder in ("rnn_scaling", "models") for path in (ROOT / folder).rglob("*.py")]
+    return sorted(str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py")
 
 
+def room_of(module):
+    """ "models/lstm.py" -> "models", "rnn_scaling/machine/cores.py" -> "machine", "rnn_scaling/train.py" -> "train"."""
+    parts = Path(module).with_suffix("").parts
+    return parts[0] if parts[0] == "models" else parts[1]
+
+
+@cache
 def imports(module):
-    """Project files that a file imports, at its top or inside its functions."""
-    found = set()
+    """Project files that a file imports, at its top or inside its functions; "tensorflow" if it imports that."""
+    imported = set()
     for node in ast.walk(ast.parse((ROOT / module).read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -61,31 +78,64 @@ def imports(module):
         for name in names:
             path = name.replace(".", "/") + ".py"
             if (ROOT / path).exists() and path.startswith(("rnn_scaling", "models", "tests")):
-                found.add(path)
+                imported.add(path)
             elif name.split(".")[0] == "tensorflow":
-                found.add("tensorflow")
-    return found
+                imported.add("tensorflow")
+    return frozenset(imported)
+
+
+def project_imports(module):
+    return imports(module) - {"tensorflow"}
+
+
+def test_every_room_stands_on_a_floor():
+    assert {room_of(module) for module in modules()} == FLOOR_OF.keys()
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_between_rooms_go_down(module):
+    room = room_of(module)
+    for imported in project_imports(module):
+        other = room_of(imported)
+        assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{module} imports {imported}"
+        assert room != "models" or other == "models", f"{module} imports {imported}"
 
 
 def test_no_file_imports_itself_through_others():
-    graph = {module: imports(module) - {"tensorflow"} for module in modules()}
+    graph = {module: project_imports(module) for module in modules()}
     assert list(graphlib.TopologicalSorter(graph).static_order())
 
 
-@pytest.mark.parametrize("module", modules())
-def test_models_know_nothing_of_the_suite(module):
-    imported = imports(module) - {"tensorflow"}
-    assert not module.startswith("models/") or all(name.startswith("models/") for name in imported)
+def test_no_folder_inside_a_room_imports_itself_through_others():
+    """Folders of a room, and files beside them, are drawn as boxes: no arrow runs back between these either."""
+    for room in FLOOR_OF:
+        graph = defaultdict(set)
+        for module in modules():
+            for imported in project_imports(module):
+                if room_of(module) == room_of(imported) == room and box_of(module) != box_of(imported):
+                    graph[box_of(module)].add(box_of(imported))
+        assert list(graphlib.TopologicalSorter(graph).static_order()) or not graph
+
+
+def box_of(module):
+    """The folder or file right below its room."""
+    return "/".join(Path(module).with_suffix("").parts[: 2 if module.startswith("models") else 3])
+
+
+def test_a_newcomer_sees_the_rooms():
+    names = {path.name for path in (ROOT / "rnn_scaling").iterdir() if path.name != "__pycache__"}
+    folders = {name for name in names if not name.endswith(".py")}
+    assert len(folders) <= 13 and len(names - folders) <= 5, sorted(names)
 
 
 @pytest.mark.parametrize("module", modules())
-def test_only_the_files_that_need_it_load_tensorflow(module):
+def test_only_the_places_that_need_it_load_tensorflow(module):
     loads = {m for m in imports(module) if m == "tensorflow" or (may_load(m) and (module, m) not in LOADED_LATE)}
     assert may_load(module) or not loads, f"{module} loads {loads}"
 
 
 def may_load(module):
-    return module not in NEVER_TENSORFLOW and any(module.startswith(entry) for entry in TENSORFLOW)
+    return module.startswith(LOADS_TENSORFLOW) and module not in NEVER_TENSORFLOW
 
 
 def test_init_files_are_empty():

@@ -18,8 +18,8 @@ ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be in
 
 def trace(tf, **options):
     """(operations of the step, names of the tensors of word ids)."""
-    from rnn_scaling import benchmark
-    from rnn_scaling.engines.local import Engine
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
 
     config = configs.resolve({**GIVEN, **options}, num_gpus=2, num_cores=2)
     ids = set()

@@ -12,7 +12,7 @@ SHAPES = [(), (1,), (7,), (3, 5), (0, 4), (2, 3, 4), (100,), (16, 16), (1, 1), (
 
 @pytest.fixture(scope="module")
 def gradients(tf):
-    from rnn_scaling import gradients
+    from rnn_scaling.training import gradients
 
     return gradients
 

@@ -44,7 +44,7 @@ def traced(tf, places):
 
 @pytest.fixture(scope="module")
 def drawn(traced):
-    from rnn_scaling import graph_view
+    from rnn_scaling.reports.tensorboard import graph_view
 
     return {node.name: node for node in graph_view.view(traced[0]).node}
 
@@ -74,7 +74,7 @@ def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, pl
 
 
 def test_every_edge_leads_somewhere_and_no_name_stands_twice(traced, drawn):
-    from rnn_scaling import graph_view
+    from rnn_scaling.reports.tensorboard import graph_view
 
     definition = graph_view.view(traced[0])
     assert len(definition.node) == len(drawn) and not definition.library.function

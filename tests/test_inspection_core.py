@@ -210,10 +210,10 @@ def test_operators_are_counted_with_the_bodies_of_functions(tf):
 @pytest.fixture(scope="module")
 def step(devices):
     """A step of two towers and a parameter server, and its graphs."""
-    from rnn_scaling import benchmark
-    from rnn_scaling.engines.local import Engine
     from rnn_scaling.inspection import observe
     from rnn_scaling.settings import config as configs
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
 
     given = {
         "encoder_type": "dynamic_rnn",
@@ -294,7 +294,7 @@ def test_a_step_is_counted_alike_twice_and_its_parts_sum_to_its_length(step):
 
 def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
     from rnn_scaling.inspection import observe
-    from rnn_scaling.towers import TrainStep
+    from rnn_scaling.training.towers import TrainStep
 
     built, *_ = step
     words, call = iter(range(100, 200)), TrainStep.__call__

@@ -9,7 +9,7 @@ import sys
 
 PROGRAM = """
 import os, sys
-from rnn_scaling.native_log import NativeLog
+from rnn_scaling.training.native_log import NativeLog
 
 log = NativeLog()
 os.write(2, b"chatter\\n" * 30 + b"F0000 cuda_dnn.cc:1 Check failed: offset >= 0\\n")

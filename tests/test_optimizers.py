@@ -33,7 +33,7 @@ RULES = {"sgd": (_sgd, 0), "momentum": (_momentum, 1), "adam": (_adam, 2)}
 
 @pytest.fixture(scope="module")
 def optimizers(tf):
-    from rnn_scaling import optimizers
+    from rnn_scaling.training import optimizers
 
     return optimizers
 

@@ -20,7 +20,8 @@ from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.problems import problems
 from rnn_scaling.records.step_names import LETTERS, PARTS
-from rnn_scaling.reports import inside, steps
+from rnn_scaling.reports import steps
+from rnn_scaling.reports.page import inside
 from tests.traced_runs import step, trace, traced
 
 ROOT = Path(__file__).parent.parent

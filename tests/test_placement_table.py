@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling.inspection import placement_table
+from rnn_scaling.reports import placement_table
 from tests.test_record import make_record
 
 CPU_0, CPU_1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"

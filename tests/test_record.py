@@ -11,8 +11,8 @@ import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
-from rnn_scaling.run_state import RunState
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.state import RunState
 
 
 def make_record(**changes) -> record.RunRecord:

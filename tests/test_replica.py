@@ -14,7 +14,7 @@ def _specs(**shapes):
 
 @pytest.fixture
 def updater(tf):
-    from rnn_scaling import optimizers, replica
+    from rnn_scaling.training import optimizers, replica
 
     variable = tf.Variable([1.0, 2.0], name="v")
     rule = replica.UpdateRule(optimizers.build("sgd", 1.0), scales_loss=True)
@@ -36,7 +36,7 @@ def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(
 
 
 def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf, monkeypatch):
-    from rnn_scaling import replica
+    from rnn_scaling.training import replica
 
     monkeypatch.setattr(replica, "LOSS_SCALE_GROWTH_STEPS", 3)
     _, update = updater
@@ -50,14 +50,14 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
 
 
 def test_variables_are_spread_by_bytes(tf):
-    from rnn_scaling.variable_update.parameter_server import place_parts
+    from rnn_scaling.training.variable_update.parameter_server import place_parts
 
     parts = place_parts(_specs(b=(50, 4), c=(50, 4), a=(100, 4)), ["d0", "d1"], partition=False)
     assert [part.device for part in (parts["a"][0], parts["b"][0], parts["c"][0])] == ["d0", "d1", "d1"]
 
 
 def test_large_variables_are_split_into_consecutive_rows_no_larger_than_a_share(tf):
-    from rnn_scaling.variable_update.parameter_server import place_parts
+    from rnn_scaling.training.variable_update.parameter_server import place_parts
 
     parts = place_parts(_specs(big=(101, 4), small=(3, 4)), ["d0", "d1", "d2"], partition=True)
     rows = [(part.start, part.stop) for part in parts["big"]]
@@ -69,7 +69,7 @@ def test_large_variables_are_split_into_consecutive_rows_no_larger_than_a_share(
 
 
 def test_deferred_gradients_come_out_one_step_later_zeros_first(tf):
-    from rnn_scaling.replica import Deferred
+    from rnn_scaling.training.replica import Deferred
 
     specs = [
         types.SimpleNamespace(name="dense", shape=(2,), kind="dense"),

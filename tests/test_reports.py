@@ -19,7 +19,9 @@ from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
-from rnn_scaling.reports import answer, csv_table, json_report, page, plot, summary, table
+from rnn_scaling.reports import answer, csv_table, json_report, summary, table
+from rnn_scaling.reports.page import document
+from rnn_scaling.reports.pictures import plot
 from tests.test_record import make_record
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -403,7 +405,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     hostile = timed(2, 140, 0, variable_update="replicated", all_reduce_spec="<script>alert(1)</script>")
     made = of([*attributed(), hostile, run(4, 1.0, "failed", variable_update="replicated")])
-    text = page.render(made).decode()
+    text = document.render(made).decode()
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
     assert not re.search(r"(?:src|href)=[\"'](?!#|data:,)", text)
     assert not re.search(r"url\((?!#)", text)
@@ -416,7 +418,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
 
 
 def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
-    text = page.render(of(attributed())).decode()
+    text = document.render(of(attributed())).decode()
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     used = re.findall(r'href="#([^"]+)"', text) + re.findall(r"url\(#([^)]+)\)", text)
@@ -426,7 +428,7 @@ def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
 
 def test_more_series_than_are_drawn_are_still_in_the_tables():
     runs = [timed(n, 100 * n, batch_size=size) for size in range(1, 31) for n in (1, 2)]
-    text = page.render(of(runs)).decode()
+    text = document.render(of(runs)).decode()
     assert text.count('role="img"') == 3 + 24 + 24 and text.count('<h3 id="series-') == 30
     assert "the tables have 18 more" in text
 
@@ -497,7 +499,7 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
     assert said.startswith("Weak scaling: The only series that trains one model: cudnn_lstm, replicated")
     assert "Strong scaling: cudnn_lstm, independent, strong" in said
     assert answer.overview(made).startswith("Weak scaling: 2 series reach") and "strong" not in answer.overview(made)
-    text = page.render(made).decode()
+    text = document.render(made).decode()
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 1
     assert report.main([str(write_folder(tmp_path, weak_and_strong()))]) == 0
@@ -523,7 +525,7 @@ def test_parts_of_every_number_of_devices_and_a_rest_of_nothing_are_shown():
     text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
     assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
     assert "not split 0: every run that the parts need is there." in text
-    assert "On every number of devices" in page.render(of(runs)).decode()
+    assert "On every number of devices" in document.render(of(runs)).decode()
 
 
 def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path, capsys):

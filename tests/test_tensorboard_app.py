@@ -14,10 +14,10 @@ import pytest
 from tensorboard import plugin_util
 from werkzeug.test import Client
 
-from rnn_scaling import report_plugin, run_text
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
-from rnn_scaling.reports.log_folder import LogFolder
+from rnn_scaling.reports.tensorboard import report_plugin, run_text
+from rnn_scaling.reports.tensorboard.log_folder import LogFolder
 from tests.test_reports import run, timed
 
 

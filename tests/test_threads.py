@@ -11,8 +11,8 @@ import pytest
 
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import threads
-from rnn_scaling.inspection import threads_table
 from rnn_scaling.records import record
+from rnn_scaling.reports import threads_table
 from tests.fake_tracer import record_of
 
 ROOT = Path(__file__).parent.parent

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from rnn_scaling.timing import StepTimer, measured_window
+from rnn_scaling.training.clock import StepTimer, measured_window
 
 
 def test_words_and_seconds_cover_the_same_steps():

@@ -95,8 +95,8 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     "onednn, set_to, said", [(False, None, True), (False, "0", False), (True, None, False), (True, "1", False)]
 )
 def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch, capsys, tf):
-    from rnn_scaling import benchmark
     from rnn_scaling.settings import config as configs
+    from rnn_scaling.training import benchmark
 
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     if set_to:

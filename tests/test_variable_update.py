@@ -146,11 +146,11 @@ def test_optimizers_with_state_agree_between_modes(optimizer, devices):
 @pytest.mark.parametrize("partition", [False, True])
 def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
     from models import seq2seq
-    from rnn_scaling import optimizers
-    from rnn_scaling.engines.local import Engine
-    from rnn_scaling.replica import UpdateRule, bytes_by_device
     from rnn_scaling.settings.config import UpdateOptions
-    from rnn_scaling.variable_update.parameter_server import ParameterServer, place_parts
+    from rnn_scaling.training import optimizers
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.training.replica import UpdateRule, bytes_by_device
+    from rnn_scaling.training.variable_update.parameter_server import ParameterServer, place_parts
 
     model = dataclasses.replace(MODEL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
     batches = make_batches(STEPS, 2, model)

@@ -64,9 +64,9 @@ def train(devices: list[str], batches: list[list[Batch]], model: ModelConfig = M
       "replicas": [{name: array}], "losses": [one a step], "words": [one a step], "update": the mode's object.
     """
     from models import seq2seq
-    from rnn_scaling import benchmark
-    from rnn_scaling.engines.local import Engine
-    from rnn_scaling.towers import TrainStep
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.training.towers import TrainStep
 
     given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices), **options}
     config = configs.resolve({**given, **vars(model)}, num_gpus=0, num_cores=4)

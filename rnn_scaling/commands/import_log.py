@@ -16,7 +16,8 @@ from rnn_scaling import registry
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.importers import any_format, checked
-from rnn_scaling.importers.common import ImportedLog, LogError, Table, Value
+from rnn_scaling.importers.common import ImportedLog, LogError
+from rnn_scaling.reports.markdown import Table, Value
 from rnn_scaling.reports.table import markdown_table
 
 USAGE = """\

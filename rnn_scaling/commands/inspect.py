@@ -84,7 +84,7 @@ def _tell(out: Path, records: Mapping[str, RunRecord]) -> bool:
     """Prints and writes what the records say; returns whether something is wrong."""
     # These load numpy, which a wrong flag need not wait for.
     from rnn_scaling.analysis.steps import counts
-    from rnn_scaling.inspection import counts_table, placement_table
+    from rnn_scaling.reports import counts_table, placement_table
 
     found = counts.inspect(records)
     for line in found.left_out:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.link_tests import nccl_text, picture, plan, processes, series, table
-from rnn_scaling.link_tests.display import Display
-from rnn_scaling.link_tests.plan import Plan
-from rnn_scaling.link_tests.processes import Outcome
-from rnn_scaling.link_tests.series import Series
-from rnn_scaling.link_tests.table import Found
+from rnn_scaling.links import nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links.display import Display
+from rnn_scaling.links.plan import Plan
+from rnn_scaling.links.processes import Outcome
+from rnn_scaling.links.series import Series
+from rnn_scaling.links.table import Found
 from rnn_scaling.machine import process, topology
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import DeviceError

@@ -245,7 +245,7 @@ def _json(runs: Sequence[Run]) -> str:
 
 
 def _draw(runs: Sequence[Run], options: Options) -> None:
-    from rnn_scaling.reports import step_figures  # loads matplotlib, late
+    from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     path = options.picture
     if path is None:

@@ -13,7 +13,8 @@ from rnn_scaling import registry
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import answer, figures, table
+from rnn_scaling.reports import answer, table
+from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option

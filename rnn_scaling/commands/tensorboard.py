@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rnn_scaling.native_log import NativeLog
+from rnn_scaling.training.native_log import NativeLog
 
 USAGE = """\
 python -m rnn_scaling tensorboard [--logdir=logs] [--port=6006] ...    (or ./run.sh tensorboard)
@@ -99,7 +99,7 @@ def _loaders() -> list[Any]:
     from tensorboard import default
     from tensorboard.backend import application
 
-    from rnn_scaling.report_plugin import ReportPlugin
+    from rnn_scaling.reports.tensorboard.report_plugin import ReportPlugin
 
     return [application.make_plugin_loader(plugin) for plugin in [*default.get_plugins(), ReportPlugin]]
 

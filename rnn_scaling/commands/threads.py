@@ -106,13 +106,13 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
         raise flags.FlagErrors([*wrong, *e.lines]) from None
     if wrong:
         raise flags.FlagErrors(wrong)
-    from rnn_scaling import train  # this and the next load numpy, which a wrong flag need not wait for
     from rnn_scaling.analysis.steps.dispatch_threads import thread_counts
+    from rnn_scaling.settings.thread_pools import pool_sizes
 
     runs, defaults = [], {}
     for base in bases:
         devices = base.config.devices.num_devices
-        defaults[devices] = train.threads(base.config, num_cores)[0]
+        defaults[devices] = pool_sizes(base.config, num_cores)[0]
         for number in dict.fromkeys(given or thread_counts(devices, defaults[devices])):
             measure = dataclasses.replace(base.config.measure, inter_op_parallelism_threads=number)
             config = dataclasses.replace(base.config, measure=measure)
@@ -124,7 +124,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
 def _tell(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
     """Prints and writes what the records say; returns whether there is anything to say and it was written."""
     from rnn_scaling.analysis.steps import dispatch_threads
-    from rnn_scaling.inspection import threads_table
+    from rnn_scaling.reports import threads_table
 
     found = dispatch_threads.probes(records, defaults)
     print(threads_table.summary(found), end="", flush=True)

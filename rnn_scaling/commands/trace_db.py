@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from rnn_scaling.trace_dbs import cut, nsys, nvprof, report, summary
-from rnn_scaling.trace_dbs.database import TraceDatabase, TraceDbError, one_line, opened
-from rnn_scaling.trace_dbs.layout import Layout
-from rnn_scaling.trace_dbs.summary import Window
+from rnn_scaling.inspection.trace_databases import cut, nsys, nvprof, report, summary
+from rnn_scaling.inspection.trace_databases.database import TraceDatabase, TraceDbError, one_line, opened
+from rnn_scaling.inspection.trace_databases.layout import Layout
+from rnn_scaling.inspection.trace_databases.summary import Window
 
 USAGE = """\
 python -m rnn_scaling trace-db FILE.sqlite [--from=TIME] [--to=TIME] [--output=FILE] [--format=markdown] [--top=20]

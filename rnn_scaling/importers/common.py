@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
-
-Value = str | int | float | None
+from rnn_scaling.reports.markdown import Table
 
 
 class RankReader(Protocol):
@@ -66,19 +65,6 @@ class Problem:
         """The one line that the user sees."""
         further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
         return f"{source}:{self.line}: {self.reason}{further}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table that is no scaling measurement: column headers carry units, None is an empty cell."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
-
-    def column(self, name: str) -> tuple[Value, ...]:
-        """One column."""
-        return tuple(row[self.columns.index(name)] for row in self.rows)
 
 
 @dataclasses.dataclass(frozen=True)

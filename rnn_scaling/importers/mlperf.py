@@ -11,16 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
-from rnn_scaling.importers.common import (
-    MAX_ROWS,
-    ImportedLog,
-    Problems,
-    Table,
-    finish,
-    finite,
-    numbered,
-    scaling_table,
-)
+from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, finite, numbered, scaling_table
+from rnn_scaling.reports.markdown import Table
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "

@@ -9,16 +9,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import (
-    ImportedLog,
-    Problems,
-    Table,
-    finish,
-    not_negative,
-    numbered,
-    positive,
-    untag,
-)
+from rnn_scaling.importers.common import ImportedLog, Problems, finish, not_negative, numbered, positive, untag
+from rnn_scaling.reports.markdown import Table
 
 FORMAT = "p2p_bandwidth_latency"
 _DETECT = re.compile(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth")

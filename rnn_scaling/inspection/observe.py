@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, tracing, xplane
-from rnn_scaling.towers import StepResult, TrainStep
+from rnn_scaling.training.towers import StepResult, TrainStep
 
 COUNTED_STEPS = 2  # under the trace of every kernel; two, so that a difference between steps shows
 TRACE_FILE = "trace.json.gz"

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.inspection.operators import SENDS, Node
-from rnn_scaling.replica import Gradients, Held, num_bytes
+from rnn_scaling.training.replica import Gradients, Held, num_bytes
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 MOST_COPIES = 20  # the largest of each direction that are named

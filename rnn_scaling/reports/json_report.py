@@ -7,8 +7,9 @@ from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import answer, inside, steps
+from rnn_scaling.reports import answer, steps
 from rnn_scaling.reports.csv_table import rounded
+from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long

@@ -28,7 +28,7 @@ PATIENCE_MS = 20_000  # a busy machine draws late
 @pytest.fixture(scope="module")
 def url(tf, tmp_path_factory):
     """TensorBoard with three runs of which one has event files; at the end Ctrl-C must end it with 130."""
-    from rnn_scaling import tensorboard
+    from rnn_scaling.reports.tensorboard import event_files
 
     folder = tmp_path_factory.mktemp("logs")
     for n in (1, 2, 4):
@@ -36,7 +36,7 @@ def url(tf, tmp_path_factory):
         result.batches["loss"] = [1.0] * len(result.batches["seconds"])
         record.write(result, folder / f"on-{n}" / "run.json")
     graph = tf.function(lambda x: x + 1).get_concrete_function(tf.constant(1)).graph
-    tensorboard.write(str(folder / "on-4"), graph, result)
+    event_files.write(str(folder / "on-4"), graph, result)
     command = [sys.executable, "-m", "rnn_scaling", "tensorboard", f"--logdir={folder}", "--port=0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.importers import (
-    bandwidth_test,
+    cuda_bandwidth,
     horovod_timeline,
     nccl_rows,
     nccl_tests,
@@ -194,8 +194,8 @@ def test_horovod_timeline_time_that_runs_backwards():
 
 
 def test_bandwidth_test():
-    (table,) = parse(bandwidth_test, samples.BANDWIDTH_TEST).tables
-    assert table.columns == bandwidth_test.COLUMNS
+    (table,) = parse(cuda_bandwidth, samples.BANDWIDTH_TEST).tables
+    assert table.columns == cuda_bandwidth.COLUMNS
     assert table.rows == (
         ("0: NVIDIA V100", "Host to Device", "pinned", 32000000, 12.3, "GB/s", 1),
         ("0: NVIDIA V100", "Device to Device", "pinned", 1024, 0.5, "GB/s", 1),
@@ -208,8 +208,8 @@ def test_bandwidth_test_csv_and_old_unit():
         "bandwidthTest-H2D-Pinned-WriteCombined, Bandwidth = 763.5 MB/s, Time = 0.04191 s, Size = 33554432 bytes, "
         "NumDevsUsed = 2\n"
     )
-    assert bandwidth_test.detect(text)
-    log = parse(bandwidth_test, text)
+    assert cuda_bandwidth.detect(text)
+    log = parse(cuda_bandwidth, text)
     assert log.tables[0].rows == ((None, "Host to Device", "pinned", 33554432, 763.5, "MB/s", 2),)
     assert any("2**20" in note for note in log.notes) and any("several devices" in note for note in log.notes)
 
@@ -224,7 +224,7 @@ def test_bandwidth_test_csv_and_old_unit():
     ],
 )
 def test_bandwidth_test_faults(old, new, line, reason):
-    (found,) = reasons(bandwidth_test, samples.BANDWIDTH_TEST.replace(old, new))
+    (found,) = reasons(cuda_bandwidth, samples.BANDWIDTH_TEST.replace(old, new))
     assert found[0] == line and reason in found[1]
 
 

@@ -1,4 +1,4 @@
-"""A worker that does as FOLDER/faults.json says, in place of rnn_scaling.link_tests.worker.
+"""A worker that does as FOLDER/faults.json says, in place of rnn_scaling.links.worker.
 
     python -m tests.link_tests.fake_worker FOLDER REQUEST RESULT
 
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from rnn_scaling.link_tests.series import ALL_REDUCE, MEMORY, Point, Series, to_json
+from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series, to_json
 
 
 def main(folder: Path, request_file: Path, result: Path) -> None:

@@ -7,7 +7,7 @@ import ctypes
 
 import pytest
 
-from rnn_scaling.link_tests import cuda, gpu_copies
+from rnn_scaling.links import cuda, gpu_copies
 from rnn_scaling.machine.gpus import DeviceError
 from tests.link_tests.fake_cuda import ALPHA_MS, BYTES_PER_MS, FakeCudart
 

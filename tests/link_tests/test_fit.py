@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from rnn_scaling.link_tests import fit, rounds, table
-from rnn_scaling.link_tests.series import ALL_REDUCE, COPY, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
+from rnn_scaling.links import fit, rounds, table
+from rnn_scaling.links.series import ALL_REDUCE, COPY, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
 
 SIZES = sizes_between(4, 2**28, 4)
 

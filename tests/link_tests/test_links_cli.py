@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling import train
 from rnn_scaling.commands import import_log, links
-from rnn_scaling.link_tests import cuda, plan, room, worker
+from rnn_scaling.links import cuda, fitting_sizes, plan, worker
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.settings import config
+from rnn_scaling.settings.thread_pools import pool_sizes
 from tests.link_tests.fake_cuda import FakeCudart
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     found = json.loads((tmp_path / "out/links.json").read_text())
     assert found["schema"] == "rnn_scaling.links/1" and found["options"]["rounds"] == 3
     trainer = config.resolve({"num_devices": 2, "device": "cpu"}, num_gpus=0, num_cores=2)
-    assert tuple(found["threads"].values()) == train.threads(trainer, 2)
+    assert tuple(found["threads"].values()) == pool_sizes(trainer, 2)
     names = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
     reduces = {each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"}
     assert list(reduces) == names and len(reduces["xring"]["points"][0]["seconds"]) == 6
@@ -220,7 +220,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 
 
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(room, "free_bytes", lambda: 2**30)
+    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**30)
     status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
     assert status == 0
     assert "- all-reduce of 16 MiB, 64 MiB, 256 MiB: needs 3.35 GiB of memory, 1 GiB are free; lower --max_bytes" in out
@@ -231,8 +231,8 @@ def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkey
 def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(room, "free_bytes", lambda: 2**37)
-    monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
+    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**37)
+    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
     assert [task.request["what"] for task in made.tasks] == ["memory", *["gpu_copies"] * 4, *["all_reduce"] * 8]
@@ -242,11 +242,11 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     assert copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
     assert made.tasks[6].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
     trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
-    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == train.threads(trainer, 16)
+    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == pool_sizes(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
     made = plan.make(["--passes=1", "--num_devices=8"])
     assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
-    monkeypatch.setattr(room, "free_gpu_bytes", lambda gpus: 2**30)
+    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
     assert made.sizes[-1] == 2**24
     assert made.left_out == (
@@ -268,17 +268,17 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
 def test_room_is_of_the_machine_or_its_control_group(tmp_path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
-    assert room.free_bytes(f"{tmp_path}/") == 50 * 1024
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
     (tmp_path / "sys/fs/cgroup/memory.current").write_text("20000\n")
-    assert room.free_bytes(f"{tmp_path}/") == 50 * 1024
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("30000\n")
-    assert room.free_bytes(f"{tmp_path}/") == 10000
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 10000
 
 
 def test_a_full_run_on_four_devices_stays_below_8_gib():
-    assert room.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
+    assert fitting_sizes.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):

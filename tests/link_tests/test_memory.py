@@ -8,31 +8,31 @@ import threading
 import numpy as np
 import pytest
 
-from rnn_scaling.link_tests import memory
+from rnn_scaling.links import host_memory
 
 CORES = sorted(os.sched_getaffinity(0))
 
 
 def test_kernels_move_what_they_say():
-    buffers = memory._Buffers(1000)
-    memory.transfer("copy", buffers)(600)
+    buffers = host_memory._Buffers(1000)
+    host_memory.transfer("copy", buffers)(600)
     assert np.array_equal(buffers.target, [1] * 600 + [0] * 400)
     buffers.target[:] = 0
-    memory.transfer("write", buffers)(700)
+    host_memory.transfer("write", buffers)(700)
     assert np.array_equal(buffers.target, [1] * 700 + [0] * 300)
-    read = memory.transfer("read", buffers)
+    read = host_memory.transfer("read", buffers)
     assert read(1000) is None  # it looked at every byte, and the one that it looks for is not there
-    buffers.source[999] = memory.ABSENT
+    buffers.source[999] = host_memory.ABSENT
     assert read(999) is None and read(1000) == buffers.source.ctypes.data + 999
 
 
 def test_every_thread_of_a_crew_moves_its_share(monkeypatch):
     moved = []
     monkeypatch.setattr(
-        memory, "transfer", lambda kernel, buffers: lambda n: moved.append((kernel, n, threading.get_ident()))
+        host_memory, "transfer", lambda kernel, buffers: lambda n: moved.append((kernel, n, threading.get_ident()))
     )
     before = threading.active_count()
-    crew = memory.Crew([CORES[0]] * 3, 3000)
+    crew = host_memory.Crew([CORES[0]] * 3, 3000)
     crew.move("read", 1500)
     assert [each[:2] for each in moved] == [("read", 500)] * 3 and len({each[2] for each in moved}) == 3
     crew.close()
@@ -43,15 +43,15 @@ def test_a_crew_without_memory_says_so(monkeypatch):
     def none(_):
         raise MemoryError
 
-    monkeypatch.setattr(memory, "_Buffers", none)
+    monkeypatch.setattr(host_memory, "_Buffers", none)
     with pytest.raises(MemoryError, match="no memory for 2000 bytes a thread"):
-        memory.Crew([CORES[0]] * 2, 2000)
+        host_memory.Crew([CORES[0]] * 2, 2000)
 
 
 def test_measures_every_kernel_on_one_core_and_on_all():
     rounds = []
     cores = (CORES * 2)[:2]
-    found = memory.measure([2**10, 2**20, 2**21], 3, cores, lambda *what: rounds.append(what))
+    found = host_memory.measure([2**10, 2**20, 2**21], 3, cores, lambda *what: rounds.append(what))
     by_name = {each.name: each for each in found}
     assert set(by_name) == {f"host memory {k}, {n}" for k in ("copy", "read", "write") for n in ("1 core", "2 cores")}
     assert by_name["host memory copy, 1 core"].sizes == [2**10, 2**20, 2**21]
@@ -61,6 +61,6 @@ def test_measures_every_kernel_on_one_core_and_on_all():
     assert rounds == [(n, 3, "host memory") for n in (1, 2, 3)]
     assert os.sched_getaffinity(0) == set(cores)  # it leaves the thread on the cores that it was given
     os.sched_setaffinity(0, CORES)
-    (only, *_) = memory.measure([2**10], 3, CORES[:1], lambda *what: None)
+    (only, *_) = host_memory.measure([2**10], 3, CORES[:1], lambda *what: None)
     assert only.name == "host memory copy, 1 core"
     os.sched_setaffinity(0, CORES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.link_tests import reduce
+from rnn_scaling.links import reduce
 
 ALGORITHMS = ("collective", "xring", "xring#4", "rechd", "pscpu", "pscpu#3", "hierarchical")
 SIZES = (4, 44, 4096, 4 * 100_003)
@@ -143,12 +143,12 @@ def test_ranks_that_get_one_buffer_are_told(tf, devices):
 
 
 def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
-    from rnn_scaling.link_tests import device_copies
+    from rnn_scaling.links import cpu_copies
 
-    found = device_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
+    found = cpu_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
     (series,) = found
     assert series.sizes == [4, 4096, 4_000_000] and series.traffic == 0 and "copies nothing" in series.notes[0]
-    assert "copies tensors of these sizes, the address differs: 16 B" in device_copies._note([4, 16], [False, True])
+    assert "copies tensors of these sizes, the address differs: 16 B" in cpu_copies._note([4, 16], [False, True])
     with tf.device(devices[0]):
         x = tf.random.uniform([100])
-        assert device_copies.address(x) == device_copies.address(tf.identity(x)) != device_copies.address(x + 1.0)
+        assert cpu_copies.address(x) == cpu_copies.address(tf.identity(x)) != cpu_copies.address(x + 1.0)

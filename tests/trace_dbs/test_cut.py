@@ -143,7 +143,7 @@ def test_a_signal_ends_a_cut_at_once_and_leaves_nothing(tmp_path, number):
         db.execute("INSERT INTO slow VALUES (10, 20)")
     code = (
         "import sys; from rnn_scaling import entry; from rnn_scaling.commands import trace_db; "
-        "from rnn_scaling.trace_dbs import cut; "
+        "from rnn_scaling.inspection.trace_databases import cut; "
         f"cut.condition = lambda db, table: '({slow}) > 0' if table == 'slow' else '1'; entry.leave(trace_db.main)"
     )
     words = [str(tmp_path / "db"), "--from=0", f"--output={tmp_path / 'cut'}"]
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_nothing_and_the_old_cut_alone(tmp_path, capsys, monk
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("rnn_scaling.trace_dbs.cut._copy", full)
+    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.cut._copy", full)
     assert trace_db.main([str(tmp_path / "db"), f"--output={tmp_path / 'cut'}", "--force"]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path / 'cut'}: database or disk is full\n"
     assert (tmp_path / "cut").read_text() == "old"

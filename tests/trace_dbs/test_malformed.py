@@ -64,7 +64,7 @@ def test_a_schema_without_events(tmp_path, capsys):
 
 
 def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rnn_scaling.trace_dbs.database.WAIT_S", 0.0)
+    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.database.WAIT_S", 0.0)
     databases.nsys(tmp_path / "db")
     with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")

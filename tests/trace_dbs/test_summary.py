@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.trace_dbs import cupti
+from rnn_scaling.inspection.trace_databases import cupti
 from tests.trace_dbs import databases
 from tests.trace_dbs.databases import MS, making
 
@@ -158,7 +158,7 @@ def test_of_very_many_names_the_longest_are_told_and_the_rest_added_up(nsys, mon
             databases.kernel(db, (130 + i) * MS, (130 + i) * MS + i + 1, device=1, name=2 + i)
         db.commit()
     whole = read(nsys)
-    monkeypatch.setattr("rnn_scaling.trace_dbs.summary.MOST_NAMES", 3)
+    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.summary.MOST_NAMES", 3)
     few = read(nsys)
     kept, rest = whole["ranges"][:3], whole["ranges"][3:]
     (others,) = [each for each in few["ranges"] if each not in kept]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from rnn_scaling.trace_dbs.layout import COPY, KERNEL, MEMSET
-from rnn_scaling.trace_dbs.sweep import DeviceSweep, Union
+from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Union
 
 
 def units(events):

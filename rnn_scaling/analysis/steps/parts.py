@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.steps.straggler import name_straggler, scatter
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.inspection import phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import IDLE, OWN, PARTS
 
@@ -102,8 +102,8 @@ class StepParts:
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, str]:
-        """See `phases.straggler`."""
-        return phases.straggler(self.steps, self.synchronous, self.clustered)
+        """See `straggler.name_straggler`."""
+        return name_straggler(self.steps, self.synchronous, self.clustered)
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -114,7 +114,7 @@ class StepParts:
         mean = math.fsum(logs) / len(logs)
         low = high = None
         if len(logs) > 1:
-            half = t_quantile(LEVEL, len(logs) - 1) * phases.scatter(logs) / math.sqrt(len(logs))
+            half = t_quantile(LEVEL, len(logs) - 1) * scatter(logs) / math.sqrt(len(logs))
             low, high = math.exp(mean - half), math.exp(mean + half)
         starts, stops = ([cost[name] for cost in costs] for name in ("start_s", "stop_s"))
         return Cost(
@@ -158,4 +158,4 @@ def of(records: Sequence[RunRecord]) -> StepParts | None:
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation."""
-    return Spread(math.fsum(values) / len(values), phases.scatter(values))
+    return Spread(math.fsum(values) / len(values), scatter(values))

@@ -1,0 +1,229 @@
+"""A summary of a trace database as tables: Markdown to read, JSON with every number in ns and bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
+from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream
+from rnn_scaling.reports.markdown import Table, Value
+from rnn_scaling.reports.table import markdown_table
+
+SCHEMA = "rnn_scaling.trace_db/1"
+LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of characters
+LEGEND = """\
+Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
+Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
+docs/trace-db.md has more.
+"""
+
+
+def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -> str:
+    """All tables, each cut to its `top` rows where it is one of names."""
+    layout, window_ns = summary.layout, summary.window[1] - summary.window[0]
+    versions = "".join(f"; {name} {value}" for name, value in layout.versions.items())
+    ran = any(sweep.count for sweep in summary.sweeps.values())
+    first, last = ((t - summary.span[0]) / 1e9 for t in summary.window)
+    lines = [
+        f"# {source}\n",
+        f"- Written by: {layout.tool}{versions}",
+        f"- Trace: {(summary.span[1] - summary.span[0]) / 1e9:.6f} s, {summary.span[0]} ns to {summary.span[1]} ns",
+        f"- Looked at: {first:.6f} s to {last:.6f} s after the trace's first event ({window_ns / 1e9:.6f} s)",
+        f"- Kernel launches by the host: {summary.launches}{_a_second(summary.launches, window_ns)}",
+        *([] if ran else ["- Note: no kernel, copy or memset in this time"]),
+        *(f"- Note: {note}" for note in layout.notes),
+        *(f"- Could not be used: {_cell(problem)}" for problem in problems),
+    ]
+    parts = ["\n".join(lines) + "\n"]
+    for table, limit in tables(summary, top):
+        rows = [[_cell(value) for value in row] for row in table.rows[:limit]]
+        left = len(table.rows) - len(rows)
+        more = f"\n{left} more; --top={len(table.rows)} shows them\n" if left else ""
+        parts.append(f"## {table.title}\n\n{markdown_table(table.columns, rows)}{more}")
+    return "\n".join([*parts, LEGEND])
+
+
+def tables(summary: Summary, top: int) -> list[tuple[Table, int | None]]:
+    """The tables that have rows, and to how many rows each is cut."""
+    window_ns = summary.window[1] - summary.window[0]
+    made = [
+        (devices(summary), None),
+        (_names("Kernels by time", "Kernel", summary.kernels), top),
+        (_copies("Copies by time", summary.copies), top),
+        (_copies("Memsets", summary.memsets), top),
+        (streams(summary), top),
+        (gaps(summary), top),
+        (_names("CUDA API calls by time", "Function", summary.api, window_ns), top),
+        (_names("Waits of the host (synchronization records)", "Kind", summary.syncs), top),
+        (_names("NVTX ranges by time", "Range", summary.ranges), top),
+        (Table("Tables", ("Table", "Rows"), tuple(summary.tables.items())), None),
+    ]
+    return [(table, limit) for table, limit in made if table.rows]
+
+
+def devices(summary: Summary) -> Table:
+    """One row a device: what of the window it was busy with."""
+    window = summary.window[1] - summary.window[0]
+    columns = (
+        "Device", "Model", "Kernels", "Kernels/s", "Kernel sum (ms)", "Kernel busy (ms)", "Copy busy (ms)",
+        "Overlap (ms)", "Exposed copy (ms)", "Busy (ms)", "Busy (%)", "Idle (ms)", "Gaps", "In gaps (ms)",
+    )  # fmt: skip
+    rows = []
+    for device, sweep in summary.sweeps.items():
+        kernels = sweep.count.get(KERNEL, 0)
+        rows.append((
+            _device(device), summary.layout.devices.get(device) or None, kernels, _ratio(kernels * 1e9, window),
+            _ms(sweep.summed_ns.get(KERNEL, 0)), _ms(sweep.kernels.length), _ms(sweep.copies.length),
+            _ms(sweep.overlap_ns), _ms(sweep.exposed_copy_ns), _ms(sweep.any.length),
+            _ratio(sweep.any.length * 100, window), _ms(window - sweep.any.length), sweep.gaps, _ms(sweep.gap_ns),
+        ))  # fmt: skip
+    return Table("Devices", columns, tuple(rows))
+
+
+def streams(summary: Summary) -> Table:
+    """One row a stream; the context and process where more than one has streams on that device."""
+    columns = ("Device", "Stream", "Kernels", "Kernel time (ms)", "Copies", "Copy time (ms)", "Busy (ms)")
+    rows = [
+        (_device(device), _stream_name(sweep, key), one.kernels, _ms(one.kernel_ns), one.copies, _ms(one.copy_ns),
+         _ms(one.busy.length))
+        for device, sweep in summary.sweeps.items()
+        for key, one in sorted(sweep.streams.items(), key=_busiest)
+    ]  # fmt: skip
+    return Table("Streams", columns, tuple(rows))
+
+
+def _busiest(item: tuple[Any, Stream]) -> tuple[int, str]:
+    return -item[1].busy.length, str(item[0])
+
+
+def _stream_name(sweep: DeviceSweep, key: tuple[object, object, object]) -> str:
+    process, context, stream = key
+    name = "?" if stream is None else str(stream)
+    if len({(p, c) for p, c, _ in sweep.streams}) > 1:
+        name += f" (process {process}, context {context})" if process is not None else f" (context {context})"
+    return name
+
+
+def gaps(summary: Summary) -> Table:
+    """The longest times in which a device did nothing, with what ended before and what started after."""
+    rows = [
+        (_device(device), _ms(gap.ns), (gap.start - summary.span[0]) / 1e6, *_neighbours(summary, gap))
+        for device, sweep in summary.sweeps.items()
+        for gap in sweep.largest_gaps
+    ]
+    columns = ("Device", "Idle (ms)", "At (ms after the first event)", "Before", "After")
+    return Table("Largest gaps", columns, tuple(sorted(rows, key=lambda row: -row[1])))
+
+
+def _neighbours(summary: Summary, gap: Gap) -> tuple[str, str]:
+    return _label(summary, *gap.before), _label(summary, *gap.after)
+
+
+def _label(summary: Summary, table: str, value: object) -> str:
+    layout = summary.layout
+    what = next((events.what for events in layout.device_events if events.table == table), KERNEL)
+    if what == COPY:
+        return f"copy {layout.copy_kinds.get(value, value)}"
+    return "memset" if what == MEMSET else layout.name_of(table, value)
+
+
+def _names(title: str, what: str, totals: Sequence[Total], window_ns: int = 0) -> Table:
+    """Totals by name; share is of the sum of their device (or of all, for the host)."""
+    sums: dict[object, int] = {}
+    for one in totals:
+        sums[one.device] = sums.get(one.device, 0) + one.ns
+    on_device = any(one.device is not None for one in totals)
+    columns = ("Calls", "Total (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
+    rows = [
+        (one.calls, _ms(one.ns), one.ns / one.calls / 1e3, one.longest_ns / 1e3, _ratio(one.ns * 100, sums[one.device]),
+         one.name)
+        for one in totals
+    ]  # fmt: skip
+    if on_device:
+        columns, rows = ("Device", *columns), [(_device(one.device), *row) for one, row in zip(totals, rows)]
+    if window_ns:
+        columns, rows = (
+            (*columns, "Calls/s"),
+            [(*r, _ratio(one.calls * 1e9, window_ns)) for one, r in zip(totals, rows)],
+        )
+    return Table(title, columns, tuple(rows))
+
+
+def _copies(title: str, totals: Sequence[CopyTotal]) -> Table:
+    columns = ("Device", "Kind", "From", "To", "Calls", "Bytes", "Time (ms)", "GB/s")
+    rows = [
+        (_device(one.device), one.kind, one.source or None, one.target or None, one.calls, one.bytes, _ms(one.ns),
+         one.gb_per_s)
+        for one in sorted(totals, key=lambda one: -one.ns)
+    ]  # fmt: skip
+    return Table(title, columns, tuple(rows))
+
+
+def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
+    """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest."""
+    layout = summary.layout
+    document = {
+        "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
+        "versions": dict(layout.versions), "span_ns": list(summary.span), "window_ns": list(summary.window),
+        "launches": summary.launches,
+        "devices": [_device_json(summary, device, sweep) for device, sweep in summary.sweeps.items()],
+        "kernels": [vars(one) for one in summary.kernels],
+        "copies": [vars(one) | {"gb_per_s": one.gb_per_s} for one in summary.copies],
+        "memsets": [vars(one) | {"gb_per_s": one.gb_per_s} for one in summary.memsets],
+        **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "syncs", "ranges")},
+        "tables": dict(summary.tables), "notes": list(layout.notes), "problems": list(problems),
+    }  # fmt: skip
+    return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def _without_device(one: Total) -> dict[str, Any]:
+    return {name: value for name, value in vars(one).items() if name != "device"}
+
+
+def _device_json(summary: Summary, device: object, sweep: DeviceSweep) -> dict[str, Any]:
+    window = summary.window[1] - summary.window[0]
+    return {
+        "device": device, "model": summary.layout.devices.get(device), "count": sweep.count, "sum_ns": sweep.summed_ns,
+        "kernel_busy_ns": sweep.kernels.length, "copy_busy_ns": sweep.copies.length, "overlap_ns": sweep.overlap_ns,
+        "exposed_copy_ns": sweep.exposed_copy_ns, "busy_ns": sweep.any.length, "idle_ns": window - sweep.any.length,
+        "gaps": sweep.gaps, "gap_ns": sweep.gap_ns,
+        "largest_gaps": [
+            {"ns": gap.ns, "start_ns": gap.start, "before": before, "after": after}
+            for gap in sweep.largest_gaps
+            for before, after in [_neighbours(summary, gap)]
+        ],
+        "streams": [
+            {"process": key[0], "context": key[1], "stream": key[2], "kernels": one.kernels, "kernel_ns": one.kernel_ns,
+             "copies": one.copies, "copy_ns": one.copy_ns, "busy_ns": one.busy.length}
+            for key, one in sorted(sweep.streams.items(), key=_busiest)
+        ],
+    }  # fmt: skip
+
+
+def _device(device: object) -> Value:
+    return device if isinstance(device, int) else None if device is None else str(device)
+
+
+def _ms(ns: int) -> float:
+    return ns / 1e6
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _a_second(count: int, window_ns: int) -> str:
+    return f" ({count * 1e9 / window_ns:.6g} a second)" if window_ns else ""
+
+
+def _cell(value: Value) -> str:
+    """A value in Markdown: numbers to 6 digits, names cut and without what breaks a table."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = "".join(c if c.isprintable() else " " for c in str(value)).replace("|", "\\|")
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"

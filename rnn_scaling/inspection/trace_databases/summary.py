@@ -1,0 +1,259 @@
+"""A trace database in numbers: passes of SQL over each table and a sweep in order of time; nothing is loaded whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
+from rnn_scaling.inspection.trace_databases.layout import KERNEL, Events, Layout
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
+
+EVER, FOREVER = -(2**63), 2**63 - 1
+MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bounded whatever the names
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The time that is looked at, in ns of the database's own clock; `end` is None where it is open."""
+
+    start: int
+    end: int | None = None
+
+    def within(self, span: tuple[int, int]) -> Window:
+        """The part in which anything is known."""
+        ends_inside = self.end is not None and self.end < span[1]
+        return Window(max(self.start, span[0]), self.end if ends_inside else None)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Parameters of the queries below."""
+        return {"lo": self.start, "hi": FOREVER if self.end is None else self.end}
+
+
+@dataclasses.dataclass(frozen=True)
+class Total:
+    """Calls of one name on one device (None: the host), clipped to the window."""
+
+    name: str
+    calls: int
+    ns: int
+    longest_ns: int
+    device: object = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyTotal:
+    """Copies or memsets of one kind on one device; `bytes` and `whole_ns` are of whole copies, at the edges too."""
+
+    device: object
+    kind: str
+    source: str
+    target: str
+    calls: int
+    bytes: int | None
+    ns: int
+    whole_ns: int
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Bytes by time of the whole copies, in GB/s; None where either is missing."""
+        return self.bytes / self.whole_ns if self.bytes is not None and self.whole_ns > 0 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Everything that is reported: `span` is the whole trace, `window` what was looked at, in ns."""
+
+    layout: Layout
+    tables: Mapping[str, int | None]
+    span: tuple[int, int]
+    window: tuple[int, int]
+    kernels: tuple[Total, ...]
+    copies: tuple[CopyTotal, ...]
+    memsets: tuple[CopyTotal, ...]
+    api: tuple[Total, ...]
+    syncs: tuple[Total, ...]
+    ranges: tuple[Total, ...]
+    sweeps: Mapping[object, DeviceSweep]
+    launches: int
+
+
+def table_rows(db: TraceDatabase) -> dict[str, int | None]:
+    """Rows of each table; None where the file is too damaged to count them."""
+    return {
+        table: next((count for (count,) in db.rows(table, f"SELECT count(*) FROM {quoted(table)}")), None)
+        for table in db.columns
+    }
+
+
+def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
+    """First start and last end of all events with whole times, in ns; None where there are none. Notes the others."""
+    lows, highs = [], []
+    for events in layout.events:
+        sql = (
+            f"SELECT min(CASE WHEN {events.usable} THEN {events.start} END), max(CASE WHEN {events.usable} THEN "
+            f"{events.end} END), sum({events.usable}), sum({events.end} IS NULL), count(*) FROM {events.relation}"
+        )
+        for low, high, usable, unclosed, rows in db.rows(events.table, sql):
+            unclosed = (unclosed or 0) if events.open_ended else 0
+            faulty = rows - (usable or 0) - unclosed
+            if faulty:
+                why = "whose times are missing, no integers, out of order or longer than 104 days"
+                db.note(f"{events.table}: {faulty} of {rows} rows left out, {why}")
+            if low is not None:
+                lows.append(low)
+                highs.append(high)
+    return (min(lows), max(highs)) if lows else None
+
+
+def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: Window, largest_gaps: int) -> Summary:
+    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`."""
+    api = merged(total for events in layout.of("api") for total in _host_totals(db, layout, events, window))
+    return Summary(
+        layout=layout,
+        tables=table_rows(db),
+        span=span,
+        window=(window.start, span[1] if window.end is None else window.end),
+        kernels=merged(total for events in layout.of(KERNEL) for total in _kernels(db, layout, events, window)),
+        copies=tuple(total for events in layout.of("copy") for total in _copies(db, layout, events, window)),
+        memsets=tuple(total for events in layout.of("memset") for total in _copies(db, layout, events, window)),
+        api=api,
+        syncs=merged(total for events in layout.of("sync") for total in _host_totals(db, layout, events, window)),
+        ranges=merged(total for events in layout.of("range") for total in _host_totals(db, layout, events, window)),
+        sweeps=_with_idle(sweep(db, layout, window, largest_gaps), db, layout),
+        launches=sum(total.calls for total in api if cupti.is_launch(total.name)),
+    )
+
+
+def merged(totals: Iterator[Total]) -> tuple[Total, ...]:
+    """Totals of one device and name made one, the longest first."""
+    found: dict[tuple, Total] = {}
+    for one in totals:
+        key = (one.device, one.name)
+        found[key] = _added(found[key], one) if key in found else one
+    return tuple(sorted(found.values(), key=lambda total: (-total.ns, total.name, str(total.device))))
+
+
+def _clipped(events: Events) -> tuple[str, str, str]:
+    """Start and end of an event inside the window, and the condition that some of it (or its instant) is there."""
+    start, end = f"max({events.start}, :lo)", f"min({events.end}, :hi)"
+    inside = f"{events.start} < :hi AND ({events.start} >= :lo OR {events.end} > :lo)"
+    return start, end, f"{events.usable} AND {inside}"
+
+
+def _host_totals(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
+    start, end, where = _clipped(events)
+    sql = (
+        f"SELECT NULL, NULL, {events.name}, count(*), sum({end} - {start}), max({end} - {start}) "
+        f"FROM {events.relation} WHERE {where} GROUP BY 3 ORDER BY 5 DESC, 3"
+    )
+    return _totals(layout, events, db.rows(events.table, sql, window.limits))
+
+
+def _kernels(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
+    start, end, where = _clipped(events)
+    sql = (
+        f"SELECT {events.process}, {events.device}, {events.name}, count(*), sum({end} - {start}), "
+        f"max({end} - {start}) FROM {events.relation} WHERE {where} GROUP BY 1, 2, 3 ORDER BY 5 DESC, 3"
+    )
+    return _totals(layout, events, db.rows(events.table, sql, window.limits))
+
+
+def _totals(layout: Layout, events: Events, rows: Iterator[tuple]) -> Iterator[Total]:
+    """Of (process, device, name, calls, ns, longest), the longest first: MOST_NAMES, and a device's others as one."""
+    others: dict[object, Total] = {}
+    names: Counter[object] = Counter()
+    for number, (process, device, name, *numbers) in enumerate(rows):
+        gpu = None if device is None else layout.device_of(process, device)
+        if number < MOST_NAMES:
+            yield Total(layout.name_of(events.table, name), *numbers, gpu)
+        else:
+            names[gpu] += 1
+            rest = Total("", *numbers, gpu)
+            others[gpu] = _added(others[gpu], rest) if gpu in others else rest
+    for gpu, rest in others.items():
+        yield dataclasses.replace(rest, name=f"({names[gpu]:,} other names)")
+
+
+def _added(one: Total, other: Total) -> Total:
+    calls, ns, longest = one.calls + other.calls, one.ns + other.ns, max(one.longest_ns, other.longest_ns)
+    return dataclasses.replace(one, calls=calls, ns=ns, longest_ns=longest)
+
+
+def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[CopyTotal]:
+    """By kind and by the memory at both ends; bytes are of whole copies, since no copy says when which byte moved."""
+    start, end, where = _clipped(events)
+    size = f"CASE WHEN typeof({events.bytes}) = 'integer' AND {events.bytes} >= 0 THEN {events.bytes} END"
+    sql = (
+        f"SELECT {events.process}, {events.device}, {events.kind}, {events.source}, {events.target}, count(*), "
+        f"sum({size}), sum({end} - {start}), sum({events.end} - {events.start}) FROM {events.relation} WHERE {where} "
+        f"GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC"
+    )
+    found: dict[tuple, CopyTotal] = {}
+    for process, device, kind, source, target, calls, size, ns, whole in db.rows(events.table, sql, window.limits):
+        words = (
+            layout.device_of(process, device),
+            "memset" if events.what == "memset" else layout.copy_kinds.get(kind, f"kind {kind}"),
+            _memory(layout, source),
+            _memory(layout, target),
+        )
+        old = found.get(words)
+        if old:
+            sizes = [one for one in (old.bytes, size) if one is not None]
+            calls, ns, whole = calls + old.calls, ns + old.ns, whole + old.whole_ns
+            size = sum(sizes) if sizes else None
+        found[words] = CopyTotal(*words, calls, size, ns, whole)
+    yield from found.values()
+
+
+def _memory(layout: Layout, kind: object) -> str:
+    return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
+
+
+def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) -> dict[object, DeviceSweep]:
+    """One sweep for each device over everything that ran on it, in order of time.
+
+    The database sorts, in temporary files where a table is large; here is never more than one row of a table.
+    """
+    devices: dict[object, DeviceSweep] = {}
+    whose: dict[tuple, object] = {}
+    streams = [_ordered(db, events, window) for events in layout.device_events]
+    for start, end, what, process, device, context, stream, table, name in heapq.merge(*streams, key=_when):
+        gpu = whose.get((process, device))
+        if gpu is None:
+            gpu = whose.setdefault((process, device), layout.device_of(process, device))
+        if gpu not in devices:
+            devices[gpu] = DeviceSweep(largest_gaps)
+        devices[gpu].add(what, start, end, (process, context, stream), (table, name))
+    return devices
+
+
+def _with_idle(found: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:
+    """The sweeps of all devices of the trace: one that did nothing in the window was idle."""
+    for events in layout.device_events:
+        sql = f"SELECT DISTINCT {events.process}, {events.device} FROM {events.relation} WHERE {events.usable}"
+        for process, device in db.rows(events.table, sql):
+            found.setdefault(layout.device_of(process, device), DeviceSweep())
+    return {device: found[device] for device in sorted(found, key=_number)}
+
+
+def _number(device: object) -> tuple[int, int, str]:
+    return (0, device, "") if isinstance(device, int) else (1, 0, str(device))
+
+
+def _when(row: tuple) -> tuple[int, int]:
+    return row[0], row[1]
+
+
+def _ordered(db: TraceDatabase, events: Events, window: Window) -> Iterator[tuple]:
+    start, end, where = _clipped(events)
+    name = events.kind if events.what == "copy" else events.name
+    sql = (
+        f"SELECT {start}, {end}, '{events.what}', {events.process}, {events.device}, {events.context}, "
+        f"{events.stream}, '{events.table}', {name} FROM {events.relation} WHERE {where} ORDER BY 1, 2"
+    )
+    return db.rows(f"{events.table} in order of time", sql, window.limits)

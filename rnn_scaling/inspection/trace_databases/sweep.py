@@ -1,0 +1,120 @@
+"""Busy time, overlap and gaps of intervals in the order of their starts, in memory that does not grow with them.
+
+A union of sorted intervals needs only the latest end so far; an overlap is |A| + |B| - |A or B|.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Hashable
+
+from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL
+
+Label = tuple[str, object]  # a table and the name or kind of one of its events
+
+
+class Union:
+    """Length of the union of the intervals given so far, whose starts do not decrease."""
+
+    __slots__ = ("length", "end")
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.end: int | None = None  # the latest end
+
+    def add(self, start: int, end: int) -> None:
+        """Adds [start, end)."""
+        if self.end is None or start >= self.end:
+            self.length += end - start
+            self.end = end
+        elif end > self.end:
+            self.length += end - self.end
+            self.end = end
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Gap:
+    """Time in which a device does nothing: length and start in ns, what ended last before it, what starts after."""
+
+    ns: int
+    start: int
+    before: Label = dataclasses.field(compare=False)
+    after: Label = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass
+class Stream:
+    """What ran on one stream; times in ns."""
+
+    kernels: int = 0
+    kernel_ns: int = 0
+    copies: int = 0
+    copy_ns: int = 0
+    busy: Union = dataclasses.field(default_factory=Union)
+
+
+class DeviceSweep:
+    """The sweep over one device's kernels, copies and memsets; feed it in the order of their starts."""
+
+    def __init__(self, largest_gaps: int = 10) -> None:
+        self.kernels, self.copies = Union(), Union()
+        self.kernels_or_copies, self.any = Union(), Union()
+        self.count: dict[str, int] = {}
+        self.summed_ns: dict[str, int] = {}
+        self.first: int | None = None
+        self.gaps = 0
+        self.gap_ns = 0
+        self.streams: dict[Hashable, Stream] = {}
+        self._largest: list[Gap] = []
+        self._keep = largest_gaps
+        self._last: Label = ("", None)  # what ends last so far
+
+    def add(
+        self, what: str, start: int, end: int, stream: Hashable = None, label: tuple[str, object] = ("", None)
+    ) -> None:
+        """Adds one event [start, end) ns; `label` is how a gap beside it names it."""
+        if self.first is None:
+            self.first = start
+        elif start > self.any.end:
+            self._gap(Gap(start - self.any.end, self.any.end, self._last, label))
+        if self.any.end is None or end >= self.any.end:
+            self._last = label
+        self.any.add(start, end)
+        on = self.streams.get(stream) or self.streams.setdefault(stream, Stream())
+        on.busy.add(start, end)
+        self.count[what] = self.count.get(what, 0) + 1
+        self.summed_ns[what] = self.summed_ns.get(what, 0) + end - start
+        if what == KERNEL:
+            self.kernels.add(start, end)
+            self.kernels_or_copies.add(start, end)
+            on.kernels += 1
+            on.kernel_ns += end - start
+        elif what == COPY:
+            self.copies.add(start, end)
+            self.kernels_or_copies.add(start, end)
+            on.copies += 1
+            on.copy_ns += end - start
+
+    def _gap(self, gap: Gap) -> None:
+        self.gaps += 1
+        self.gap_ns += gap.ns
+        if len(self._largest) < self._keep:
+            heapq.heappush(self._largest, gap)
+        elif self._keep and gap > self._largest[0]:
+            heapq.heapreplace(self._largest, gap)
+
+    @property
+    def overlap_ns(self) -> int:
+        """Time in which a copy and a kernel run at once."""
+        return self.kernels.length + self.copies.length - self.kernels_or_copies.length
+
+    @property
+    def exposed_copy_ns(self) -> int:
+        """Time in which a copy runs and no kernel does."""
+        return self.kernels_or_copies.length - self.kernels.length
+
+    @property
+    def largest_gaps(self) -> list[Gap]:
+        """The longest gaps, longest first."""
+        return sorted(self._largest, reverse=True)

@@ -1,0 +1,65 @@
+"""Between TensorFlow's logical CPU devices: whether a tensor is copied at all, and what handing it over takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from rnn_scaling.links import rounds
+from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Point, Series
+
+BUDGET_S = 2.0  # of one size
+
+Told = Callable[[int, int, str], None]
+
+
+def address(tensor: tf.Tensor) -> int:
+    """Where the elements of a tensor on a CPU device lie, without copying them."""
+    return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
+
+
+def hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
+    """A function that brings a tensor of one device to another, and the variable that holds it there."""
+    with tf.device(source):
+        held = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
+
+    @tf.function(autograph=False)
+    def run() -> tf.Tensor:
+        with tf.device(source):
+            value = held.read_value()
+        with tf.device(target):
+            return tf.identity(value)
+
+    return run, held
+
+
+def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, told: Told) -> list[Series]:
+    """Times from the first CPU device to the second over the sizes, and whether the bytes were copied.
+
+    Args:
+      devices: names of two logical CPU devices.
+      sizes: bytes, increasing.
+      repeats: of each size.
+      told: rounds done, rounds in all, what.
+    """
+    made = [hand_over(devices[0], devices[1], size) for size in sizes]
+    copied = [address(run()) != address(held.read_value()) for run, held in made]
+    jobs = [rounds.prepared(run) for run, _ in made]
+    times = rounds.in_rounds(
+        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=lambda done, _: told(done, repeats, "copies")
+    )
+    points = tuple(Point(size, tuple(seconds), job.calls) for size, job, seconds in zip(sizes, jobs, times))
+    name = "logical CPU 0 to logical CPU 1"
+    return [Series(COPY, name, points, traffic=int(any(copied)), notes=(_note(sizes, copied),))]
+
+
+def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:
+    if not any(copied):
+        return (
+            "TensorFlow copies nothing: at every size the tensor has the same address on both devices, and the time is "
+            "that of the call"
+        )
+    which = ", ".join(f"{size} B" for size, each in zip(sizes, copied) if each)
+    return f"TensorFlow copies tensors of these sizes, the address differs: {which}"

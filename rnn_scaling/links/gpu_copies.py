@@ -1,0 +1,246 @@
+"""Copies between host and GPUs and between GPUs, through CUDA itself: which links there are, and their times.
+
+A copy of pinned memory or between GPUs is timed by events on the GPU, from when its stream starts it to when it has
+ended. CUDA stages a copy of pageable memory through the host's thread, so both ways at once take two threads and the
+host's clock. No TensorFlow here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rnn_scaling.links import rounds
+from rnn_scaling.links.cuda import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, Cuda
+from rnn_scaling.links.series import COPY, Point, Series
+
+BUDGET_S = 2.0  # of one size of one link
+HOST_CLOCK = "by the host's clock, two threads"
+MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
+
+Told = Callable[[int, int, str], None]
+Enqueue = Callable[[int, int], None]  # (bytes, stream)
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A way for bytes.
+
+    Attributes:
+      name: in words.
+      lanes: for each direction at once, (device of its stream, what puts one copy into the stream).
+      by_events: timed by the GPU; False: by the host's clock, a thread a lane.
+      traffic: counted bytes for each byte of size.
+      note: what must be known.
+    """
+
+    name: str
+    lanes: tuple[tuple[int, Enqueue], ...]
+    by_events: bool = True
+    traffic: int = 1
+    note: str = ""
+
+
+class Buffers:
+    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with."""
+
+    def __init__(self, cuda: Cuda, devices: Sequence[int], num_bytes: int, stack: contextlib.ExitStack) -> None:
+        self.cuda, self.num_bytes = cuda, num_bytes
+        # Two of each: copies both ways at once share no buffer.
+        self.device = {
+            d: [stack.enter_context(cuda.device_memory(d, num_bytes)) for _ in range(2)] for d in devices
+        }  # fmt: skip
+        self.pinned = [stack.enter_context(cuda.pinned_memory(num_bytes)) for _ in range(2)]
+        self._arrays = [np.full(num_bytes, value, np.uint8) for value in (1, 2)]  # kept alive; touched
+        self.pageable = [array.ctypes.data for array in self._arrays]
+        for address in self.pinned:
+            ctypes.memset(address, 1, num_bytes)
+
+    def copy(self, target: int, source: int, kind: int) -> Enqueue:
+        """A copy by cudaMemcpyAsync."""
+        return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
+
+    def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
+        """A copy from the GPU `origin` to the GPU `to`."""
+        return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
+
+
+def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
+    """With no origin the links of each device with the host, pinned and pageable, and within itself; else those
+    between the GPU `origin` and each of the others."""
+    if origin is not None:
+        return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
+    found = []
+    for d in devices:
+        here = buffers.device[d]
+        for memory, host, by_events in (("pinned", buffers.pinned, True), ("pageable", buffers.pageable, False)):
+            to = (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE))
+            back = (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST))
+            found.append(Link(f"host to GPU {d}, {memory}", (to,)))
+            found.append(Link(f"GPU {d} to host, {memory}", (back,)))
+            found.append(Link(f"host and GPU {d}, both ways, {memory}", (to, back), by_events, traffic=2))
+        inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
+        found.append(Link(f"within GPU {d}", (inside,), traffic=2, note="each byte counts twice: read and written"))
+    return found
+
+
+def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
+    direct = [buffers.cuda.enable_peer_access(*pair) for pair in ((a, b), (b, a))]
+    how = "peer access" if all(direct) else "no peer access: through the host"
+    there = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
+    back = (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b))
+    return [
+        Link(f"GPU {a} to GPU {b}", (there,), note=how),
+        Link(f"GPU {b} to GPU {a}", (back,), note=how),
+        Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how),
+    ]
+
+
+def measure(
+    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, told: Told, origin: int | None = None
+) -> list[Series]:
+    """Times of `links` over the sizes, and whether bytes arrive unchanged.
+
+    Args:
+      cuda: the runtime.
+      devices: CUDA's numbers.
+      sizes: bytes, increasing.
+      repeats: of each size.
+      told: rounds done, rounds in all, what.
+      origin: the GPU whose links with the others are meant; None: the links with the host.
+
+    Raises:
+      DeviceError: if CUDA fails; everything that was allocated is freed.
+    """
+    with contextlib.ExitStack() as stack:
+        buffers = Buffers(cuda, devices, max(sizes), stack)
+        all_links = links(buffers, devices, origin)
+        ways = [_Way(cuda, link, stack) for link in all_links]
+        plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
+        times = rounds.in_rounds(
+            [_bound(way.seconds, size, calls) for way, size, calls in plan],
+            repeats,
+            BUDGET_S,
+            after_round=lambda done, _: told(done, repeats, "copies"),
+        )
+        errors = arrival_errors(buffers, devices, stack, origin)
+    found = []
+    for number, link in enumerate(all_links):
+        rows = range(number * len(sizes), (number + 1) * len(sizes))
+        points = tuple(Point(plan[i][1], tuple(times[i]), plan[i][2]) for i in rows)
+        notes = tuple(note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note)
+        found.append(Series(COPY, link.name, points, link.traffic, notes=notes, error=errors.get(link.name, "")))
+    return found
+
+
+class _Way:
+    """A link with its streams and events, ready to be timed."""
+
+    def __init__(self, cuda: Cuda, link: Link, stack: contextlib.ExitStack) -> None:
+        self._cuda, self._link = cuda, link
+        self._streams = [stack.enter_context(cuda.stream(device)) for device, _ in link.lanes]
+        self._start, self._end = (stack.enter_context(cuda.event(link.lanes[0][0])) for _ in range(2))
+        self._others = [stack.enter_context(cuda.event(device)) for device, _ in link.lanes[1:]]
+
+    def calls(self, size: int) -> int:
+        """Warms up; returns how many copies in a row make one repeat."""
+        self.seconds(size, 1)
+        return max(1, min(MOST_CALLS, int(rounds.TARGET_S / max(self.seconds(size, 1), 1e-9))))
+
+    def seconds(self, size: int, calls: int) -> float:
+        """Seconds of one copy, the mean of `calls` in a row; of all directions together."""
+        return (self._on_gpu if self._link.by_events else self._on_host)(size, calls) / calls
+
+    def _on_gpu(self, size: int, calls: int) -> float:
+        cuda, (first, *others) = self._cuda, self._streams
+        cuda.use(self._link.lanes[0][0])
+        cuda.call("cudaEventRecord", self._start, first)
+        for stream in others:  # no direction starts before the clock does
+            cuda.call("cudaStreamWaitEvent", stream, self._start, 0)
+        for _ in range(calls):
+            for (device, enqueue), stream in zip(self._link.lanes, self._streams):
+                cuda.use(device)
+                enqueue(size, stream)
+        for (device, _), stream, event in zip(self._link.lanes[1:], others, self._others):
+            cuda.use(device)
+            cuda.call("cudaEventRecord", event, stream)
+            cuda.call("cudaStreamWaitEvent", first, event, 0)  # nor does it end before the last one does
+        cuda.use(self._link.lanes[0][0])
+        cuda.call("cudaEventRecord", self._end, first)
+        return cuda.elapsed_s(self._start, self._end)
+
+    def _on_host(self, size: int, calls: int) -> float:
+        errors: list[Exception] = []
+        # Each thread reads the clock itself: the one that waits for them may be woken after they have begun.
+        began, ended = [], []
+        start = threading.Barrier(len(self._link.lanes))
+
+        def run(device: int, enqueue: Enqueue, stream: int) -> None:
+            try:
+                self._cuda.use(device)  # each thread has a device of its own
+                start.wait()
+                began.append(time.perf_counter())
+                for _ in range(calls):
+                    enqueue(size, stream)
+                self._cuda.call("cudaStreamSynchronize", stream)
+                ended.append(time.perf_counter())
+            except Exception as e:
+                errors.append(e)
+                start.abort()
+
+        threads = [
+            threading.Thread(target=run, args=(*lane, stream)) for lane, stream in zip(self._link.lanes, self._streams)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        failures = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+        if failures:
+            raise failures[0]
+        return max(ended) - min(began)
+
+
+def arrival_errors(
+    buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
+) -> dict[str, str]:
+    """Link -> what is wrong, for every link on which bytes arrive changed or not at all; `origin` as in `links`."""
+    cuda, found = buffers.cuda, {}
+    streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
+    pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
+    sent, back = buffers.pinned
+
+    def wrong(*steps: tuple[int, Enqueue]) -> int:
+        np.add(pattern, 1, out=pattern)  # every byte is another than in the check before, which may still lie there
+        ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
+        ctypes.memset(back, 0, buffers.num_bytes)
+        for device, enqueue in steps:
+            cuda.use(device)
+            enqueue(buffers.num_bytes, streams[device])
+            cuda.call("cudaStreamSynchronize", streams[device])
+        got = np.frombuffer((ctypes.c_uint8 * buffers.num_bytes).from_address(back), np.uint8)
+        return int(np.count_nonzero(got != pattern))
+
+    up = {d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE)) for d in devices}
+    down = {d: (d, buffers.copy(back, buffers.device[d][0], DEVICE_TO_HOST)) for d in devices}
+    if origin is None:
+        for d in devices:
+            if count := wrong(up[d], down[d]):
+                found[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
+        return found
+    others = [other for other in devices if other != origin]
+    for a, b in [*((origin, other) for other in others), *((other, origin) for other in others)]:
+        across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
+        if count := wrong(up[a], across, down[b]):
+            found[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
+    return found
+
+
+def _bound(function: Callable[[int, int], float], size: int, calls: int) -> Callable[[], float]:
+    return lambda: function(size, calls)

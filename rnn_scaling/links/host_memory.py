@@ -1,0 +1,172 @@
+"""Bandwidth of the host's memory and caches: the C library's memcpy, memchr and memset, on one core and on all.
+
+No TensorFlow. ctypes lets go of Python's lock in a call, so threads really run side by side. Bytes are counted as
+STREAM does: a copy reads and writes each byte, so it counts twice; what caches fetch before they are written to is not
+counted. Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from rnn_scaling.links import rounds
+from rnn_scaling.links.series import MEMORY, Point, Series
+
+SMALLEST = 1024  # below, one sees the call from Python alone
+SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
+TRAFFIC = {"copy": 2, "read": 1, "write": 1}
+FILL, ABSENT = 1, 2
+BUDGET_S = 3.0  # of one size
+
+Told = Callable[[int, int, str], None]
+
+
+class _Buffers:
+    """A source and a target that the thread that makes them touches first."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.source = np.full(num_bytes, FILL, np.uint8)
+        self.target = np.full(num_bytes, 0, np.uint8)
+
+
+def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
+    """A function that moves its argument's number of bytes: "copy", "read" or "write"."""
+    libc = ctypes.CDLL(None)
+    source, target = (ctypes.c_void_p(each.ctypes.data) for each in (buffers.source, buffers.target))
+    # memchr reads to the end for a byte that is not there.
+    function, arguments = {
+        "copy": (libc.memcpy, (target, source)),
+        "read": (libc.memchr, (source, ABSENT)),
+        "write": (libc.memset, (target, FILL)),
+    }[kernel]
+    function.restype = ctypes.c_void_p
+    return lambda num_bytes: function(*arguments, ctypes.c_size_t(num_bytes))
+
+
+class Crew:
+    """Threads, one on each core, that move their share of the bytes at the same time."""
+
+    def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
+        """Args:
+        cores: one thread is bound to each.
+        num_bytes: of the largest transfer, all threads together.
+        """
+        self._cores, self._share = list(cores), -(-num_bytes // len(cores))
+        self._work, self._kernel, self._problem = 0, "", None
+        self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
+        self._threads = [threading.Thread(target=self._run, args=(core,), daemon=True) for core in self._cores]
+        for thread in self._threads:
+            thread.start()
+        self._meet(self._end)
+
+    def move(self, kernel: str, num_bytes: int) -> None:
+        """Moves `num_bytes` in equal shares; returns when the last thread has finished.
+
+        Raises:
+          MemoryError: if a thread found no memory for its buffers.
+        """
+        self._kernel, self._work = kernel, num_bytes // len(self._cores)
+        self._meet(self._start)
+        self._meet(self._end)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._kernel = ""
+        self._start.wait()
+        for thread in self._threads:
+            thread.join()
+
+    def _meet(self, barrier: threading.Barrier) -> None:
+        try:
+            barrier.wait()
+        except threading.BrokenBarrierError:
+            raise MemoryError(f"no memory for {2 * self._share} bytes a thread") from self._problem
+
+    def _run(self, core: int) -> None:
+        try:
+            bind({core})
+            buffers = _Buffers(self._share)
+        except (MemoryError, OSError) as e:
+            self._problem = e
+            self._end.abort()
+            return
+        moves = {kernel: transfer(kernel, buffers) for kernel in TRAFFIC}
+        with contextlib.suppress(threading.BrokenBarrierError):  # another thread has no memory: it has told
+            self._end.wait()
+            while True:
+                self._start.wait()
+                if not self._kernel:
+                    return
+                moves[self._kernel](self._work)
+                self._end.wait()
+
+
+def bind(cores: set[int]) -> None:
+    """Binds the calling thread to cores, where the system can."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def _on_one_core(core: int, allowed: Sequence[int]) -> Iterator[None]:
+    bind({core})
+    try:
+        yield
+    finally:
+        bind(set(allowed))
+
+
+def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], told: Told) -> list[Series]:
+    """Times of copy, read and write on one core, and on all cores where there are several.
+
+    Args:
+      sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
+      repeats: of each size.
+      cores: that may be used.
+      told: rounds done, rounds in all, what.
+
+    Raises:
+      MemoryError: if there is no memory for twice the largest size.
+    """
+    crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
+    try:
+        with _on_one_core(cores[0], cores):
+            buffers = _Buffers(max(sizes))
+            plan = []  # (kernel, cores, size, call)
+            for kernel in TRAFFIC:
+                one = transfer(kernel, buffers)
+                plan += [(kernel, 1, size, _bound(one, size)) for size in sizes]
+                if crew is not None:
+                    shared = [size for size in sizes if size >= SMALLEST_SHARED]
+                    plan += [(kernel, len(cores), size, _bound(crew.move, kernel, size)) for size in shared]
+            jobs = [rounds.prepared(call) for *_, call in plan]
+            times = rounds.in_rounds(
+                [job.seconds for job in jobs],
+                repeats,
+                BUDGET_S,
+                after_round=lambda done, _: told(done, repeats, "host memory"),
+            )
+    finally:
+        if crew is not None:
+            crew.close()
+    found: dict[tuple[str, int], list[Point]] = {}
+    for (kernel, threads, size, _), job, seconds in zip(plan, jobs, times):
+        found.setdefault((kernel, threads), []).append(Point(size, tuple(seconds), job.calls))
+    return [
+        Series(MEMORY, f"host memory {kernel}, {_count(threads)}", tuple(points), TRAFFIC[kernel])
+        for (kernel, threads), points in found.items()
+    ]
+
+
+def _bound(function: Callable[..., None], *arguments: object) -> Callable[[], None]:
+    return lambda: function(*arguments)
+
+
+def _count(cores: int) -> str:
+    return "1 core" if cores == 1 else f"{cores} cores"

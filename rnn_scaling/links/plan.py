@@ -1,0 +1,273 @@
+"""Command line -> what will be measured, with every conflict found before anything starts. No TensorFlow here."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.config import option
+from rnn_scaling.links import fitting_sizes
+from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
+from rnn_scaling.registry import ALL_REDUCES
+from rnn_scaling.settings import all_reduce_spec, config, flags
+from rnn_scaling.settings import sweep_options as flag_options
+from rnn_scaling.settings.thread_pools import pool_sizes
+
+MEMORY, COPIES, ALL_REDUCE = PARTS = ("memory", "copies", "all_reduce")
+ALL = "all"
+FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
+SMALLEST_MEMORY = 1024
+MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
+MOST_DEVICES = 1024
+_UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkOptions:
+    """Links."""
+
+    out: str = option("results/links", "folder of links.md, links.json, all_reduce.txt and the pictures")
+    measure: str = option("memory,copies,all_reduce", "what is measured, separated by commas")
+    device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
+    num_devices: int = option(
+        0, "ranks of the all-reduce (0: all GPUs, or as many logical CPU devices as there are cores, 2 to 4)", minimum=0
+    )
+    algorithms: str = option(
+        ALL, "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); all: every one that can run"
+    )
+    min_bytes: str = option("4", "smallest transfer, in bytes, or with k, M or G: powers of 1024")
+    max_bytes: str = option("256M", "largest transfer")
+    step_factor: int = option(4, "from one size of the all-reduce to the next", minimum=2)
+    rounds: int = option(10, "repeats of each size in a pass; sizes and links take turns", minimum=3)
+    passes: int = option(2, "passes over the algorithms, in turned order: 2 make drift visible", minimum=1)
+    timeout: float = option(300.0, "seconds that one measurement may take; its process is ended then", minimum=1.0)
+    progress: bool = option(True, "show on stderr how far it is")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One process: `what` in words, and what `worker.main` is asked for."""
+
+    what: str
+    request: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What will be measured.
+
+    Attributes:
+      options: the flags.
+      device: "cpu" or "gpu".
+      num_devices: ranks.
+      devices: the same in words.
+      sizes: of the all-reduce, bytes of a rank.
+      tasks: in the order in which they run.
+      left_out: what is not measured and why, a line each.
+    """
+
+    options: LinkOptions
+    device: str
+    num_devices: int
+    devices: str
+    sizes: tuple[int, ...]
+    tasks: tuple[Task, ...]
+    left_out: tuple[str, ...]
+
+
+def make(words: Sequence[str]) -> Plan:
+    """What the command line asks for on this machine.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+      DeviceError, OSError: if the system does not tell how much memory is free.
+    """
+    num_gpus, cores = visible_gpus(), available_cores()
+    lines: list[str] = []
+    try:
+        given = flags.parse(words, flag_options.fields((LinkOptions,)))
+    except flags.FlagErrors as e:
+        given, lines = e.given, e.lines
+    parts = _parts(given, lines)
+    device = _device(given, num_gpus, lines)
+    ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
+    lines += _rank_problems(given, device, num_gpus, parts)
+    bounds = [_size(given, name, default, lines) for name, default in (("min_bytes", "4"), ("max_bytes", "256M"))]
+    if None not in bounds and bounds[0] > bounds[1]:
+        lines.append(
+            f"--min_bytes={given.get('min_bytes', 4)} is more than --max_bytes={given.get('max_bytes', '256M')}"
+        )
+    wanted = given.get("algorithms", ALL)
+    names, left_out, wrong = algorithms(wanted, device, ranks, num_gpus if device == "gpu" else 1)
+    (options,) = flag_options.build((LinkOptions,), given, lines + wrong)
+    common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
+    common["inter_op_threads"], common["intra_op_threads"] = threads(device, ranks, len(cores))
+    tasks, more_left_out, sizes = _tasks(parts, common, names, bounds, options, num_gpus)
+    left_out = [*(left_out if ALL_REDUCE in parts and ranks > 1 else []), *more_left_out]
+    in_words = _in_words(device, ranks, num_gpus if device == "gpu" else len(cores))
+    return Plan(options, device, ranks, in_words, tuple(sizes), tuple(tasks), tuple(left_out))
+
+
+def _parts(given: Mapping[str, Any], lines: list[str]) -> list[str]:
+    text = given.get("measure", ",".join(PARTS))
+    parts = text.split(",")
+    if any(part not in PARTS for part in parts):
+        lines.append(f"--measure={text} must be some of {', '.join(PARTS)}, separated by commas")
+    return parts
+
+
+def _device(given: Mapping[str, Any], num_gpus: int, lines: list[str]) -> str:
+    device = given.get("device", "auto")
+    if device not in ("auto", "cpu", "gpu"):
+        lines.append(f"--device={device} must be auto, cpu or gpu")
+    elif device == "gpu" and not num_gpus:
+        lines.append("--device=gpu needs a GPU, none is visible; use --device=cpu")
+    return device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
+
+
+def _rank_problems(given: Mapping[str, Any], device: str, num_gpus: int, parts: Sequence[str]) -> list[str]:
+    ranks = given.get("num_devices", 0)
+    if ranks > MOST_DEVICES:
+        return [f"--num_devices={ranks} must be at most {MOST_DEVICES}"]
+    if ranks == 1 and ALL_REDUCE in parts:
+        return ["--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies"]
+    if device == "gpu" and num_gpus and ranks > 0 and (uneven := uneven_towers(ranks, num_gpus)):
+        return [uneven]
+    return []
+
+
+def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int | None:
+    """Bytes that a flag says, or None after adding what is wrong with it."""
+    text = given.get(name, default)
+    match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
+    size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
+    if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
+        lines.append(f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, 64k or 256M")
+        return None
+    return size
+
+
+def _tasks(
+    parts: Sequence[str],
+    common: Mapping[str, Any],
+    names: Sequence[str],
+    bounds: Sequence[int],
+    options: LinkOptions,
+    num_gpus: int,
+) -> tuple[list[Task], list[str], list[int]]:
+    """(what to run, what is left out and why, sizes of the all-reduce)."""
+    free, ranks, tasks = fitting_sizes.free_bytes(), common["num_devices"], []
+    left_out: list[str] = []
+    if MEMORY in parts:
+        wanted = sizes_between(min(max(bounds[0], SMALLEST_MEMORY), bounds[1]), bounds[1], FINE_STEP)
+        sizes = [s for s in wanted if MEMORY_BUFFERS * s <= fitting_sizes.SHARE * free]
+        left_out += _too_large("host memory", wanted, sizes, MEMORY_BUFFERS * bounds[1], free)
+        tasks += [Task("host memory", {**common, "what": "memory", "sizes": sizes})] if sizes else []
+    if COPIES in parts:
+        on_gpus = common["device"] == "gpu"
+        wanted = sizes_between(*bounds, FINE_STEP if on_gpus else options.step_factor)
+        sizes = fitting_sizes.fitting(wanted, 2, free)
+        left_out += _too_large("copies", wanted, sizes, fitting_sizes.needed_bytes(wanted, 2), free)
+        made = _gpu_copies(common, sizes, min(ranks, num_gpus)) if on_gpus else [_cpu_copies(common, sizes)]
+        tasks += made if sizes else []
+    sizes = []
+    if ALL_REDUCE in parts and ranks < 2:
+        left_out.append("all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it")
+    elif ALL_REDUCE in parts:
+        wanted = sizes_between(*bounds, options.step_factor)
+        sizes = fitting_sizes.fitting(wanted, ranks, free)
+        left_out += _too_large("all-reduce", wanted, sizes, fitting_sizes.needed_bytes(wanted, ranks), free)
+        if common["device"] == "gpu":
+            of_one, free = -(-ranks // num_gpus), fitting_sizes.free_gpu_bytes(min(ranks, num_gpus))
+            fit_host, sizes = sizes, fitting_sizes.fitting(sizes, of_one, free)
+            needed = fitting_sizes.needed_bytes(fit_host, of_one)
+            left_out += _too_large("all-reduce", fit_host, sizes, needed, free, "of a GPU's memory")
+        tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
+    return tasks, left_out, sizes
+
+
+def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[Task]:
+    """The links of all GPUs with the host, then those of each GPU with the later ones: --timeout is for one of them."""
+    request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
+    gpus = list(range(num_gpus))
+    with_host = Task("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
+    between = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
+    return [with_host, *(Task(f"copies between GPU {each['origin']} and later ones", each) for each in between)]
+
+
+def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:
+    """Of logical CPUs two are enough: all are the same memory."""
+    two = {"num_devices": 2, "inter_op_threads": 3}
+    return Task("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
+
+
+def _too_large(
+    what: str, wanted: Sequence[int], kept: Sequence[int], needed: int, free: int, where: str = "of memory"
+) -> list[str]:
+    """The line about sizes that do not fit into memory; none if all fit."""
+    if len(kept) == len(wanted):
+        return []
+    sizes = ", ".join(size_text(size) for size in wanted[len(kept) :])
+    return [f"{what} of {sizes}: needs {size_text(needed)} {where}, {size_text(free)} are free; lower --max_bytes"]
+
+
+def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[Task]:
+    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike."""
+    tasks = []
+    for turn in range(passes):
+        order = ["", *names] if turn % 2 == 0 else [*reversed(names), ""]
+        for name in order:
+            what = f"all-reduce by {name}" if name else "the call with nothing exchanged"
+            shown = f"{what}, pass {turn + 1} of {passes}" if passes > 1 else what
+            tasks.append(Task(shown, {**common, "what": "all_reduce", "algorithm": name, "sizes": list(sizes)}))
+    return tasks
+
+
+def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[list[str], list[str], list[str]]:
+    """Which algorithms to measure.
+
+    Args:
+      text: the flag --algorithms.
+      device: "cpu" or "gpu".
+      ranks: devices.
+      num_physical: GPUs, or CPUs, that hold them.
+
+    Returns:
+      Names; why others of "all" are left out; what is wrong with those that were named.
+    """
+    names = list(ALL_REDUCES) if text == ALL else text.split(",")
+    usable: list[str] = []
+    wrong: list[str] = []
+    for name in names:
+        try:
+            segments = all_reduce_spec.parse(name)
+            if len(segments) > 1 or segments[0].algorithm == all_reduce_spec.AUTO:
+                raise ValueError(f"--algorithms={name}: name one algorithm, without limits, such as pscpu or xring#2")
+            found = all_reduce_spec.problems(segments, device, ranks, num_physical) if ranks > 1 else []
+        except ValueError as e:
+            found = [str(e)]
+        wrong += [line.replace("--all_reduce_spec=", "--algorithms=") for line in found]
+        if not found and name not in usable:
+            usable.append(name)
+    if text != ALL:
+        return usable, [], wrong
+    return usable, [line.removeprefix("--algorithms=").partition(";")[0] for line in wrong], []
+
+
+def threads(device: str, ranks: int, num_cores: int) -> tuple[int, int]:
+    """(inter-op, intra-op) threads as the trainer has them with these devices."""
+    given = {"device": device, "num_devices": ranks}
+    resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)
+    return pool_sizes(resolved, num_cores if device == "gpu" else min(num_cores, ranks))
+
+
+def _in_words(device: str, ranks: int, num_physical: int) -> str:
+    """The ranks' devices; `num_physical`: GPUs, or cores."""
+    if device == "gpu":
+        return f"{ranks} {'logical ' if ranks > num_physical else ''}GPU{'' if ranks == 1 else 's'}"
+    shared = f" on {num_physical} cores" if ranks > num_physical else ""
+    return f"{ranks} logical CPU devices of one host's memory{shared}"

@@ -1,0 +1,79 @@
+"""Runs one measurement in a process of its own, and ends that process if it does not return. No TensorFlow here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.links.series import Series, from_json
+from rnn_scaling.machine import process
+
+WORKER = (sys.executable, "-m", "rnn_scaling.links.worker")
+
+Told = Callable[[int, int, str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a measurement gave: all of it, or with `error` what there was before it failed."""
+
+    series: tuple[Series, ...] = ()
+    error: str = ""
+    timed_out: bool = False
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def run(request: Mapping[str, Any], timeout_s: float, told: Told, worker: Sequence[str] = WORKER) -> Outcome:
+    """Measures what `request` asks for.
+
+    Args:
+      request: for `worker.main`.
+      timeout_s: wall limit in seconds.
+      told: rounds done, rounds in all, what.
+      worker: the command that measures.
+
+    Raises:
+      OSError: if no process can be started, or no temporary file written.
+      KeyboardInterrupt: Ctrl-C; the process is gone then.
+    """
+    last = {"what": "its start"}
+
+    def said(line: str | None) -> None:
+        if line is None or not line.startswith("progress "):
+            return
+        _, done, total, what = line.split(" ", 3)
+        last["what"] = what
+        told(int(done), int(total), what)
+
+    with tempfile.TemporaryDirectory(prefix="links_") as folder:
+        asked, answer = Path(folder, "request.json"), Path(folder, "result.json")
+        asked.write_text(json.dumps(dict(request)))
+        ended = process.run([*worker, str(asked), str(answer)], timeout_s, said)
+        found = json.loads(answer.read_text()) if answer.exists() else {"series": []}
+    error = ""
+    if ended.timed_out:
+        error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
+    elif ended.returncode:
+        error = _why(ended)
+    elif not found["series"]:
+        error = "it ended without a result"
+    facts = {name: value for name, value in found.items() if name != "series"}
+    return Outcome(tuple(from_json(fields) for fields in found["series"]), error, ended.timed_out, facts)
+
+
+def _why(ended: process.Ended) -> str:
+    """One line: the process's own error line, else how it ended and the last thing that it said."""
+    lines = [line for line in ended.lines if not line.startswith("progress ")]
+    own = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if own:
+        return own[-1]
+    how = f"exit status {ended.returncode}"
+    if ended.returncode < 0:
+        how = f"ended by {signal.Signals(-ended.returncode).name}"
+    return f"{how}: {lines[-1][:300]}" if lines else how

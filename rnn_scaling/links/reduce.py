@@ -1,0 +1,154 @@
+"""One all-reduce algorithm over sizes: ONE tf.function a size, its time until every rank has its sum, and the proof.
+
+n: ranks, a device each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from rnn_scaling.links import rounds
+from rnn_scaling.links.cpu_copies import address
+from rnn_scaling.links.series import ALL_REDUCE, FLOAT32_BYTES, Point, Series, size_text
+
+BUDGET_S = 4.0  # of one size in one pass
+CHUNK = 2**22  # elements that are compared at once
+MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
+
+Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
+Told = Callable[[int, int, str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One size: a function over variables that hold the inputs, a rank on each device."""
+
+    num_bytes: int
+    function: Callable[[], tuple[list[tf.Tensor], list[tf.Tensor]]]
+
+    def run(self) -> list[tf.Tensor]:
+        """Reduces once; returns each rank's result when all devices have finished."""
+        results, last = self.function()
+        for element in last:
+            element.numpy()  # leaves its device after everything that was queued before it
+        return results
+
+
+def values(rank: int, start: int, stop: int) -> np.ndarray:
+    """Elements `start` to `stop` of a rank's input: whole numbers from 1 to MODULUS, other ones on each rank.
+
+    Their sums are exact in float32 for up to 2**24 / MODULUS ranks.
+    """
+    return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
+
+
+def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
+    """The case of `num_bytes` a rank.
+
+    The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
+    function returns every rank's result, so none of the work can be left out, and one element of each, by which the
+    caller can wait.
+    """
+    count = num_bytes // FLOAT32_BYTES
+    inputs = []
+    for rank, device in enumerate(devices):
+        with tf.device(device):
+            inputs.append(tf.Variable(values(rank, 0, count), trainable=False))
+
+    @tf.function(autograph=False)
+    def function() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        tensors, last = [], []
+        for held, device in zip(inputs, devices, strict=True):
+            with tf.device(device):
+                tensors.append(held.read_value())
+        results = list(reduce(tensors))
+        for result, device in zip(results, devices, strict=True):
+            with tf.device(device):
+                last.append(result[-1])
+        return results, last
+
+    return Case(num_bytes, function)
+
+
+def count_wrong(results: Sequence[tf.Tensor]) -> int:
+    """Elements, over all ranks, that are not the exact sum of the inputs; each missing or surplus element is one."""
+    num_ranks, wrong = len(results), 0
+    got = [result.numpy().reshape(-1) for result in results]
+    size = max(len(each) for each in got)
+    for start in range(0, size, CHUNK):
+        expected = sum(values(rank, start, min(start + CHUNK, size)) for rank in range(num_ranks))
+        for each in got:
+            piece = each[start : start + CHUNK]
+            wrong += int(np.count_nonzero(piece != expected[: len(piece)])) + len(expected) - len(piece)
+    return wrong
+
+
+def share_a_buffer(results: Sequence[tf.Tensor]) -> bool:
+    """True if several ranks were handed the same memory, as logical CPU devices are."""
+    if any("CPU" not in result.device for result in results):
+        return False
+    return len({address(result) for result in results}) < len(results)
+
+
+def measure(
+    reduce: Reduce,
+    name: str,
+    devices: Sequence[str],
+    sizes: Sequence[int],
+    repeats: int,
+    told: Told,
+    keep: Callable[[Series], None] = lambda series: None,
+    compare: bool = True,
+) -> Series:
+    """Times of an algorithm over the sizes, in rounds, then the number of wrong elements of each.
+
+    Args:
+      reduce: one tensor a rank -> their sum on each rank's device.
+      name: the algorithm.
+      devices: rank i's device.
+      sizes: bytes of each rank's tensor, increasing.
+      repeats: of each size.
+      told: rounds done, rounds in all, what; before anything that may hang.
+      keep: is given what is known so far after each round.
+      compare: False for a reduction that is none.
+    """
+
+    def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:
+        points = [
+            Point(case.num_bytes, tuple(seconds), job.calls, bad)
+            for case, job, seconds, bad in zip(cases, jobs, times, wrong)
+            if seconds
+        ]
+        return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
+
+    unknown = [None] * len(sizes)
+    cases, jobs = [], []
+    for size in sizes:
+        told(0, repeats, f"{name}, first calls of {size_text(size)}")
+        cases.append(build(reduce, devices, size))
+        jobs.append(rounds.prepared(cases[-1].run))
+
+    def after_round(done: int, times: list[list[float]]) -> None:
+        told(done, repeats, name)
+        keep(series(times, unknown))
+
+    times = rounds.in_rounds([job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round)
+    if not compare:
+        return series(times, unknown)
+    told(repeats, repeats, f"{name}, comparing the sums")
+    wrong, shared = [], False
+    for case in cases:
+        results = case.run()
+        wrong.append(count_wrong(results))
+        shared = shared or share_a_buffer(results)
+    notes = ("ranks are handed one and the same result: its bytes went over no link",) if shared else ()
+    return series(times, wrong, notes)
+
+
+def nothing(tensors: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """What every call costs that is timed here: nothing is exchanged."""
+    return [tf.identity(tensor) for tensor in tensors]

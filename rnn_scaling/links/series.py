@@ -1,0 +1,163 @@
+"""What was measured: times of one link or algorithm over sizes; JSON, sizes in words, bandwidths. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.links.fit import Fit, best, quantile
+
+MEMORY, COPY, ALL_REDUCE = "memory", "copy", "all_reduce"
+FLOAT32_BYTES = 4
+MOST_DRIFT = 1.25  # between passes; beyond, they did not measure the same machine
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One size.
+
+    Attributes:
+      num_bytes: of a transfer; of an all-reduce, bytes of each rank's tensor.
+      seconds: raw times of one transfer, each the mean of `calls` transfers in a row.
+      calls: transfers in a row.
+      wrong: elements that differ from the right ones; None: not compared.
+    """
+
+    num_bytes: int
+    seconds: tuple[float, ...]
+    calls: int = 1
+    wrong: int | None = None
+
+    @property
+    def median_s(self) -> float:
+        """Middle of the times, in seconds."""
+        return quantile(self.seconds, 0.5)
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        """Lower and upper quartile of the times, in seconds."""
+        return quantile(self.seconds, 0.25), quantile(self.seconds, 0.75)
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """One link or algorithm over sizes.
+
+    Attributes:
+      kind: MEMORY, COPY or ALL_REDUCE.
+      name: what is measured, in words; of an all-reduce, the algorithm as in --all_reduce_spec.
+      points: by size, increasing.
+      traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed
+        over without a copy, so that there is no bandwidth).
+      ranks: participants of an all-reduce, else 0.
+      notes: what must be known beside the numbers.
+      error: why there are no more or no right numbers; empty when all is well.
+    """
+
+    kind: str
+    name: str
+    points: tuple[Point, ...] = ()
+    traffic: int = 1
+    ranks: int = 0
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def sizes(self) -> list[int]:
+        return [point.num_bytes for point in self.points]
+
+    @property
+    def medians_s(self) -> list[float]:
+        return [point.median_s for point in self.points]
+
+    def gb_per_s(self, point: Point) -> float:
+        """Bandwidth in 10**9 bytes a second: bus bandwidth of an all-reduce, else counted bytes / median time."""
+        rate = self.traffic * point.num_bytes / point.median_s / 1e9
+        return busbw_gb_per_s(point.num_bytes, point.median_s, self.ranks) if self.kind == ALL_REDUCE else rate
+
+    def fitted(self) -> Fit | None:
+        """alpha + bytes / beta through the medians, `traffic` counted in bytes; None for too few sizes."""
+        found = best(self.sizes, self.medians_s)
+        if found is None or found.beta_gb_per_s is None or self.traffic < 2:
+            return found
+        beta, error = (self.traffic * value for value in (found.beta_gb_per_s, found.beta_error_gb_per_s))
+        return dataclasses.replace(found, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic)
+
+
+def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
+    """Bus bandwidth of one all-reduce, comparable across rank counts.
+
+    Args:
+      num_bytes: size S of each rank's tensor, in bytes.
+      seconds: duration t of one all-reduce.
+      num_ranks: participants n.
+
+    Returns:
+      S/t * 2(n-1)/n in GB/s; 0.0 for one rank.
+
+    Raises:
+      ValueError: if `seconds` or `num_ranks` is not positive.
+
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md, "AllReduce".
+    """
+    if seconds <= 0 or num_ranks < 1:
+        raise ValueError(f"expected seconds > 0 and ranks >= 1, got {seconds} and {num_ranks}")
+    return num_bytes / seconds / 1e9 * 2 * (num_ranks - 1) / num_ranks
+
+
+def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
+    """smallest, smallest * factor, ... up to `largest`, inclusive."""
+    sizes = [smallest]
+    while sizes[-1] * factor <= largest:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def size_text(num_bytes: float) -> str:
+    """ "4 B", "64 KiB", "1.5 MiB"."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.3g} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def to_json(series: Series) -> dict[str, Any]:
+    """The series as it stands in links.json, its fit with it."""
+    found = series.fitted()
+    return {**dataclasses.asdict(series), "fit": None if found is None else dataclasses.asdict(found)}
+
+
+def from_json(fields: Mapping[str, Any]) -> Series:
+    """The series that `to_json` wrote; the fit is worked out again."""
+    values = {name: value for name, value in fields.items() if name != "fit"}
+    points = tuple(Point(**{**point, "seconds": tuple(point["seconds"])}) for point in values["points"])
+    return Series(**{**values, "points": points, "notes": tuple(values["notes"])})
+
+
+def joined(parts: Sequence[Series]) -> Series:
+    """One series of several passes over the same sizes: the times of all, the errors and wrong elements of any."""
+    first = parts[0]
+    by_size: dict[int, list[Point]] = {}
+    for part in parts:
+        for point in part.points:
+            by_size.setdefault(point.num_bytes, []).append(point)
+    points = []
+    for size in sorted(by_size):
+        found = by_size[size]
+        # A pass that did not get to the comparison leaves the size unproven.
+        wrong = None if any(p.wrong is None for p in found) else max(p.wrong for p in found)
+        points.append(Point(size, tuple(t for p in found for t in p.seconds), found[0].calls, wrong))
+    errors = list(dict.fromkeys(part.error for part in parts if part.error))
+    notes = dict.fromkeys(note for part in parts for note in part.notes)
+    ratio = drift(parts)
+    if ratio is not None and not 1 / MOST_DRIFT <= ratio <= MOST_DRIFT:
+        notes[f"the last pass took {ratio:.2f} times as long as the first: other load; measure again"] = None
+    return dataclasses.replace(first, points=tuple(points), notes=tuple(notes), error="; ".join(errors))
+
+
+def drift(parts: Sequence[Series]) -> float | None:
+    """Time of the last pass over that of the first: the median over their common sizes; None for a single pass."""
+    first, last = ({point.num_bytes: point.median_s for point in part.points} for part in (parts[0], parts[-1]))
+    ratios = [last[size] / first[size] for size in first if size in last]
+    return quantile(ratios, 0.5) if ratios and len(parts) > 1 else None

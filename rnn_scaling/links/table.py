@@ -1,0 +1,232 @@
+"""What was found, as Markdown that is plain text too."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from rnn_scaling.links.fit import HOLDS_WITHIN, Fit, between
+from rnn_scaling.links.series import ALL_REDUCE, Point, Series, size_text
+from rnn_scaling.reports.table import markdown_table
+
+MISSING, NO_COPY = "n/a", "no copy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """All that a call of the command found.
+
+    Attributes:
+      devices: what the all-reduce ran on, in words.
+      series: every link and algorithm.
+      nothing: the timed call with nothing exchanged; None: not measured.
+      left_out: what was not measured and why, a line each.
+      gradient_bytes: preset -> bytes of its gradients.
+      topology: text of the devices' topology; empty: there is none.
+      interrupted: how far it was when it was interrupted; empty: it was not.
+    """
+
+    devices: str
+    series: tuple[Series, ...]
+    nothing: Series | None = None
+    left_out: tuple[str, ...] = ()
+    gradient_bytes: tuple[tuple[str, int], ...] = ()
+    topology: str = ""
+    interrupted: str = ""
+
+    @property
+    def links(self) -> list[Series]:
+        """Memory and copies."""
+        return [each for each in self.series if each.kind != ALL_REDUCE]
+
+    @property
+    def all_reduces(self) -> list[Series]:
+        return [each for each in self.series if each.kind == ALL_REDUCE]
+
+    @property
+    def errors(self) -> list[str]:
+        """What failed or is wrong, a line each."""
+        lines = [f"{each.name}: {each.error}" for each in self.series if each.error]
+        for each in self.all_reduces:
+            for point in each.points:
+                if point.wrong:
+                    lines.append(f"{each.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}")
+        return lines
+
+
+def render(found: Found, every_size: bool = False) -> str:
+    """The report; with `every_size` also a table of all times of memory and copies."""
+    parts = ["# Links\n"]
+    if any(each.points for each in found.links):
+        parts += ["## Memory and copies\n", _links(found.links), _notes(found.links)]
+    if any(each.points for each in found.all_reduces):
+        parts += _all_reduce(found)
+    if every_size:
+        parts += ["## Every size\n", _every_size(found)]
+    if found.topology:
+        parts += ["## Topology\n", found.topology.rstrip() + "\n"]
+    left_out = [*found.left_out, *filter(None, [found.interrupted])]
+    if left_out:
+        parts += ["## Not measured\n", _bullets(left_out)]
+    if found.errors:
+        parts += ["## Failed or wrong\n", _bullets(found.errors)]
+    return "\n".join(part for part in parts if part)
+
+
+def _links(links: Sequence[Series]) -> str:
+    head = ("Link", "Largest", "GB/s there (quartiles)", "Smallest", "us there", *_FIT_HEAD)
+    rows = []
+    for each in links:
+        if each.points:
+            first, last, found = each.points[0], each.points[-1], each.fitted()
+            rate = _rate(each, last) if each.traffic else NO_COPY
+            sizes = size_text(last.num_bytes), size_text(first.num_bytes)
+            rows.append((each.name, sizes[0], rate, sizes[1], _us(first), *_fit(found, bool(each.traffic))))
+    text = (
+        f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
+        f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
+        "lie in the caches, and alpha is the call from Python.\n"
+    )
+    return markdown_table(head, rows) + text
+
+
+_FIT_HEAD = ("alpha (us)", "beta (GB/s)", "Line holds from", "Residual (%)")
+_FIT_TEXT = (
+    "time = alpha + bytes / beta is fitted to the medians (relative least squares; after ± the standard error). "
+    "A line holds where no median is further from it than "
+    f"{100 * HOLDS_WITHIN:.0f} %: from the size in the table to the largest; residual: the largest distance. "
+    "In brackets: the line over all sizes, which does not hold."
+)
+
+
+def _fit(found: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
+    if found is None:
+        return (MISSING,) * 4
+    alpha, beta = _with_error(found.alpha_us, found.alpha_error_us), "no growth"
+    residual = f"{100 * found.largest_residual:.0f}"
+    if found.beta_gb_per_s is not None:
+        beta = _with_error(found.beta_gb_per_s, found.beta_error_gb_per_s) if has_bandwidth else NO_COPY
+    if not found.holds:
+        return f"({alpha})", f"({beta})", "nowhere", residual
+    return alpha, beta, size_text(found.from_bytes), residual
+
+
+def _all_reduce(found: Found) -> list[str]:
+    shown = [each for each in found.all_reduces if each.points]
+    names = [each.name for each in shown]
+    sizes = sorted({size for each in shown for size in each.sizes})
+    points = [{point.num_bytes: point for point in each.points} for each in shown]
+    times = [[size_text(size), *(_us(by.get(size)) for by in points)] for size in sizes]
+    rates = [
+        [size_text(size), *(_rate(each, by.get(size), False) for each, by in zip(shown, points))] for size in sizes
+    ]
+    fits = [(each.name, *_fit(each.fitted())) for each in shown]
+    parts = [
+        f"## All-reduce, {found.devices}\n",
+        "Time of one all-reduce of float32, us (median)\n",
+        markdown_table(("Size", *names), times),
+        "Bus bandwidth, GB/s: size / time * 2(n-1)/n\n",
+        markdown_table(("Size", *names), rates),
+        markdown_table(("Algorithm", *_FIT_HEAD), fits),
+        f"{_FIT_TEXT} Medians of {_repeats(shown)}.\n",
+        _notes(shown),
+        _compared(shown),
+    ]
+    if found.nothing and found.nothing.points:
+        last = found.nothing.points[-1]
+        parts.append(
+            f"Of each time, {_us(found.nothing.points[0])} us are the call itself: the same call with nothing "
+            f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
+        )
+    parts += _predicted(found, shown)
+    return parts
+
+
+def _every_size(found: Found) -> str:
+    """Shortest, median and quartiles of the repeats of each size."""
+    head = ("What", "Size", "Repeats", "Shortest (us)", "Lower quartile", "Median", "Upper quartile", "GB/s", "Wrong")
+    rows = []
+    for each in found.series:
+        for p in each.points:
+            times = [_number(1e6 * t) for t in (min(p.seconds), p.quartiles_s[0], p.median_s, p.quartiles_s[1])]
+            repeats = f"{len(p.seconds)} x {p.calls}"
+            wrong = MISSING if p.wrong is None else str(p.wrong)
+            rate = _number(each.gb_per_s(p)) if each.traffic else NO_COPY
+            rows.append((each.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
+    text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
+    return markdown_table(head, rows) + text
+
+
+def _predicted(found: Found, shown: Sequence[Series]) -> list[str]:
+    """What the gradients of a preset would take, by the measured neighbours alone."""
+    parts = []
+    for preset, num_bytes in found.gradient_bytes:
+        times = []
+        for each in shown:
+            seconds = between(each.sizes, each.medians_s, num_bytes)
+            if seconds is not None:
+                times.append((seconds, each.name))
+        if times:
+            said = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in sorted(times))
+            parts.append(
+                f"{size_text(num_bytes)} of gradients (preset {preset}, float32, as one dense tensor) would take: "
+                f"{said}; between the two measured sizes next to it, with the devices idle otherwise.\n"
+            )
+    return parts
+
+
+def _compared(shown: Sequence[Series]) -> str:
+    unproven = sorted({each.name for each in shown for point in each.points if point.wrong is None})
+    wrong = sum(point.wrong or 0 for each in shown for point in each.points)
+    text = f"Wrong elements: {wrong}, of all elements of all ranks, against the exact sum."
+    if all(point.wrong is None for each in shown for point in each.points):
+        return "Wrong elements: n/a, no sum was compared.\n"
+    return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
+
+
+def _notes(series: Sequence[Series]) -> str:
+    by_note: dict[str, list[str]] = {}
+    for each in series:
+        for note in each.notes:
+            by_note.setdefault(note, []).append(each.name)
+    return _bullets([f"{', '.join(names)}: {note}" for note, names in by_note.items()])
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _repeats(series: Sequence[Series]) -> str:
+    counts = [len(point.seconds) for each in series for point in each.points]
+    low, high = min(counts), max(counts)
+    return f"{high} repeats" if low == high else f"{low} to {high} repeats"
+
+
+def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> str:
+    if point is None:
+        return MISSING
+    rate = series.gb_per_s(point)
+    if not with_quartiles:
+        return _number(rate)
+    low, high = (rate * point.median_s / each for each in reversed(point.quartiles_s))
+    return f"{_number(rate)} ({_number(low)} to {_number(high)})"
+
+
+def _us(point: Point | None) -> str:
+    return MISSING if point is None else _number(1e6 * point.median_s)
+
+
+def _with_error(value: float, error: float) -> str:
+    """A value to the second digit of its error, three behind the point at most."""
+    digits = min(3, max(0, 1 - math.floor(math.log10(error)))) if error > 0 else 3
+    return f"{round(value, digits) + 0.0:,.{digits}f} ± {error:,.{digits}f}"  # + 0.0: no "-0"
+
+
+def _number(value: float) -> str:
+    """Three digits, never in powers of ten."""
+    if abs(value) < 0.001:
+        return f"{value:.3f}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

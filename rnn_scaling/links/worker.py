@@ -1,0 +1,129 @@
+"""python -m rnn_scaling.links.worker REQUEST RESULT: measures one thing in a process of its own.
+
+REQUEST is what `processes.run` wrote; RESULT is replaced whole whenever more is known, so that the parent has what was
+measured before it had to end this process. How far it is goes to stderr, as "progress DONE TOTAL WHAT".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.links import series
+from rnn_scaling.links.series import Series
+from rnn_scaling.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
+from rnn_scaling.records.files import write_text
+
+EXIT_FAILED = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures; returns 1 and says why on stderr if it cannot."""
+    request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
+    prepare_cuda_order()
+    measure = {
+        "memory": _host_memory,
+        "gpu_copies": _gpu_copies,
+        "device_copies": _cpu_copies,
+        "all_reduce": _all_reduce,
+    }
+    try:
+        measure[request["what"]](request, lambda found, facts=None: _write(found, facts or {}, result))
+    except MemoryError as e:
+        print(f"error: out of memory ({e}); lower --max_bytes", file=sys.stderr)
+        return EXIT_FAILED
+    except DeviceError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+def _host_memory(request: dict[str, Any], write: Any) -> None:
+    """Host memory."""
+    from rnn_scaling.links import host_memory
+
+    write(host_memory.measure(request["sizes"], request["rounds"], available_cores(), _told))
+
+
+def _gpu_copies(request: dict[str, Any], write: Any) -> None:
+    """Copies with and between GPUs."""
+    from rnn_scaling.links import cuda, gpu_copies
+
+    runtime = cuda.Cuda(cuda.find_library())
+    seen, origin = runtime.count(), request["origin"]
+    devices = [device for device in request["devices"] if device < seen]
+    found = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _told, origin)
+    unseen = [device for device in request["devices"] if device >= seen]
+    error = f"CUDA sees {seen} GPU{'' if seen == 1 else 's'} only"
+    write([*found, *(Series(series.COPY, f"copies of GPU {device}", error=error) for device in unseen)])
+
+
+def _cpu_copies(request: dict[str, Any], write: Any) -> None:
+    """Between logical CPU devices."""
+    engine = _start(request)
+    from rnn_scaling.links import cpu_copies
+
+    write(cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _told))
+
+
+def _all_reduce(request: dict[str, Any], write: Any) -> None:
+    """One algorithm, or nothing exchanged where none is named."""
+    engine = _start(request)
+    from rnn_scaling import registry
+    from rnn_scaling.links import reduce
+
+    name = request["algorithm"]
+    function = reduce.nothing
+    if name:
+        module = registry.load(registry.ALL_REDUCES, name.partition("#")[0])
+        function = module.build(engine.devices, int(name.partition("#")[2] or 1))
+    sizes, rounds = request["sizes"], request["rounds"]
+
+    def keep(found: Series) -> None:
+        write([found])
+
+    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _told, keep, bool(name))
+    write([measured], {"gradient_bytes": gradient_bytes()} if not name else {})
+
+
+def gradient_bytes() -> dict[str, int]:
+    """Preset -> bytes of its gradients in float32, embeddings dense."""
+    from models import seq2seq
+    from rnn_scaling.settings import config
+
+    found = {}
+    for preset in config.PRESETS:
+        model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
+        found[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in seq2seq.variable_specs(model))
+    return found
+
+
+def _start(request: dict[str, Any]) -> Any:
+    """TensorFlow on the request's devices."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if request["device"] == "cpu":
+        bind_to_cores(request["num_devices"])
+    from rnn_scaling.training.engines import local
+
+    threads = request["inter_op_threads"], request["intra_op_threads"]
+    return local.start(request["device"], request["num_devices"], *threads, xla=False)
+
+
+def _told(done: int, total: int, what: str) -> None:
+    print(f"progress {done} {total} {what}", file=sys.stderr, flush=True)
+
+
+def _write(found: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
+    write_text(json.dumps({"series": [series.to_json(each) for each in found], **facts}), result)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(status)  # the interpreter's own clean-up takes seconds once TensorFlow's threads run

@@ -1,0 +1,85 @@
+"""The page's section on what traced runs show: where a step goes, and how many operators and kernels it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.steps import counts
+from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.records.step_names import PARTS
+from rnn_scaling.reports import counts_table, steps
+from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, Grid, figure_of
+from rnn_scaling.reports.pictures import figures, step_figures
+from rnn_scaling.reports.summary import SeriesSummary, Summary
+
+MOST_TRACED = 100  # rows whose steps are told
+
+
+def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
+    """Where a step goes, for each traced row."""
+    rows = [(each.title, row) for each in series for row in each.rows if row.traced][:MOST_TRACED]
+    found = []
+    for k, (name, row) in enumerate(rows):
+        if row.traced is None:
+            continue
+        title = f"{name}, {row.devices}"
+        head, lines = steps.exchange_grid(row.traced)
+        grids = [Grid(f"{title}: parts of a step", *grid) for grid in steps.parts_grids(row.traced)]
+        pictures = _step_pictures(row.traced, k, title) if k < MOST_FIGURES else []
+        found.append(
+            {
+                "title": title,
+                "figures": pictures,
+                "grids": [*grids, Grid(f"{title}: exchange, start and end of the towers", head, lines)],
+                "notes": steps.notes(row.traced),
+            }
+        )
+    return found
+
+
+def _step_pictures(found: StepParts, k: int, title: str) -> list[Figure]:
+    step = found.typical
+    title += step_figures.left_out(found.num_towers)
+    means = f"The parts of each tower's mean step, in milliseconds. {steps.notes(found)[1]}"
+    drawn = f"Traced step {step} of {len(found.steps)} from its start to its end, a bar for each tower."
+    return [
+        figure_of(step_figures.parts(found, f"parts-{k}"), f"parts-{k}", f"{title}: parts of the mean step", means),
+        figure_of(
+            step_figures.timeline(found.steps[step], f"step-{k}"), f"step-{k}", f"{title}: traced step {step}", drawn
+        ),
+    ]
+
+
+def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str], str]]:
+    """(name, swatch, meaning) of each part that occurs."""
+    used = {part for each in series for row in each.rows if row.traced for part in row.traced.shown}
+    found = []
+    for part in (part for part in PARTS if part in used):
+        look = step_figures.look(part)
+        swatch = {"colour": figures.themed(look["facecolor"].lower()), "opacity": f"{look['alpha']:g}"}
+        found.append((steps.title(part), swatch, steps.MEANING[part]))
+    return found
+
+
+def counts_of(summary: Summary) -> dict[str, Any] | None:
+    """How many operators and kernels a step is, for runs that differ in encoder and devices; None without traces."""
+    rows = [row for each in summary.measured for row in each.rows if row.traced]
+    runs = {name: run for row in rows for name, run in zip(row.files, row.row.records) if run.trace and run.graph}
+    if not runs:
+        return None
+    found = counts.inspect(runs)
+    groups = [
+        {
+            "title": group.title,
+            "grids": [
+                *(Grid(caption, head, lines) for caption, head, lines in counts_table.seed_grids(group)),
+                Grid("From Python to kernels", *counts_table.graphs_grid(group)),
+            ],
+            "why": counts_table.reasons(group),
+        }
+        for group in found.groups
+    ]
+    agreement = [] if found.differences else [counts_table.agreement(found)]
+    told = {"groups": groups, "agreement": agreement, "differences": found.differences}
+    return {**told, "json": counts_table.to_json(found)}

@@ -1,0 +1,36 @@
+"""Words/s, speedup and efficiency over the number of devices in one picture, as a PNG."""
+
+from __future__ import annotations
+
+import io
+
+from rnn_scaling.records.own_files import REPORT_SCHEMA
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.summary import Summary
+
+
+def render(summary: Summary) -> bytes:
+    """A PNG with three panels and their legend below; weak and strong scaling have three each.
+
+    Raises:
+      ValueError: if no series has a rate.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [series[: figures.MOST_LINES] for _, series in figures.groups(summary)]
+    if not shown:
+        raise ValueError("expected at least one successful run")
+    with figures.style(ink="#1a1d21", muted="#5b636d", grid="#d9dde2"):
+        heights = [3.4 + 0.1 * len(series) for series in shown]
+        figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+        panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for part, series in zip(panels, shown):
+            for axes, metric in zip(part.subplots(1, len(figures.METRICS)), figures.METRICS):
+                figures.draw_lines(axes, series, metric, ideal="#5b636d")
+            handles, labels = part.axes[1].get_legend_handles_labels()
+            part.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)
+        buffer = io.BytesIO()
+        FigureCanvasAgg(figure)
+        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": REPORT_SCHEMA})
+    return buffer.getvalue()

@@ -1,0 +1,110 @@
+"""A run in a page of Markdown for TensorBoard's text tab, and the link from there to its report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import placement_table, table
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.spelling import command
+
+PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
+REPORT_URL = f"data/plugin/{PLUGIN}/report"  # relative: TensorBoard may be served below a --path_prefix
+
+
+def run_id(run: RunRecord) -> str:
+    """Twelve letters that are this run's alone, and stay when its folder is renamed, moved or copied.
+
+    They come from what no other run shares: its options, when it started, and its batches' seconds to the last digit.
+    """
+    known = [run.config, run.environment.get("started"), run.batches.get("seconds")]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def markdown(run: RunRecord) -> str:
+    """The page: result, link, what differs from the defaults, and where the variables are."""
+    config = run.config
+    lines = [
+        f"## {config['encoder_type']}, {config['variable_update']}, {_count(config['num_devices'], 'device')}",
+        "",
+        f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`./run.sh tensorboard` serves it; its tab *Report* "
+        "has that of all runs).",
+        "",
+        *_result(run),
+        "",
+        f"Again: `{_code(command(config))}`",
+        "",
+        "### What differs from the defaults",
+        "",
+        *_differences(run),
+        "",
+        "### Where the variables are",
+        "",
+        *_placement(run),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
+    """Option -> (its value, its default), of the options whose value is not the default of the run's preset."""
+    config = run.config
+    given = {name: config[name] for name in ("preset", "device") if name in config}
+    defaults = configs.resolve(given, num_gpus=0, num_cores=1).flat()
+    names = [name for name in config if name in defaults and configs.GROUP_OF[name] != "output"]
+    return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
+
+
+def _result(run: RunRecord) -> list[str]:
+    if not run.throughput:
+        return ["No batch was measured."]
+    lines = table.render_runs([run]).splitlines()
+    text = run.steady_state.get("text")
+    return [*lines, "", f"Steady state: {text}."] if text else lines
+
+
+def _differences(run: RunRecord) -> list[str]:
+    found = differences(run)
+    lines = [[name, _spelled(value), _spelled(default)] for name, (value, default) in found.items()]
+    return _grid(["Option", "Value", "Default"], lines) if lines else ["Nothing."]
+
+
+def _placement(run: RunRecord) -> list[str]:
+    if run.graph:
+        lines = _grid(*placement_table.devices_grid(run.graph))
+        head, copies = placement_table.copies_grid(run.graph)
+        if copies:  # without the names of the largest, which leave the other columns no room
+            grid = _grid(head[:-1], [line[:-1] for line in copies])
+            lines += ["", "What one device sends to another in a step:", "", *grid]
+        return lines
+    placement = run.resolved.get("variable_placement") or {}
+    lines = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
+    return _grid(["Device", "Bytes", "MiB"], lines) if lines else ["The run ended before they were made."]
+
+
+def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    rows = [list(head), ["---"] * len(head), *([f"`{_code(line[0])}`", *map(_cell, line[1:])] for line in lines)]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None or value == "" else str(value)
+
+
+def _code(text: str) -> str:
+    """Text that does not end a code span."""
+    return " ".join(text.replace("`", "'").split())
+
+
+def _cell(text: str) -> str:
+    return (
+        _code(text).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

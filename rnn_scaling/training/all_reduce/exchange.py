@@ -1,0 +1,66 @@
+"""Dense gradients of all towers in, their sums out: pack, choose the algorithm by size, reduce, unpack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from rnn_scaling.registry import ALL_REDUCES, load
+from rnn_scaling.settings.all_reduce_spec import Segment, select
+from rnn_scaling.training import gradients
+
+
+def reduce_dense(
+    tower_grads: Sequence[Sequence[tf.Tensor]],
+    devices: Sequence[str],
+    segments: Sequence[Segment],
+    repacking: int,
+    agg_max_bytes: int,
+    agg_max_group: int,
+) -> list[list[tf.Tensor]]:
+    """Sums each gradient over the towers.
+
+    Args:
+      tower_grads: `[tower][gradient]`; towers agree in number, shapes and dtypes, and the shapes are static.
+      devices: tower i's device.
+      segments: which algorithm takes a tensor of which size; a pack counts as one tensor.
+      repacking: exchange all gradients in this many equal pieces; 0: off.
+      agg_max_bytes: pack gradients of at most this many bytes; 0: off.
+      agg_max_group: at most this many gradients in such a pack.
+
+    Returns:
+      `[tower][gradient]`, the sums, on each tower's device.
+
+    Raises:
+      ValueError: if both ways of packing are on: the pieces would hold the small gradients already.
+    """
+    if repacking and agg_max_bytes:
+        raise ValueError(f"expected repacking or agg_max_bytes, got {repacking} and {agg_max_bytes}")
+    packs = [
+        _pack(grads, device, repacking, agg_max_bytes, agg_max_group)
+        for grads, device in zip(tower_grads, devices, strict=True)
+    ]
+    reduces = {(s.algorithm, s.shards): load(ALL_REDUCES, s.algorithm).build(devices, s.shards) for s in segments}
+    across = list(zip(*(packed for packed, _ in packs), strict=True))
+    summed: list[list[tf.Tensor]] = [[] for _ in devices]
+    # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
+    for tensors in reversed(across):
+        segment = select(segments, gradients.num_bytes(tensors[0]))
+        for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
+            summed[tower].insert(0, tensor)
+    return [_unpack(unpack, s, device) for (_, unpack), s, device in zip(packs, summed, devices, strict=True)]
+
+
+def _pack(
+    grads: Sequence[tf.Tensor], device: str, repacking: int, agg_max_bytes: int, agg_max_group: int
+) -> tuple[list[tf.Tensor], gradients.Unpack]:
+    with tf.device(device):
+        if repacking:
+            return gradients.repack(grads, repacking)
+        return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
+
+
+def _unpack(unpack: gradients.Unpack, packed: Sequence[tf.Tensor], device: str) -> list[tf.Tensor]:
+    with tf.device(device):
+        return unpack(packed)

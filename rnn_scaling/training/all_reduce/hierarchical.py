@@ -1,0 +1,53 @@
+"""TensorFlow's hierarchical copy: two halves of the towers add up, then the halves' sums meet and go back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+from tensorflow.python.distribute import cross_device_utils
+
+from rnn_scaling.training.gradients import place
+
+
+def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
+
+    Args:
+      devices: tower i's device; the first half are one group.
+      shards: 1; whole tensors are added, on devices that take turns.
+
+    Raises:
+      ValueError: if the number of devices is odd and above 1 (TensorFlow's function would silently leave the last
+        tower out of the sum), or shards is not 1.
+
+    Source: TensorFlow's `aggregate_gradients_using_hierarchical_copy`.
+    """
+    if (len(devices) > 1 and len(devices) % 2) or shards != 1:
+        got = f"got {len(devices)} and {shards}"
+        raise ValueError(f"expected an even number of devices and 1 shard for hierarchical, {got}")
+    turns = itertools.count()
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        if len(placed) == 1:
+            return placed
+        order = _order(len(devices), next(turns))
+        grads_and_vars = [[(placed[tower], None)] for tower in order]
+        summed = cross_device_utils.aggregate_gradients_using_hierarchical_copy(
+            [devices[tower] for tower in order], grads_and_vars
+        )
+        by_tower = {tower: summed[position][0][0] for position, tower in enumerate(order)}
+        return [by_tower[tower] for tower in range(len(devices))]
+
+    return reduce
+
+
+def _order(num_devices: int, turn: int) -> list[int]:
+    """The towers, so that TensorFlow's function, which adds on the first, adds on tower `turn`; the groups stay."""
+    half = num_devices // 2
+    lead = turn % num_devices
+    order = [(lead + i) % half for i in range(half)]
+    first, second = (0, half) if lead < half else (half, 0)
+    return [first + i for i in order] + [second + i for i in order]

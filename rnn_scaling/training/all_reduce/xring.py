@@ -1,0 +1,35 @@
+"""TensorFlow's ring all-reduce, drawn into the graph: n - 1 additions and n - 1 copies of an n-th each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
+
+from rnn_scaling.training.gradients import place
+
+
+def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """One tensor a tower -> their sum on each tower's device.
+
+    Args:
+      devices: tower i's device; the ring's order.
+      shards: rings that run at once, each in a rotated order over its share of the tensor.
+
+    Raises:
+      ValueError: if there are more shards than devices.
+
+    Source: TensorFlow's `build_ring_all_reduce`.
+    """
+    if shards > len(devices):
+        raise ValueError(f"expected shards <= {len(devices)} devices for xring, got {shards}")
+    order = list(range(len(devices)))
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        if len(placed) == 1:
+            return placed
+        return place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)
+
+    return reduce

@@ -1,0 +1,156 @@
+"""One run: build the step, warm up, time, and keep everything that the record needs."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+from models import seq2seq
+from rnn_scaling import registry
+from rnn_scaling.analysis.steady_state import UntilKnown
+from rnn_scaling.data.source import Source
+from rnn_scaling.machine.load import LoadMeter
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports.tensorboard import event_files
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import optimizers, progress
+from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
+from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
+from rnn_scaling.training.state import NotFiniteError, RunState
+from rnn_scaling.training.towers import TrainStep
+
+
+def run(config: RunConfig, state: RunState) -> TrainStep:
+    """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
+
+    Returns:
+      The step that was run, for `write_logs`.
+
+    Raises:
+      NotFiniteError: if the loss of a batch is infinite or not a number.
+      DataError: if a text file is not what it should be.
+      ValueError, tf.errors.OpError: if the devices cannot do what was asked.
+    """
+    engine = registry.load(registry.ENGINES, "local").start(
+        config.devices.device,
+        config.devices.num_devices,
+        state.resolved["inter_op_parallelism_threads"],
+        state.resolved["intra_op_parallelism_threads"],
+        config.model.xla,
+    )
+    state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
+    state.resolved["onednn"] = uses_onednn()
+    state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
+    state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
+    state.enter("build")
+    step = build(config, engine, state)
+    _announce(config, state.resolved)
+    _train(config, step, state)
+    state.enter("teardown")
+    return step
+
+
+def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
+    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
+    event_files.write(log_dir, step.graph(), result)
+
+
+def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
+    """Says on stderr what really runs where that is not what the flags' words say."""
+    if config.model.encoder_type == "cudnn_lstm" and resolved["device_type"] == "CPU":
+        print(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU", file=sys.stderr)
+    if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
+        print(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster", file=sys.stderr)
+    if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
+        segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
+        print(f"all-reduce auto is {all_reduce_spec.format(segments)} here", file=sys.stderr)
+
+
+def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
+    """The training step of `config` on the engine's devices; describes itself in `state`."""
+    model = config.model
+    network = seq2seq.build(model, engine.device_type)
+    specs = seq2seq.variable_specs(model)
+    update = build_update(config, engine)
+    embedding_rows = {spec.name: spec.shape[0] for spec in specs if spec.kind == "embedding"}
+    source, collects = build_source(config, engine), config.output.trace_batches > 0
+    step = TrainStep(network, embedding_rows, source, update, engine, config.training.seed, collects)
+    if state is not None:
+        trainable = sum(math.prod(spec.shape) for spec in specs)
+        state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
+        state.resolved.update(
+            encoder_kernel=network.encoder_kernel,
+            decoder_kernel=network.decoder_kernel,
+            all_reduce=update.all_reduce(),
+            variable_placement=bytes_by_device(step.held()),
+        )
+    return step
+
+
+def build_update(config: RunConfig, engine: Engine) -> VariableUpdate:
+    """The variables, with their initial values, under the chosen update mode."""
+    specs, training = seq2seq.variable_specs(config.model), config.training
+    values = {spec.name: seq2seq.initial_value(spec, training.seed) for spec in specs}
+    rule = UpdateRule(
+        optimizers.build(training.optimizer, training.learning_rate),
+        training.max_gradient_norm,
+        scales_loss=config.model.compute_dtype == "float16",
+    )
+    mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
+    return mode.build(specs, values, engine, config.update, rule)
+
+
+def build_source(config: RunConfig, engine: Engine) -> Source:
+    """The batches of every tower."""
+    return registry.load(registry.DATA_SOURCES, config.data.data_source).build(
+        config.data,
+        batch_sizes=config.tower_batch_sizes(),
+        split=config.training.global_batch_size > 0,
+        src_vocab_size=config.model.src_vocab_size,
+        tgt_vocab_size=config.model.tgt_vocab_size,
+        time_major=config.model.time_major,
+        seed=config.training.seed,
+        devices=engine.devices,
+    )
+
+
+def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
+    """Warm-up and measured batches.
+
+    What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
+    costs less than benchmarks/overhead.py can see; a look at the times, which costs milliseconds, is not.
+    """
+    measure, timer = config.measure, state.timer
+    warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
+    most = measure.max_batches if measure.until_steady else fewest
+    known = UntilKnown(measure.target_ci)
+    display = progress.start(config.output.progress, most, warmup)
+    meter = LoadMeter(state.resolved.get("cpu_affinity", []))
+    try:
+        state.enter("batches")
+        state.sample_clocks()
+        timer.start()
+        for batch in range(most):
+            result = step()
+            loss, words = result.loss, int(result.words.sum())
+            step_s = timer.end_step(words, loss)
+            state.end_batch(result.words, result.positions)
+            if not math.isfinite(loss):
+                raise NotFiniteError(
+                    f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
+                    "or set --max_gradient_norm"
+                )
+            display.batch(step_s, words, loss)
+            if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
+                if known.reached(timer.step_s, timer.step_words):
+                    break
+                timer.resume()
+    finally:
+        display.close()
+        state.watched(meter.read())
+        state.end_clocks()

@@ -1,0 +1,257 @@
+"""One copy of the variables and its update (slots, clipping, loss scale): what every update mode is built from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import tensorflow as tf
+
+from rnn_scaling.training import gradients, optimizers
+
+T = TypeVar("T")
+Gradients = Mapping[str, "gradients.Gradient"]
+
+INITIAL_LOSS_SCALE = 2.0**15
+LOSS_SCALE_GROWTH_STEPS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateRule:
+    """What every mode does with a gradient once it is complete."""
+
+    optimizer: optimizers.Optimizer
+    max_gradient_norm: float = 0.0
+    scales_loss: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A variable, or the part of one that a parameter server holds, and the optimizer's slots for it."""
+
+    name: str  # of the model's variable
+    tower: int | None  # whose copy it is; None: the one that all share
+    variable: tf.Variable
+    slots: tuple[tf.Variable, ...]
+
+
+class VariableUpdate(Protocol):
+    """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
+
+    synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
+
+    def run(self, tower: Callable[[int], T]) -> list[T]:
+        """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
+
+    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+        """The dense variables' values, float32, on the tower's device."""
+
+    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+        """Rows `ids` of an embedding, `ids.shape + [D]`, on the tower's device."""
+
+    def loss_scale(self, tower: int) -> tf.Tensor | None:
+        """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        """Exchanges the towers' gradients and updates the variables."""
+
+    def replicas(self) -> list[dict[str, tf.Tensor]]:
+        """Every copy of the variables, whole, by name."""
+
+    def held(self) -> list[Held]:
+        """Every variable that the update changes, with its slots."""
+
+    def all_reduce(self) -> list[dict[str, Any]]:
+        """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
+
+
+def place(specs: Sequence[Any], values: Mapping[str, Any], device: str, prefix: str) -> dict[str, tf.Variable]:
+    """Creates the variables of `specs` with these initial values on one device.
+
+    Args:
+      specs: have `name` and `shape`.
+      values: initial value by name.
+      device: where.
+      prefix: begins each variable's name in the graph.
+    """
+    with tf.device(device):
+        return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
+
+
+def num_bytes(variable: tf.Variable) -> int:
+    """Bytes of a variable of static shape."""
+    return variable.shape.num_elements() * variable.dtype.size
+
+
+def bytes_by_device(held: Sequence[Held]) -> dict[str, int]:
+    """Sums the variables' bytes, without slots, over their devices."""
+    total: dict[str, int] = {}
+    for each in held:
+        total[each.variable.device] = total.get(each.variable.device, 0) + num_bytes(each.variable)
+    return total
+
+
+class Updater:
+    """Applies gradients to variables that are updated together.
+
+    All arithmetic on a gradient happens on its variable's device; only norms and the scale travel.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str) -> None:
+        """Args:
+        variables: by name.
+        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); whether
+          the loss is scaled dynamically (float16).
+        device: where what belongs to all the variables is computed.
+        """
+        self._variables, self._optimizer = dict(variables), rule.optimizer
+        self._max_gradient_norm, self._device = rule.max_gradient_norm, device
+        self._slots = {name: self._optimizer.slots(v, v.device) for name, v in self._variables.items()}
+        with tf.device("CPU:0"):
+            self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        with tf.device(device):
+            self._loss_scale = tf.Variable(INITIAL_LOSS_SCALE, trainable=False) if rule.scales_loss else None
+            self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False) if rule.scales_loss else None
+
+    def slots(self, name: str) -> optimizers.Slots:
+        """The optimizer's state for the variable `name`."""
+        return self._slots[name]
+
+    def loss_scale(self) -> tf.Tensor | None:
+        """The present loss scale, a float32 scalar; None without loss scaling."""
+        return None if self._loss_scale is None else self._loss_scale.read_value()
+
+    def apply(self, grads: Gradients) -> None:
+        """Updates every variable once.
+
+        Args:
+          grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not
+            finite skip the update and halve the scale; after 2,000 finite steps it doubles.
+        """
+        norm = self._global_norm(grads) if self._max_gradient_norm or self._loss_scale is not None else None
+        if self._loss_scale is None:
+            self._update(grads, norm)
+            return
+        finite = tf.math.is_finite(norm)
+        tf.cond(finite, lambda: self._update(grads, norm), lambda: tf.constant(0))
+        self._adjust_loss_scale(finite)
+
+    def _update(self, grads: Gradients, norm: tf.Tensor | None) -> tf.Tensor:
+        scale = None
+        if self._max_gradient_norm:
+            with tf.device(self._device):
+                scale = gradients.clip_scale(norm, self._max_gradient_norm)
+        step = self._updates.read_value()
+        for name, variable in self._variables.items():
+            with tf.device(variable.device):
+                self._optimizer.apply(variable, self._slots[name], grads[name], scale, step)
+        self._updates.assign_add(1)
+        return tf.constant(0)
+
+    def _global_norm(self, grads: Gradients) -> tf.Tensor:
+        squares = []
+        for name, variable in self._variables.items():
+            with tf.device(variable.device):
+                squares.append(gradients.squared_norm(grads[name]))
+        with tf.device(self._device):
+            return tf.sqrt(tf.add_n(squares))
+
+    def _adjust_loss_scale(self, finite: tf.Tensor) -> None:
+        with tf.device(self._device):
+            good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
+            grow = good >= LOSS_SCALE_GROWTH_STEPS
+            factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
+            self._loss_scale.assign(tf.maximum(1.0, self._loss_scale * factor))
+            self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), good))
+
+
+class Replicas:
+    """A copy of the variables on every tower's device, each with its updater: what three of the modes start from."""
+
+    def __init__(
+        self, specs: Sequence[Any], values: Mapping[str, Any], devices: Sequence[str], rule: UpdateRule
+    ) -> None:
+        self.devices = list(devices)
+        self.embeddings = frozenset(spec.name for spec in specs if spec.kind == "embedding")
+        self.copies = self._create(specs, values)
+        self.updaters = [Updater(copy, rule, device) for copy, device in zip(self.copies, self.devices)]
+
+    def _create(self, specs: Sequence[Any], values: Mapping[str, Any]) -> list[dict[str, tf.Variable]]:
+        return [place(specs, values, device, f"tower_{i}") for i, device in enumerate(self.devices)]
+
+    def run(self, tower: Callable[[int], T]) -> list[T]:
+        return run_on(self.devices, tower)
+
+    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+        return {name: v.read_value() for name, v in self.copies[tower].items() if name not in self.embeddings}
+
+    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self.copies[tower][name], ids)
+
+    def loss_scale(self, tower: int) -> tf.Tensor | None:
+        return self.updaters[tower].loss_scale()
+
+    def replicas(self) -> list[dict[str, tf.Tensor]]:
+        return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
+
+    def held(self) -> list[Held]:
+        return [
+            Held(name, tower, variable, updater.slots(name))
+            for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters))
+            for name, variable in copy.items()
+        ]
+
+    def all_reduce(self) -> list[dict[str, Any]]:
+        return []
+
+
+def run_on(devices: Sequence[str], tower: Callable[[int], T]) -> list[T]:
+    """Builds tower i on devices[i], one after the other; they run side by side."""
+    results = []
+    for index, device in enumerate(devices):
+        with tf.device(device):
+            results.append(tower(index))
+    return results
+
+
+class Deferred:
+    """Holds one tower's gradients back for exactly one step; the first step yields zeros."""
+
+    def __init__(self, specs: Sequence[Any], device: str) -> None:
+        """Args:
+        specs: have `name`, `shape` and `kind` ("embedding" gradients are IndexedSlices).
+        device: the tower's.
+        """
+        self._device, self._specs = device, list(specs)
+        self._dense: dict[str, tf.Variable] = {}
+        self._rows: dict[str, tuple[tf.Variable, tf.Variable]] = {}
+        with tf.device(device):
+            for spec in self._specs:
+                if spec.kind == "embedding":
+                    rows = _resizable(tf.zeros([0, spec.shape[1]]), [None, spec.shape[1]])
+                    self._rows[spec.name] = (rows, _resizable(tf.zeros([0], tf.int64), [None]))
+                else:
+                    self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
+
+    def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
+        """Returns the gradients of the step before and keeps these for the next."""
+        # XLA refuses variables whose shape changes, as that of an embedding's rows does with the batch.
+        with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
+            held = {name: variable.read_value() for name, variable in self._dense.items()}
+            for spec in self._specs:
+                if spec.kind == "embedding":
+                    rows, indices = (variable.read_value() for variable in self._rows[spec.name])
+                    held[spec.name] = tf.IndexedSlices(rows, indices, tf.constant(spec.shape))
+            for name, gradient in grads.items():
+                if name in self._dense:
+                    self._dense[name].assign(gradient)
+                else:
+                    rows, indices = self._rows[name]
+                    rows.assign(gradient.values)
+                    indices.assign(tf.cast(gradient.indices, tf.int64))
+        return held
+
+
+def _resizable(initial: tf.Tensor, shape: list[int | None]) -> tf.Variable:
+    return tf.Variable(initial, shape=tf.TensorShape(shape), trainable=False)

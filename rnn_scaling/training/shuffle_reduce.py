@@ -1,0 +1,46 @@
+"""The sum as parameter servers form it: shards of the tensors meet on gather devices. Used by pscpu and psgpu."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
+
+from rnn_scaling.training.gradients import place
+
+Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+
+
+def build(devices: Sequence[str], gather_devices: Sequence[str], shards: int) -> Reduce:
+    """A reduction which adds each of a tensor's `shards` pieces with one AddN on a gather device.
+
+    Successive pieces go to the gather device that has been given the fewest bytes so far, so that whole tensors
+    (`shards` = 1) spread over the devices too.
+
+    Args:
+      devices: tower i's device.
+      gather_devices: where the additions run.
+      shards: pieces a tensor is cut into.
+
+    Returns:
+      One tensor a tower -> their sum on each tower's device.
+
+    Source: TensorFlow's `build_shuffle_all_reduce`.
+    """
+    given_bytes = [0] * len(gather_devices)
+
+    def next_device(num_bytes: int) -> str:
+        index = given_bytes.index(min(given_bytes))
+        given_bytes[index] += max(1, num_bytes)
+        return gather_devices[index]
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        if len(placed) == 1:
+            return placed
+        shard_bytes = tensors[0].shape.num_elements() * tensors[0].dtype.size // shards
+        gather = [next_device(shard_bytes) for _ in range(shards)]
+        return place(tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices)
+
+    return reduce

@@ -1,0 +1,154 @@
+"""What is known of a run so far: the record of it can be made at any moment, also when it fails or is interrupted."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rnn_scaling.analysis import steady_state
+from rnn_scaling.analysis.clocks import differing, held_down
+from rnn_scaling.machine import clock_sampler
+from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.load import NOTICEABLE, Load
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.clock import StepTimer, measured_window
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss of a batch is infinite or not a number."""
+
+
+class RunState:
+    """Fills while a run goes on. `start`, `build`, `batches` and `teardown` are entered in this order."""
+
+    def __init__(
+        self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
+    ) -> None:
+        """Args:
+        config: resolved options.
+        clock: returns seconds.
+        started: the clock's reading when the program started; now when not given.
+        """
+        self._config, self._clock = config, clock
+        self._entered: list[tuple[str, float]] = [("start", clock() if started is None else started)]
+        self.timer = StepTimer(config.measure.num_warmup_batches, clock)
+        self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
+        self.parameters: dict[str, int] = {}
+        self.graph: dict[str, Any] = {}
+        self.trace: dict[str, Any] = {}
+        self._environment: dict[str, Any] | None = None
+        self._load: Load | None = None
+        self._sampler: ClockSampler | None = None
+        self._tower_words: list[list[int]] = []
+        self._tower_positions: list[list[int]] = []
+
+    def enter(self, phase: str) -> None:
+        """Ends the present phase and begins `phase`."""
+        self._entered.append((phase, self._clock()))
+
+    def end_batch(self, tower_words: Iterable[float], tower_positions: Iterable[float]) -> None:
+        """Keeps what each tower processed in the batch that has just ended: words, and positions with padding."""
+        self._tower_words.append([int(n) for n in tower_words])
+        self._tower_positions.append([int(n) for n in tower_positions])
+
+    def watched(self, load: Load | None) -> None:
+        """Keeps what others did to the run's cores, and says so when it matters."""
+        self._load = load
+        if load is not None and load.others > NOTICEABLE:
+            print(
+                f"warning: other processes used {load.others:.0%} of this run's cores while it ran; words/s may be low",
+                file=sys.stderr,
+            )
+
+    def sample_clocks(self) -> None:
+        """Begins to sample the clocks of the devices; to be called right before the first batch."""
+        self._sampler = clock_sampler.start(self.resolved)
+
+    def end_clocks(self) -> None:
+        """Ends the sampling, and says where devices that should be equal were not, or were held down."""
+        if self._sampler is None:
+            return
+        self._sampler.stop()
+        sampled = self._sampler.read()
+        for found in (*differing(sampled), *held_down(sampled)):
+            print(f"warning: {found.text}", file=sys.stderr)
+
+    def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
+        """The record as of now.
+
+        Args:
+          status: "ok", "failed" or "interrupted".
+          error: type and message when not ok.
+        """
+        if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
+            self._environment = read_environment()
+        timer = self.timer
+        steps = min(len(timer.step_s), len(timer.step_words), len(timer.step_loss))  # a step may be ending right now
+        seconds, words, loss = timer.step_s[:steps], timer.step_words[:steps], timer.step_loss[:steps]
+        throughput: dict[str, float] = {}
+        if steps > timer.warmup_steps and status != "failed":
+            window = measured_window(seconds, words, timer.warmup_steps)
+            throughput = {
+                "words": window.words,
+                "seconds": window.seconds,
+                "words_per_second": window.words / window.seconds,
+            }
+        return RunRecord(
+            status=status,
+            error=error,
+            config=self._config.flat(),
+            resolved=dict(self.resolved),
+            parameters=dict(self.parameters),
+            batches={
+                "warmup": min(steps, timer.warmup_steps),
+                "measured": max(0, steps - timer.warmup_steps),
+                "seconds": seconds,
+                "words": words,
+                "loss": loss,
+                "tower_words": self._tower_words[:steps],
+                "tower_positions": self._tower_positions[:steps],
+            },
+            throughput=throughput,
+            steady_state=self._steady_state(seconds, words) if throughput else {},
+            phases=self._phases(seconds),
+            environment={
+                **self._environment,
+                # Asking the driver takes seconds that an interrupted run does not have.
+                "gpus_after": query_gpus() if self._environment["gpus"] and status == "ok" else [],
+                "load": dataclasses.asdict(self._load) if self._load else None,
+                "clocks": self._sampler.read() if self._sampler else None,
+            },
+            graph=self.graph,
+            trace=self.trace,
+        )
+
+    def _steady_state(self, seconds: list[float], words: list[int]) -> dict[str, Any]:
+        found = steady_state.analyse(seconds, words, self.timer.warmup_steps)
+        names = ("kind", "start", "rate_steady", "move", "half_width", "period", "outliers", "text")
+        return {name: getattr(found, name) for name in names}
+
+    def _phases(self, step_s: list[float]) -> dict[str, float]:
+        """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""
+        now, warmup = self._clock(), self.timer.warmup_steps
+        ends = [at for _, at in self._entered[1:]] + [now]
+        spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
+        batches = {
+            "first_batch": sum(step_s[: min(1, warmup)]),
+            "warmup": sum(step_s[1:warmup]),
+            "measured": sum(step_s[warmup:]),
+        }
+        total = now - self._entered[0][1]
+        known = spent["start"] + spent.get("build", 0.0) + sum(batches.values())
+        return {
+            "start": spent["start"],
+            "build": spent.get("build", 0.0),
+            **batches,
+            "teardown": total - known,
+            "total": total,
+        }

@@ -1,0 +1,159 @@
+"""Builds one training step: ONE tf.function in which every tower is placed on its device.
+
+Name scopes, by construction: input, tower_<i>/input, tower_<i>/forward, tower_<i>/backward, exchange, update.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models.batch import Batch
+from models.seq2seq import Seq2Seq
+from rnn_scaling.data.source import Source
+from rnn_scaling.training import first_call
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, Held, VariableUpdate
+
+EMBEDDINGS = ("src_embedding", "tgt_embedding")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What the towers did in one step, one entry a tower."""
+
+    loss_sum: np.ndarray  # cross entropy summed over the tower's target words
+    target_words: np.ndarray
+    words: np.ndarray  # source + target words, padding left out
+    positions: np.ndarray  # source + target positions computed, padding included
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy a target word over the global batch."""
+        return float(self.loss_sum.sum() / self.target_words.sum())
+
+
+class TrainStep:
+    """Callable: runs one step, waits until every device has finished it and says what was processed."""
+
+    def __init__(
+        self,
+        network: Seq2Seq,
+        embedding_rows: Mapping[str, int],
+        source: Source,
+        update: VariableUpdate,
+        engine: Engine,
+        seed: int,
+        collects_graphs: bool = False,
+    ) -> None:
+        """Args:
+        network: loss of one batch.
+        embedding_rows: vocabulary size of each embedding.
+        source: batches of every tower; kept alive here.
+        update: variables and what becomes of gradients.
+        engine: devices.
+        seed: of dropout.
+        collects_graphs: keep the graphs that TensorFlow makes when the step is first called.
+        """
+        self._network, self._source, self._update = network, source, update
+        self._embedding_rows, self.engine, self._seed = dict(embedding_rows), engine, seed
+        with tf.device(engine.host):
+            self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        self._function = tf.function(self._build, autograph=False)
+        self._first_call = first_call.FirstCall(self._function) if collects_graphs else None
+        self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
+
+    def __call__(self) -> StepResult:
+        counts = self._function() if self._first_call is None else self._first_call()
+        # A tower's counts leave its device after everything queued before them, the update included.
+        values = np.stack([tower.numpy() for tower in counts])
+        return StepResult(*values.T)
+
+    def graph(self) -> tf.Graph:
+        """The graph of the step as traced from Python."""
+        return self._function.get_concrete_function().graph
+
+    @property
+    def function_graphs(self) -> list[Any]:
+        """What `collect.FirstCall.graphs` holds; empty before the first call, or if none are collected."""
+        return [] if self._first_call is None else self._first_call.graphs
+
+    def held(self) -> list[Held]:
+        """Every variable that the step updates, with its slots."""
+        return self._update.held()
+
+    def _build(self) -> list[tf.Tensor]:
+        with tf.name_scope("input/"):
+            step = self._step.read_value()
+            batches = self._source.next_batches(step)
+        with tf.name_scope("exchange/words/"):
+            denominators = self._denominators(batches)
+
+        def tower(index: int) -> tuple[tf.Tensor, Gradients]:
+            return self._tower(index, batches[index], denominators[index], step)
+
+        losses, self.tower_gradients = zip(*self._update.run(tower))
+        self._update.apply(self.tower_gradients)
+        with tf.name_scope("input/"):
+            self._step.assign_add(1)
+        return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)]
+
+    def _denominators(self, batches: Sequence[Batch]) -> list[tf.Tensor]:
+        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
+        with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
+            words = [_total(batch.target_length, tf.float32) for batch in batches]
+            return [tf.add_n(words)] * len(words) if self._update.synchronous else words
+
+    def _tower(self, index: int, batch: Batch, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+        scope = f"tower_{index}/"
+        with tf.name_scope(scope + "input/"):
+            ids = dict(zip(EMBEDDINGS, (batch.source, batch.target_input)))
+            rows = {name: self._update.lookup(index, name, ids[name]) for name in EMBEDDINGS}
+            weights = self._update.weights(index)
+            with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
+                seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
+            loss_scale = self._update.loss_scale(index)
+        with tf.name_scope(scope + "forward/"):
+            loss_sum = self._network.loss(weights, *rows.values(), batch, seed)
+            mean_loss = loss_sum / denominator
+            if loss_scale is not None:
+                mean_loss *= loss_scale
+        with tf.name_scope(scope + "backward/"):
+            # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
+            inputs = {**weights, **rows}
+            grads = dict(zip(inputs, tf.gradients(mean_loss, list(inputs.values()))))
+            for name in EMBEDDINGS:
+                grads[name] = _slices(grads[name], ids[name], self._embedding_rows[name])
+            if loss_scale is not None:
+                grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
+        return loss_sum, grads
+
+    @property
+    def _num_towers(self) -> int:
+        return len(self.engine.devices)
+
+    def _counts(self, index: int, loss_sum: tf.Tensor, batch: Batch) -> tf.Tensor:
+        with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
+            source, target = (_total(n, tf.float64) for n in (batch.source_length, batch.target_length))
+            positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
+            return tf.stack([tf.cast(loss_sum, tf.float64), target, source + target, tf.cast(positions, tf.float64)])
+
+
+def _total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(lengths, dtype))
+
+
+def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:
+    size = values.shape[-1]
+    flat = tf.reshape(values, [-1, size])
+    return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf.constant([num_rows, size]))
+
+
+def _divide(gradient: tf.Tensor | tf.IndexedSlices, scale: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / scale, gradient.indices, gradient.dense_shape)
+    return gradient / scale

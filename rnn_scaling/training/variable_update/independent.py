@@ -1,0 +1,30 @@
+"""independent: a copy of the variables on each device, nothing exchanged: the ceiling of what scaling can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, Replicas, UpdateRule, VariableUpdate
+
+
+class Independent(Replicas):
+    """Each tower updates its own copy with its own gradients."""
+
+    synchronous = False
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        for index, grads in enumerate(tower_gradients):
+            with tf.name_scope(f"update/tower_{index}/"):
+                self.updaters[index].apply(grads)
+
+
+def build(
+    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
+) -> VariableUpdate:
+    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    return Independent(specs, values, engine.devices, rule)

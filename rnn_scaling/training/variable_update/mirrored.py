@@ -1,0 +1,78 @@
+"""mirrored: tf.distribute.MirroredStrategy, the way a TensorFlow user trains on several devices of a machine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, Replicas, T, UpdateRule, VariableUpdate
+
+_key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
+
+
+class _Strategy(tf.distribute.MirroredStrategy):
+    """Has collective keys of its own: two strategies of a process would take the same ones, whose shapes TensorFlow
+    remembers from the first, and the second would fail where its tensors have others."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._collective_key_base = next(_key_bases)
+        super().__init__(devices=list(devices))
+
+
+class Mirrored(Replicas):
+    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
+
+    synchronous = True
+
+    def __init__(self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, rule: UpdateRule) -> None:
+        self._strategy = _Strategy(engine.devices)
+        super().__init__(specs, values, engine.devices, rule)
+
+    def _create(self, specs: Sequence[Any], values: Mapping[str, Any]) -> list[dict[str, tf.Variable]]:
+        with self._strategy.scope():
+            mirrored = {spec.name: tf.Variable(values[spec.name], name=spec.name) for spec in specs}
+        self._mirrored = mirrored  # the strategy's own objects must outlive their parts
+        parts = {name: self._strategy.experimental_local_results(v) for name, v in mirrored.items()}
+        return [{name: parts[name][i] for name in parts} for i in range(len(self.devices))]
+
+    def run(self, tower: Callable[[int], T]) -> list[T]:
+        results: dict[int, T] = {}
+
+        def replica() -> tf.Tensor:
+            index = _replica_index()
+            results[index] = tower(index)
+            return tf.zeros([])
+
+        self._strategy.run(replica)
+        return [results[index] for index in range(len(self.devices))]
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        names = list(tower_gradients[0])
+
+        def replica() -> tf.Tensor:
+            index = _replica_index()
+            context = tf.distribute.get_replica_context()
+            with tf.name_scope("exchange/"):
+                local = [tower_gradients[index][name] for name in names]
+                summed = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+            with tf.name_scope(f"update/tower_{index}/"):
+                self.updaters[index].apply(dict(zip(names, summed)))
+            return tf.zeros([])
+
+        self._strategy.run(replica)
+
+
+def _replica_index() -> int:
+    return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+
+
+def build(
+    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
+) -> VariableUpdate:
+    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    return Mirrored(specs, values, engine, rule)

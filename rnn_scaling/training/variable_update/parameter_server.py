@@ -1,0 +1,206 @@
+"""parameter_server: one copy of the variables, on the host or spread over GPUs, that all towers read and update."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training import gradients
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Deferred, Gradients, Held, T, Updater, UpdateRule, VariableUpdate, run_on
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Rows [start, stop) of a variable on one device; the whole variable when it is not split."""
+
+    name: str
+    start: int
+    stop: int
+    device: str
+
+
+def place_parts(specs: Sequence[Any], devices: Sequence[str], partition: bool) -> dict[str, list[Part]]:
+    """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
+
+    Args:
+      specs: have `name` and `shape`.
+      devices: of the parameter servers.
+      partition: split variables larger than a device's share (all bytes / devices) along their first
+        dimension, into as many equal parts as it takes to fit.
+
+    Returns:
+      The parts of each variable in the order of their rows, by name, in the order of `specs`.
+    """
+    sizes = {spec.name: math.prod(spec.shape) for spec in specs}
+    share = sum(sizes.values()) / len(devices)
+    wanted: list[tuple[float, str, int, int]] = []
+    for spec in specs:
+        rows = spec.shape[0]
+        pieces = min(rows, math.ceil(sizes[spec.name] / share)) if partition else 1
+        edges = [round(rows * k / pieces) for k in range(pieces + 1)]
+        row_size = sizes[spec.name] / rows
+        wanted += [((b - a) * row_size, spec.name, a, b) for a, b in zip(edges, edges[1:])]
+    load = dict.fromkeys(devices, 0.0)
+    placed: dict[str, list[Part]] = {spec.name: [] for spec in specs}
+    for size, name, start, stop in sorted(wanted, key=lambda piece: -piece[0]):
+        device = min(load, key=load.__getitem__)
+        load[device] += size
+        placed[name].append(Part(name, start, stop, device))
+    return {name: sorted(parts, key=lambda part: part.start) for name, parts in placed.items()}
+
+
+class ParameterServer:
+    """One copy of the variables in parts, each part with its device."""
+
+    synchronous = True
+
+    def __init__(
+        self,
+        specs: Sequence[Any],
+        values: Mapping[str, np.ndarray],
+        engine: Engine,
+        server_devices: Sequence[str],
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
+        self._devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
+        self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
+        self._specs = {spec.name: spec for spec in specs}
+        self._parts = place_parts(specs, server_devices, options.partition_large_variables)
+        self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
+        flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
+        self._updater = Updater(flat, rule, server_devices[0])
+        self._staged = None
+        if options.staged_vars:
+            self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self._devices)]
+        self._deferred = None
+        if options.variable_consistency == "relaxed":
+            self._deferred = [Deferred(specs, device) for device in self._devices]
+
+    def run(self, tower: Callable[[int], T]) -> list[T]:
+        return run_on(self._devices, tower)
+
+    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+        names = [name for name in self._variables if name not in self._embeddings]
+        if self._staged is not None:
+            return {name: self._staged[tower][name].read_value() for name in names}
+        with tf.name_scope("exchange/read/"):
+            return {name: self._read(name, self._devices[tower]) for name in names}
+
+    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+        if self._staged is not None:
+            return tf.gather(self._staged[tower][name], ids)
+        with tf.name_scope("exchange/read/"):
+            rows = _lookup(self._variables[name], self._parts[name], ids)
+            with tf.device(self._devices[tower]):
+                return tf.identity(rows)
+
+    def loss_scale(self, tower: int) -> tf.Tensor | None:
+        return self._updater.loss_scale()
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        with tf.name_scope("exchange/"):
+            if self._staged is not None:
+                self._restage()
+            if self._deferred is not None:
+                tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
+            summed: dict[str, gradients.Gradient] = {}
+            for name, parts in self._parts.items():
+                pieces = [self._split(name, grads[name], tower) for tower, grads in enumerate(tower_gradients)]
+                for index, part in enumerate(parts):
+                    with tf.device(part.device):
+                        variable = self._variables[name][index]
+                        summed[variable.name] = _sum([tower_pieces[index] for tower_pieces in pieces])
+        with tf.name_scope("update/"):
+            self._updater.apply(summed)
+
+    def replicas(self) -> list[dict[str, tf.Tensor]]:
+        return [{name: self._read(name, "CPU:0") for name in self._variables}]
+
+    def held(self) -> list[Held]:
+        return [
+            Held(name, None, variable, self._updater.slots(variable.name))
+            for name, parts in self._variables.items()
+            for variable in parts
+        ]
+
+    def all_reduce(self) -> list[dict[str, Any]]:
+        return []
+
+    def _read(self, name: str, device: str) -> tf.Tensor:
+        values = [variable.read_value() for variable in self._variables[name]]
+        with tf.device(device):
+            return tf.identity(values[0]) if len(values) == 1 else tf.concat(values, 0)
+
+    def _restage(self) -> None:
+        """Copies the variables, before this step's update, to the towers for their next step."""
+        for index, staged in enumerate(self._staged):
+            for name, variable in staged.items():
+                variable.assign(self._read(name, self._devices[index]))
+
+    def _split(self, name: str, gradient: gradients.Gradient, tower: int) -> list[gradients.Gradient]:
+        """One tower's gradient of a variable -> its parts' gradients."""
+        parts = self._parts[name]
+        with tf.device(self._devices[tower]):
+            if self._densify:
+                gradient = gradients.densify(gradient)
+            if len(parts) == 1:
+                return [gradient]
+            if not isinstance(gradient, tf.IndexedSlices):
+                return tf.split(gradient, [part.stop - part.start for part in parts], 0)
+            return [_rows_within(gradient, part) for part in parts]
+
+
+def _create(part: Part, values: Mapping[str, np.ndarray]) -> tf.Variable:
+    with tf.device(part.device):
+        return tf.Variable(values[part.name][part.start : part.stop], name=f"{part.name}/rows_{part.start}")
+
+
+def _copy(values: Mapping[str, np.ndarray], device: str, prefix: str) -> dict[str, tf.Variable]:
+    with tf.device(device):
+        return {name: tf.Variable(value, trainable=False, name=f"{prefix}/{name}") for name, value in values.items()}
+
+
+def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Part], ids: tf.Tensor) -> tf.Tensor:
+    """Rows `ids`, each from the part that holds it; only these rows leave the parts' devices."""
+    if len(parts) == 1:
+        with tf.device(parts[0].device):
+            return tf.gather(variables[0], ids)
+    flat = tf.reshape(ids, [-1])
+    owner = tf.searchsorted(tf.constant([part.stop for part in parts], flat.dtype), flat, side="right")
+    positions = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(parts))
+    rows = []
+    for variable, part, position in zip(variables, parts, positions):
+        with tf.device(part.device):
+            rows.append(tf.gather(variable, tf.gather(flat, position) - part.start))
+    joined = tf.dynamic_stitch(positions, rows)
+    return tf.reshape(joined, tf.concat([tf.shape(ids), tf.shape(joined)[1:]], 0))
+
+
+def _rows_within(gradient: tf.IndexedSlices, part: Part) -> tf.IndexedSlices:
+    inside = tf.where((gradient.indices >= part.start) & (gradient.indices < part.stop))[:, 0]
+    values, indices = tf.gather(gradient.values, inside), tf.gather(gradient.indices, inside) - part.start
+    return tf.IndexedSlices(values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]]))
+
+
+def _sum(pieces: Sequence[gradients.Gradient]) -> gradients.Gradient:
+    if isinstance(pieces[0], tf.IndexedSlices):
+        values = tf.concat([piece.values for piece in pieces], 0)
+        indices = tf.concat([piece.indices for piece in pieces], 0)
+        return tf.IndexedSlices(values, indices, pieces[0].dense_shape)
+    return gradients.add_dense(pieces)
+
+
+def build(
+    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
+) -> VariableUpdate:
+    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    on_gpus = options.param_server_device == "gpu"
+    return ParameterServer(specs, values, engine, engine.devices if on_gpus else [engine.host], options, rule)

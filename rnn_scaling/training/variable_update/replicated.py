@@ -1,0 +1,83 @@
+"""replicated: a copy of the variables on each device; the gradients are all-reduced, each device updates its copy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training import gradients
+from rnn_scaling.training.all_reduce.exchange import reduce_dense
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Deferred, Gradients, Replicas, UpdateRule, VariableUpdate
+
+
+class Replicated(Replicas):
+    """Copies that stay equal because each is updated with the same summed gradients."""
+
+    synchronous = True
+
+    def __init__(
+        self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
+    ) -> None:
+        super().__init__(specs, values, engine.devices, rule)
+        self._options = options
+        self._segments = resolve_segments(options.all_reduce_spec, engine)
+        self._deferred = None
+        if options.variable_consistency == "relaxed":
+            self._deferred = [Deferred(specs, device) for device in engine.devices]
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        with tf.name_scope("exchange/"):
+            if self._deferred is None:
+                exchanged = self._exchange(tower_gradients)
+            else:
+                exchanged = self._exchange([d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)])
+        for index, grads in enumerate(exchanged):
+            with tf.name_scope(f"update/tower_{index}/"):
+                self.updaters[index].apply(grads)
+
+    def all_reduce(self) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(segment) for segment in self._segments]
+
+    def _exchange(self, tower_gradients: Sequence[Gradients]) -> list[dict[str, gradients.Gradient]]:
+        """Sums over the towers, on every tower's device."""
+        options = self._options
+        gathered = set() if options.sparse_gradients == "densify" else self.embeddings
+        names = [name for name in tower_gradients[0] if name not in gathered]
+        dense = []
+        for device, grads in zip(self.devices, tower_gradients):
+            with tf.device(device):
+                dense.append([gradients.densify(grads[name]) for name in names])
+        reduced = reduce_dense(
+            dense,
+            self.devices,
+            self._segments,
+            repacking=options.gradient_repacking,
+            agg_max_bytes=options.agg_small_grads_max_bytes,
+            agg_max_group=options.agg_small_grads_max_group,
+        )
+        result = [dict(zip(names, tensors)) for tensors in reduced]
+        for name in sorted(gathered):
+            slices = gradients.all_gather_sparse([grads[name] for grads in tower_gradients], self.devices)
+            for index, gradient in enumerate(slices):
+                result[index][name] = gradient
+        return result
+
+
+def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:
+    """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
+    if spec == "auto":
+        spec = all_reduce_spec.resolve_auto(len(engine.devices), engine.device_type.lower(), engine.num_physical)
+    return all_reduce_spec.parse(spec)
+
+
+def build(
+    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
+) -> VariableUpdate:
+    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    return Replicated(specs, values, engine, options, rule)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 # Rooms from the ground up: one imports from the rows above its own, never from its own row.
 FLOORS = [
     ["models", "machine", "registry", "entry"],

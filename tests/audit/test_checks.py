@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.audit.checks import batch_rule
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable, exact
-from tests.audit.tables import run
+from tests.support.audit_tables import run
 
 # The faults are of the kinds that published tables have; the numbers follow the seed documents' form.
 CASES = {

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.audit.tables import BATCH, DEVICES, EFFICIENCY, RATE, SECONDS, SPEEDUP, make, run
+from tests.support.audit_tables import BATCH, DEVICES, EFFICIENCY, RATE, SECONDS, SPEEDUP, make, run
 
 SEEDS = range(40)
 

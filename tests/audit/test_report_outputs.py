@@ -13,8 +13,8 @@ from rnn_scaling.commands.audit import audit
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import write
 from rnn_scaling.reports import csv_table, json_report, summary, table
-from tests import compared
-from tests.audit.tables import run
+from tests.support import compared
+from tests.support.audit_tables import run
 
 RENDER = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
 BATCH, BATCHES, WORDS = 64, 20, 60

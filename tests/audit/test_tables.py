@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling.audit.scaling_table import exact, parse_cell
 from rnn_scaling.audit.tables import reading
 from rnn_scaling.audit.tables.columns import recognise
-from tests.audit.tables import run
+from tests.support.audit_tables import run
 
 HEADER = ["GPU number", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup ratio"]
 ROWS = [["1", "384", "27.720", "55411.433", ""], ["2", "384", "28.461", "107938.535", "1.95"]]

@@ -7,19 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rnn_scaling.records import record
-from tests.test_reports import timed
+from tests.reports.test_reports import timed
+from tests.support.paths import ROOT
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 if not CHROMIUM:
     pytest.skip("no chromium: install it (apt-get install chromium) or name it in CHROMIUM", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -r requirements-dev.txt")
 
-ROOT = Path(__file__).parent.parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
 PATIENCE_MS = 20_000  # a busy machine draws late

@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling import registry
 from rnn_scaling.importers.common import ImportedLog, LogError
-from tests.importers.samples import ALL
+from tests.support.log_samples import ALL
 
 NAMES = sorted(registry.IMPORTERS)
 

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
 from rnn_scaling.importers.common import LogError
 from rnn_scaling.importers.rank_totals import Total
-from tests.importers import samples
+from tests.support import log_samples
 
 
 def parse(module, text):
@@ -32,7 +32,7 @@ def values(row):
 
 
 def test_tf_cnn_benchmarks():
-    (row,) = rows(tf_cnn_benchmarks, samples.TF_CNN)
+    (row,) = rows(tf_cnn_benchmarks, log_samples.TF_CNN)
     assert values(row) == {
         "source": "x.log",
         "line": 25,
@@ -53,7 +53,7 @@ def test_tf_cnn_benchmarks():
     "tag", ["", "[1,{}]<stdout>:", "[{}]<stdout>:", "[{}] ", "{}: ", "[prterun-a-1@1,{}]<stdout>: "]
 )
 def test_a_total_that_every_rank_repeats_is_one_total(tag):
-    log = parse(tf_cnn_benchmarks, samples.tf_cnn_horovod(8, 150.0, tag))
+    log = parse(tf_cnn_benchmarks, log_samples.tf_cnn_horovod(8, 150.0, tag))
     (row,) = log.tables[0].rows
     assert (row.devices, row.rate.value, row.batch_size.value) == (8, 1200.0, 64)
     assert any("8 ranks printed a total" in note and "counted once" in note for note in log.notes)
@@ -62,16 +62,18 @@ def test_a_total_that_every_rank_repeats_is_one_total(tag):
 
 def test_blocks_of_ranks_one_after_the_other_are_one_run():
     """Python buffers a pipe: each rank's output comes as a block at its end."""
-    lines = samples.tf_cnn_horovod(2, 150.0, "{}~").splitlines()
+    lines = log_samples.tf_cnn_horovod(2, 150.0, "{}~").splitlines()
     text = "\n".join(line[2:] for rank in "01" for line in lines if line.startswith(rank)) + "\n"
     (row,) = rows(tf_cnn_benchmarks, text)
     assert (row.devices, row.rate.value) == (2, 300.0)
 
 
 def test_repeats_of_a_run_stay_apart():
-    tagged = samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:") + samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:")
+    tagged = log_samples.tf_cnn_horovod(2, 150.0, "[1,{}]<stdout>:") + log_samples.tf_cnn_horovod(
+        2, 150.0, "[1,{}]<stdout>:"
+    )
     assert [row.rate.value for row in rows(tf_cnn_benchmarks, tagged)] == [300.0, 300.0]
-    one_process = samples.TF_CNN + samples.TF_CNN
+    one_process = log_samples.TF_CNN + log_samples.TF_CNN
     log = parse(tf_cnn_benchmarks, one_process)
     assert [row.rate.value for row in log.tables[0].rows] == [403.77, 403.77]
     assert any("not added" in note for note in log.notes)
@@ -85,7 +87,7 @@ def test_ranks_that_disagree_are_not_one_run():
 
 
 def test_a_run_cut_short_keeps_its_steps_rate():
-    text = samples.TF_CNN.partition("-----")[0] + samples.TF_CNN
+    text = log_samples.TF_CNN.partition("-----")[0] + log_samples.TF_CNN
     log = parse(tf_cnn_benchmarks, text)
     assert [row.rate.value for row in log.tables[0].rows] == [404.1, 403.77]
     (problem,) = log.problems
@@ -94,7 +96,7 @@ def test_a_run_cut_short_keeps_its_steps_rate():
 
 def test_a_worker_cut_short_has_no_rate():
     """A step line of one of several processes is that worker's rate, not the run's."""
-    text = samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
+    text = log_samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
     log = parse(tf_cnn_benchmarks, text)
     assert {row.rate for row in log.tables[0].rows} == {None}
     assert "one worker's" in log.problems[0].reason
@@ -113,14 +115,14 @@ def test_a_worker_cut_short_has_no_rate():
     ],
 )
 def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
-    good = samples.TF_CNN.replace("resnet50", "vgg16")
-    log = parse(tf_cnn_benchmarks, samples.TF_CNN.replace(old, new) + good)
+    good = log_samples.TF_CNN.replace("resnet50", "vgg16")
+    log = parse(tf_cnn_benchmarks, log_samples.TF_CNN.replace(old, new) + good)
     assert any(reason in problem.reason for problem in log.problems)
     assert log.tables[0].rows[-1].series.startswith("vgg16") and log.tables[0].rows[-1].rate.value == 403.77
 
 
 def test_horovod_synthetic():
-    (row,) = rows(horovod_synthetic, samples.HOROVOD_SYNTHETIC)
+    (row,) = rows(horovod_synthetic, log_samples.HOROVOD_SYNTHETIC)
     assert values(row) == {
         "source": "x.log",
         "line": 9,
@@ -136,7 +138,7 @@ def test_horovod_synthetic():
 
 
 def test_horovod_cut_short_has_the_mean_of_its_iterations():
-    text = samples.horovod_synthetic(8).partition("Img/sec")[0]
+    text = log_samples.horovod_synthetic(8).partition("Img/sec")[0]
     log = parse(horovod_synthetic, text)
     (row,) = log.tables[0].rows
     assert row.rate.value == pytest.approx(800.0) and row.rate.low < 799.7  # printed to 0.1, times 8
@@ -145,14 +147,14 @@ def test_horovod_cut_short_has_the_mean_of_its_iterations():
 
 
 def test_horovod_total_that_is_not_the_ranks_times_one():
-    log = parse(horovod_synthetic, samples.HOROVOD_SYNTHETIC.replace("400.0", "410.0"))
+    log = parse(horovod_synthetic, log_samples.HOROVOD_SYNTHETIC.replace("400.0", "410.0"))
     assert log.problems[0].reason == "the total 410.0 is not 4 * 100.0 = 400.0"
-    rounded = samples.HOROVOD_SYNTHETIC.replace("400.0", "400.2")  # 4 * 100.04 prints so
+    rounded = log_samples.HOROVOD_SYNTHETIC.replace("400.0", "400.2")  # 4 * 100.04 prints so
     assert not parse(horovod_synthetic, rounded).problems
 
 
 def test_horovod_totals_of_several_ranks_are_one():
-    text = samples.horovod_synthetic(2)
+    text = log_samples.horovod_synthetic(2)
     tagged = "".join(f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0))
     log = parse(horovod_synthetic, tagged)
     (row,) = log.tables[0].rows
@@ -163,19 +165,19 @@ def test_horovod_totals_of_several_ranks_are_one():
 
 
 def test_horovod_repeats_of_rank_0_stay_apart():
-    assert len(rows(horovod_synthetic, samples.horovod_synthetic(4) * 3)) == 3
+    assert len(rows(horovod_synthetic, log_samples.horovod_synthetic(4) * 3)) == 3
 
 
 @pytest.mark.parametrize("number", ["0", "-4", "nan", "four"])
 def test_horovod_without_devices(number):
-    text = samples.HOROVOD_SYNTHETIC.replace("on 4 GPU(s)", f"on {number} GPU(s)")
-    log = parse(horovod_synthetic, text + samples.horovod_synthetic(2))
+    text = log_samples.HOROVOD_SYNTHETIC.replace("on 4 GPU(s)", f"on {number} GPU(s)")
+    log = parse(horovod_synthetic, text + log_samples.horovod_synthetic(2))
     assert any("number of devices" in problem.reason and problem.line == 9 for problem in log.problems)
     assert [row.devices for row in log.tables[0].rows] == [2]
 
 
 def test_mlperf():
-    rates, runs = parse(mlperf, samples.MLPERF).tables
+    rates, runs = parse(mlperf, log_samples.MLPERF).tables
     assert values(rates.rows[0]) == {
         "source": "x.log",
         "line": 9,
@@ -194,9 +196,9 @@ def test_mlperf():
 
 
 def test_mlperf_runs_without_success_have_no_rate():
-    aborted = samples.MLPERF.replace('"success"', '"aborted"')
-    killed = "\n".join(line for line in samples.MLPERF.splitlines() if "run_stop" not in line) + "\n"
-    log = parse(mlperf, aborted + samples.MLPERF + killed)
+    aborted = log_samples.MLPERF.replace('"success"', '"aborted"')
+    killed = "\n".join(line for line in log_samples.MLPERF.splitlines() if "run_stop" not in line) + "\n"
+    log = parse(mlperf, aborted + log_samples.MLPERF + killed)
     rates, runs = log.tables
     assert len(rates.rows) == 1
     assert [row[2] for row in runs.rows] == ["aborted", "success", "no run_stop"]
@@ -205,7 +207,7 @@ def test_mlperf_runs_without_success_have_no_rate():
 
 
 def test_mlperf_lines_of_every_rank_are_one_run():
-    text = "".join(f"{rank}: {line}\n" for line in samples.MLPERF.splitlines() for rank in range(3))
+    text = "".join(f"{rank}: {line}\n" for line in log_samples.MLPERF.splitlines() for rank in range(3))
     log = parse(mlperf, text)
     assert [row[2:5] for row in log.tables[1].rows] == [("success", 100.5, 4.0)]
     assert any("4 lines of run_start and run_stop repeat" in note for note in log.notes)
@@ -217,14 +219,14 @@ def test_mlperf_lines_of_every_rank_are_one_run():
         (":::MLLOG {\"key\": \"seed\", ", "no whole JSON"),
         (":::MLLOG [1]", "bad event"),
         (":::MLLOG {\"value\": 1, \"time_ms\": 5}", "'key' is missing"),
-        (samples.mllog("tracked_stats", 91000, {"throughput": float("nan")}), "throughput above 0"),
-        (samples.mllog("tracked_stats", 91000, {"throughput": -5}), "throughput above 0"),
-        (samples.mllog("global_batch_size", 91000, 0), "global_batch_size above 0"),
-        (samples.mllog("seed", -1800000000000, 1), "time_ms"),
+        (log_samples.mllog("tracked_stats", 91000, {"throughput": float("nan")}), "throughput above 0"),
+        (log_samples.mllog("tracked_stats", 91000, {"throughput": -5}), "throughput above 0"),
+        (log_samples.mllog("global_batch_size", 91000, 0), "global_batch_size above 0"),
+        (log_samples.mllog("seed", -1800000000000, 1), "time_ms"),
     ],
 )  # fmt: skip
 def test_mlperf_bad_lines_leave_the_rest(line, reason):
-    lines = samples.MLPERF.splitlines()
+    lines = log_samples.MLPERF.splitlines()
     lines.insert(12, line)
     log = parse(mlperf, "\n".join(lines) + "\n")
     assert [reason in problem.reason for problem in log.problems] == [True]
@@ -232,7 +234,7 @@ def test_mlperf_bad_lines_leave_the_rest(line, reason):
 
 
 def test_seed_trainer():
-    first, second = rows(seed_trainer, samples.SEED_TRAINER)
+    first, second = rows(seed_trainer, log_samples.SEED_TRAINER)
     assert values(first) == {
         "source": "x.log",
         "line": 4,
@@ -257,7 +259,7 @@ def test_seed_trainer():
     ],
 )
 def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
-    log = parse(seed_trainer, samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|", row))
+    log = parse(seed_trainer, log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|", row))
     (problem,) = log.problems
     assert problem.line == 7 and reason in problem.reason and "row left out" in problem.reason
     assert [row.devices for row in log.tables[0].rows] == [1]
@@ -267,12 +269,12 @@ def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
     "after", ["", "|gpu number|batch_size|total time|speed|speedup ratio|\n|4|384|29.2|210317.1|1.00|\n"]
 )
 def test_seed_trainer_header_without_numbers(after):
-    text = samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|\n", after)
+    text = log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|\n", after)
     (problem,) = parse(seed_trainer, text).problems
     assert problem.line == 6 and "no numbers follow this header" in problem.reason
 
 
 def test_without_a_usable_row_the_error_names_the_line():
-    text = samples.SEED_TRAINER.replace("|1|384", "|0|384").replace("|2|384", "|x|384")
+    text = log_samples.SEED_TRAINER.replace("|1|384", "|0|384").replace("|2|384", "|x|384")
     with pytest.raises(LogError, match=r"^x\.log:4: expected a number of GPUs above 0, got '0'; row left out$"):
         parse(seed_trainer, text)

@@ -13,7 +13,7 @@ from rnn_scaling.importers import (
     p2p_bandwidth,
     topo,
 )
-from tests.importers import samples
+from tests.support import log_samples
 
 
 def parse(module, text):
@@ -25,7 +25,7 @@ def reasons(module, text):
 
 
 def test_nccl_tests():
-    (table,) = parse(nccl_tests, samples.NCCL_TESTS).tables
+    (table,) = parse(nccl_tests, log_samples.NCCL_TESTS).tables
     assert table.columns == nccl_rows.COLUMNS
     assert table.rows == (
         ("all_reduce", 4, 1024, 256, "float", "sum", "-1", "out of place", 20.48, 0.05, 0.07, 0),
@@ -49,7 +49,7 @@ def test_nccl_tests():
     ],
 )
 def test_nccl_tests_faults(old, new, line, reason):
-    found = reasons(nccl_tests, samples.NCCL_TESTS.replace(old, new))
+    found = reasons(nccl_tests, log_samples.NCCL_TESTS.replace(old, new))
     assert [(at, reason in text) for at, text in found] == [(line, True)], found
 
 
@@ -80,23 +80,23 @@ def test_nccl_tests_of_an_old_release():
 
 
 def test_nccl_tests_built_without_mpi():
-    lines = samples.NCCL_TESTS.splitlines(keepends=True)
+    lines = log_samples.NCCL_TESTS.splitlines(keepends=True)
     doubled = "".join(line * (2 if "Rank" in line else 1) for line in lines)
     assert any("programs built without MPI=1" in note for note in parse(nccl_tests, doubled).notes)
 
 
 def test_nccl_tests_with_a_time_stamp_and_iterations():
-    text = samples.NCCL_TESTS
+    text = log_samples.NCCL_TESTS
     text = text.replace("#wrong \n", "#wrong timestamp\n")
     text = text.replace("       0\n", "       0  2026-01-02 03:04:05\n").replace(
         "     N/A\n", "   N/A  2026-01-02 03:04:05\n"
     )
-    assert parse(nccl_tests, text).tables == parse(nccl_tests, samples.NCCL_TESTS).tables
+    assert parse(nccl_tests, text).tables == parse(nccl_tests, log_samples.NCCL_TESTS).tables
     assert not parse(nccl_tests, text).problems
 
 
 def test_nccl_tests_json():
-    (table,) = parse(nccl_tests_json, samples.NCCL_TESTS_JSON).tables
+    (table,) = parse(nccl_tests_json, log_samples.NCCL_TESTS_JSON).tables
     assert table.rows == (
         ("all_gather", 2, 800000, 100000, "float", "none", "-1", "out of place", 80.0, 10.0, 5.0, 0),
         ("all_gather", 2, 800000, 100000, "float", "none", "-1", "in place", 40.0, 20.0, 10.0, None),
@@ -106,12 +106,12 @@ def test_nccl_tests_json():
 
 
 def test_nccl_tests_json_never_shows_the_environment():
-    log = parse(nccl_tests_json, samples.NCCL_TESTS_JSON)
+    log = parse(nccl_tests_json, log_samples.NCCL_TESTS_JSON)
     assert "hunter2" not in repr(log)
 
 
 def test_nccl_tests_json_cut_short_keeps_whole_results():
-    cut = samples.NCCL_TESTS_JSON[: samples.NCCL_TESTS_JSON.index('"size":1600000')]
+    cut = log_samples.NCCL_TESTS_JSON[: log_samples.NCCL_TESTS_JSON.index('"size":1600000')]
     log = parse(nccl_tests_json, cut)
     assert len(log.tables[0].rows) == 2
     assert [problem.reason for problem in log.problems] == ["the file ends within a JSON value"]
@@ -128,7 +128,7 @@ def test_nccl_tests_json_cut_short_keeps_whole_results():
     ],
 )
 def test_nccl_tests_json_faults(old, new, reason):
-    found = [text for _, text in reasons(nccl_tests_json, samples.NCCL_TESTS_JSON.replace(old, new))]
+    found = [text for _, text in reasons(nccl_tests_json, log_samples.NCCL_TESTS_JSON.replace(old, new))]
     assert found and all(reason in text for text in found), found
 
 
@@ -140,7 +140,7 @@ def test_nccl_tests_json_ranks(ngpus, ranks, number):
 
 
 def test_horovod_timeline():
-    activities, tensors, ranks = parse(horovod_timeline, samples.HOROVOD_TIMELINE).tables
+    activities, tensors, ranks = parse(horovod_timeline, log_samples.HOROVOD_TIMELINE).tables
     assert activities.title == "Activities in 0.100 ms"
     assert {row[0]: row[1:] for row in activities.rows} == {
         # count, sum over tensors ms, mean us, longest us, wall ms, share of the 100 us
@@ -159,14 +159,14 @@ def test_horovod_timeline():
 
 @pytest.mark.parametrize("end", ["]", "]\n", "", ",", ",\n", "\n"])
 def test_horovod_timeline_without_its_bracket_is_whole(end):
-    text = samples.HOROVOD_TIMELINE.rstrip("]\n") + end
+    text = log_samples.HOROVOD_TIMELINE.rstrip("]\n") + end
     log = parse(horovod_timeline, text)
-    assert log.tables == parse(horovod_timeline, samples.HOROVOD_TIMELINE).tables and not log.problems
+    assert log.tables == parse(horovod_timeline, log_samples.HOROVOD_TIMELINE).tables and not log.problems
     assert any("bracket is missing" in note for note in log.notes) == ("]" not in end)
 
 
 def test_horovod_timeline_cut_within_an_event():
-    log = parse(horovod_timeline, samples.HOROVOD_TIMELINE[:-30])
+    log = parse(horovod_timeline, log_samples.HOROVOD_TIMELINE[:-30])
     assert log.problems[0].line == 21 and log.problems[0].reason == "the file ends within a JSON value"
     assert any("1 tensors were in an activity" in note for note in log.notes)
 
@@ -182,19 +182,21 @@ def test_horovod_timeline_cut_within_an_event():
     ],
 )
 def test_horovod_timeline_bad_events(event, reason):
-    lines = samples.HOROVOD_TIMELINE.splitlines(keepends=True)
+    lines = log_samples.HOROVOD_TIMELINE.splitlines(keepends=True)
     lines.insert(3, event + ",\n")
     (problem,) = parse(horovod_timeline, "".join(lines)).problems
     assert problem.line == 4 and reason in problem.reason
 
 
 def test_horovod_timeline_time_that_runs_backwards():
-    text = samples.HOROVOD_TIMELINE.replace('"ts": 30, "pid": 1', '"ts": 3, "pid": 1').replace('"ts": 0,', '"ts": 9,')
+    text = log_samples.HOROVOD_TIMELINE.replace('"ts": 30, "pid": 1', '"ts": 3, "pid": 1').replace(
+        '"ts": 0,', '"ts": 9,'
+    )
     assert "ends 6 us before it began" in parse(horovod_timeline, text).problems[0].reason
 
 
 def test_bandwidth_test():
-    (table,) = parse(cuda_bandwidth, samples.BANDWIDTH_TEST).tables
+    (table,) = parse(cuda_bandwidth, log_samples.BANDWIDTH_TEST).tables
     assert table.columns == cuda_bandwidth.COLUMNS
     assert table.rows == (
         ("0: NVIDIA V100", "Host to Device", "pinned", 32000000, 12.3, "GB/s", 1),
@@ -224,12 +226,12 @@ def test_bandwidth_test_csv_and_old_unit():
     ],
 )
 def test_bandwidth_test_faults(old, new, line, reason):
-    (found,) = reasons(cuda_bandwidth, samples.BANDWIDTH_TEST.replace(old, new))
+    (found,) = reasons(cuda_bandwidth, log_samples.BANDWIDTH_TEST.replace(old, new))
     assert found[0] == line and reason in found[1]
 
 
 def test_p2p():
-    gpus, connected, bandwidth, gpu_latency, cpu_latency = parse(p2p_bandwidth, samples.P2P).tables
+    gpus, connected, bandwidth, gpu_latency, cpu_latency = parse(p2p_bandwidth, log_samples.P2P).tables
     assert gpus.rows == ((0, "Tesla M60", "0:5:0"), (1, "Tesla M60", "0:6:0"))
     assert connected.rows == ((0, 1, 0), (1, 0, 1))
     assert bandwidth.title == "Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)"
@@ -248,13 +250,13 @@ def test_p2p():
     ],
 )
 def test_p2p_faults(old, new, reason):
-    found = [text for _, text in reasons(p2p_bandwidth, samples.P2P.replace(old, new))]
+    found = [text for _, text in reasons(p2p_bandwidth, log_samples.P2P.replace(old, new))]
     assert reason in found[-1] or reason in found[0], found
     assert all("Unidirectional P2P=Disabled Bandwidth Matrix" in text for text in found)
 
 
 def test_topo():
-    matrix, groups, legend = parse(topo, samples.TOPO).tables
+    matrix, groups, legend = parse(topo, log_samples.TOPO).tables
     names = ("GPU0", "GPU1", "GPU2", "GPU3", "NIC0")
     assert matrix.columns == ("Device", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
     assert matrix.rows[0] == ("GPU0", "X", "NV2", "PIX", "SYS", "PHB", "0-15,32-47", "0", "N/A")
@@ -269,8 +271,8 @@ def test_topo():
 
 
 def test_topo_legend_is_below_its_heading_only():
-    text = samples.TOPO.replace("Legend:", "NOTE: a line of another program\nLegend:", 1)
-    assert parse(topo, text).tables[2].rows == parse(topo, samples.TOPO).tables[2].rows
+    text = log_samples.TOPO.replace("Legend:", "NOTE: a line of another program\nLegend:", 1)
+    assert parse(topo, text).tables[2].rows == parse(topo, log_samples.TOPO).tables[2].rows
 
 
 def test_topo_of_the_spreadsheet_kind_with_spaces():
@@ -292,4 +294,4 @@ def test_topo_of_the_spreadsheet_kind_with_spaces():
     ],
 )
 def test_topo_faults(old, new, reason):
-    assert any(reason in text for _, text in reasons(topo, samples.TOPO.replace(old, new)))
+    assert any(reason in text for _, text in reasons(topo, log_samples.TOPO.replace(old, new)))

@@ -1,0 +1,241 @@
+"""Each difference between two runs is named with its severity; equal runs have none; what follows is not said."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rnn_scaling.analysis.comparison import differences, fact_readers
+from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE
+from tests.support.compared import ENVIRONMENT, gpu_run, run
+
+
+def found(a, b):
+    return {d.what: d for d in differences.differences([a], [b])}
+
+
+def test_equal_runs_differ_in_nothing():
+    assert found(run(), run(rate=500.0)) == {}
+    assert found(gpu_run(), gpu_run()) == {}
+    assert differences.within([run(), run(), run(num_devices=2, resolved={"cpu_affinity": [0, 1]})]) == []
+
+
+ENVIRONMENT_CASES = [
+    ("CPU model", {"cpu": "Processor B"}, INCOMPARABLE),
+    ("CPU vector units", {"cpu_vector_units": ["avx", "avx2", "fma", "avx512f"]}, INCOMPARABLE),
+    ("CPU vector units", {"cpu_vector_units": None}, INCOMPARABLE),
+    ("CPU cores", {"cpu_cores": 16}, INCOMPARABLE),
+    ("CPU topology", {"cpu_topology": {**ENVIRONMENT["cpu_topology"], "cores": 8}}, INCOMPARABLE),
+    ("CPU topology", {"cpu_topology": {**ENVIRONMENT["cpu_topology"], "numa_nodes": ["0-3", "4-7"]}}, INCOMPARABLE),
+    ("CPU limit of control groups", {"cpu_limit": 1.5}, INCOMPARABLE),
+    ("CPU governor", {"cpu_governor": "powersave"}, INCOMPARABLE),
+    ("CPU turbo", {"cpu_no_turbo": "1"}, INCOMPARABLE),
+    ("CPU clock at the start", {"cpu_mhz": [2400.0, 1200.0]}, CAUTION),
+    ("memory", {"memory_bytes": 64 * 2**30}, CAUTION),
+    ("huge pages", {"huge_pages": "[always] madvise never"}, CAUTION),
+    ("TensorFlow", {"packages": {**ENVIRONMENT["packages"], "tensorflow": "2.22.0"}}, CAUTION),
+    ("Keras", {"packages": {**ENVIRONMENT["packages"], "keras": "3.16"}}, CAUTION),
+    ("numpy", {"packages": {**ENVIRONMENT["packages"], "numpy": "1.26"}}, CAUTION),
+    ("Python", {"python": "3.13.0"}, CAUTION),
+    ("kernel and C library", {"platform": "Linux-5.10-x86_64-with-glibc2.31"}, CAUTION),
+    ("commit", {"commit": {"hash": "f" * 40, "modified": False}}, CAUTION),
+    ("commit", {"commit": {"hash": "0123456789abcdef", "modified": True, "diff": "aa"}}, CAUTION),
+    ("variable TF_ENABLE_ONEDNN_OPTS", {"variables": {"TF_ENABLE_ONEDNN_OPTS": "0"}}, INCOMPARABLE),
+    ("variable XLA_FLAGS", {"variables": {"XLA_FLAGS": "--xla_x"}}, INCOMPARABLE),
+    ("variable MALLOC_ARENA_MAX", {"variables": {"MALLOC_ARENA_MAX": "1"}}, CAUTION),
+    ("variable CUDA_VISIBLE_DEVICES", {"variables": {"CUDA_VISIBLE_DEVICES": "1,0"}}, CAUTION),
+    ("variable TF_NUM_SOMETHING", {"variables": {"TF_NUM_SOMETHING": "1"}}, CAUTION),
+    ("load of other processes", {"load": {"others": 0.3, "steal": 0.0}}, INCOMPARABLE),
+    ("load of other processes", {"load": {"others": 0.055, "steal": 0.0}}, CAUTION),
+    ("time stolen by the hypervisor", {"load": {"others": 0.01, "steal": 0.2}}, INCOMPARABLE),
+]
+
+
+@pytest.mark.parametrize("what,environment,severity", ENVIRONMENT_CASES)
+def test_each_difference_of_the_machine_is_named(what, environment, severity):
+    differences = found(run(), run(environment=environment))
+    assert list(differences) == [what]
+    assert differences[what].severity == severity
+    assert differences[what].effect and differences[what].a != differences[what].b
+    assert list(found(run(environment=environment), run(environment=environment))) in ([], [what])  # load on both
+
+
+@pytest.mark.parametrize(
+    "what,resolved,severity",
+    [
+        ("device type", {"device_type": "GPU"}, INCOMPARABLE),
+        ("cores bound to", {"cpu_affinity": [0, 1]}, INCOMPARABLE),
+        ("which cores", {"cpu_affinity": [3]}, CAUTION),
+        ("oversubscribed", {"oversubscribed": True}, INCOMPARABLE),
+        ("inter-op threads", {"inter_op_parallelism_threads": 1}, INCOMPARABLE),
+        ("intra-op threads", {"intra_op_parallelism_threads": 8}, INCOMPARABLE),
+        ("encoder kernel that ran", {"encoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
+        ("oneDNN", {"onednn": True}, INCOMPARABLE),
+        ("decoder kernel that ran", {"decoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
+        ("all-reduce that ran", {"all_reduce": [{"algorithm": "xring", "shards": 1}]}, INCOMPARABLE),
+        ("logical devices", {"logical_devices": True}, INCOMPARABLE),
+    ],
+)
+def test_each_difference_of_what_really_ran_is_named(what, resolved, severity):
+    differences = found(run(), run(resolved=resolved))
+    assert {name: d.severity for name, d in differences.items()} == {what: severity}
+
+
+@pytest.mark.parametrize(
+    "what,changes,severity",
+    [
+        ("GPUs", {"gpu": {"name": "Tesla P100", "uuid": "GPU-2"}}, INCOMPARABLE),
+        ("which GPUs", {"gpu": {"uuid": "GPU-2"}}, CAUTION),
+        ("GPU driver", {"gpu": {"driver_version": "535.1"}}, CAUTION),
+        ("highest GPU clocks (SM and memory)", {"gpu": {"clocks.max.mem": "3000 MHz"}}, INCOMPARABLE),
+        ("GPU power limit", {"gpu": {"power.limit": "400.00 W"}}, INCOMPARABLE),
+        ("GPU SM clock after the run", {"after": {"clocks.sm": "1200 MHz"}}, CAUTION),
+        ("GPU memory clock after the run", {"after": {"clocks.mem": "1683 MHz"}}, CAUTION),
+        ("GPU clocks slowed down by", {"after": {"clocks_throttle_reasons.active": "0x28"}}, INCOMPARABLE),
+        ("GPU clocks limited by", {"after": {"clocks_throttle_reasons.active": "0x4"}}, CAUTION),
+        ("cuDNN", {"environment": {"cuda": {**ENVIRONMENT["cuda"], "cudnn": "8.9"}}}, CAUTION),
+        ("CUDA", {"environment": {"cuda": {**ENVIRONMENT["cuda"], "runtime": "11.8"}}}, CAUTION),
+        ("NCCL", {"environment": {"cuda": {**ENVIRONMENT["cuda"], "nccl": "2.10"}}}, CAUTION),
+        ("CPU model", {"environment": {"cpu": "Processor B"}}, CAUTION),  # GPUs leave little to it
+    ],
+)
+def test_each_difference_of_gpus_is_named(what, changes, severity):
+    assert {name: d.severity for name, d in found(gpu_run(), gpu_run(**changes)).items()} == {what: severity}
+
+
+def test_topology_counts_where_several_devices_exchange():
+    nvlink, bridge = ({"topology": f"\tGPU0\nGPU0\tX\t{link}\n\nLegend:\n  X = Self"} for link in ("NV18", "PHB"))
+    assert found(gpu_run(environment=nvlink), gpu_run(environment=bridge)) == {}
+    two = [gpu_run(num_devices=2, environment=each) for each in (nvlink, bridge)]
+    assert (found(*two)["GPU topology"].a, found(*two)["GPU topology"].b) == ("GPU0 X NV18", "GPU0 X PHB")
+
+
+def test_throttle_reasons_are_named():
+    assert fact_readers.throttle_reasons("0x0000000000000001", fact_readers.SLOWED) == []  # idle
+    assert fact_readers.throttle_reasons("0x00000000000000E8", fact_readers.SLOWED) == [
+        "hardware slowdown",
+        "heat (software)",
+        "heat (hardware)",
+        "power brake",
+    ]
+    with pytest.raises(ValueError):
+        fact_readers.throttle_reasons("[N/A]", fact_readers.SLOWED)
+
+
+@pytest.mark.parametrize("fact", [f for f in FACTS if not f.gpu_only and not f.unless], ids=lambda fact: fact.what)
+def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
+    bare = dataclasses.replace(run(), environment={}, resolved={})
+    for pair in ((run(), bare), (bare, run()), (bare, bare)):
+        difference = found(*pair)[fact.what]
+        assert "unknown" in (difference.a, difference.b)
+        assert difference.severity == (INCOMPARABLE if fact.vital else CAUTION)
+
+
+def test_an_older_record_of_gpus_is_unknown_where_it_lacks_a_field():
+    older = gpu_run()
+    for card in (*older.environment["gpus"], *older.environment["gpus_after"]):
+        del card["clocks.max.mem"], card["power.limit"], card["clocks_throttle_reasons.active"]
+    del older.environment["cuda"], older.environment["load"], older.environment["variables"]
+    names = {d.what for d in differences.differences([older], [older])}
+    assert names == {
+        "highest GPU clocks (SM and memory)",
+        "GPU power limit",
+        "GPU clocks slowed down by",
+        "GPU clocks limited by",
+        "CUDA",
+        "cuBLAS",
+        "cuDNN",
+        "NCCL",
+        "load of other processes",
+        "time stolen by the hypervisor",
+        "environment variables",
+    }
+
+
+def test_a_system_that_does_not_tell_is_known_not_to_tell():
+    silent = {"cpu_governor": None, "cpu_mhz": [], "memory_bytes": None, "cpu_no_turbo": None}
+    assert found(run(environment=silent), run(environment=silent)) == {}
+    assert set(found(run(environment=silent), run())) == {
+        "CPU governor",
+        "CPU clock at the start",
+        "memory",
+        "CPU turbo",
+    }
+
+
+def test_numbers_within_their_tolerance_are_the_same():
+    assert found(run(), run(environment={"memory_bytes": 32.5 * 2**30, "cpu_mhz": [2900.0]})) == {}
+    assert found(gpu_run(), gpu_run(after={"clocks.sm": "1965 MHz"})) == {}
+
+
+@pytest.mark.parametrize("name,value", [("batch_size", 64), ("compute_dtype", "bfloat16"), ("global_batch_size", 64)])
+def test_options_that_change_the_work_make_runs_incomparable(name, value):
+    difference = found(run(), run(**{name: value}))[f"--{name}"]
+    assert (difference.severity, difference.b) == (INCOMPARABLE, repr(value))
+
+
+def test_options_that_are_compared_do_not_nor_what_follows_from_them():
+    loop = run(encoder_type="dynamic_rnn", resolved={"encoder_kernel": "dynamic_rnn", "decoder_kernel": "dynamic_rnn"})
+    differences = found(run(), loop)
+    assert set(differences) == {"--encoder_type", "--decoder_type"}
+    assert {d.severity for d in differences.values()} == {CAUTION}
+
+
+def test_options_on_both_sides_are_compared_one_by_one():
+    some, more = [run(batch_size=8), run(batch_size=16)], [run(batch_size=16), run(batch_size=32)]
+    assert differences.differences(some, more) == []
+
+
+def test_the_grave_come_first_and_a_side_without_runs_is_refused():
+    other = run(environment={"python": "3.13", "cpu": "Processor B"}, resolved={"encoder_kernel": "other"})
+    names = [d.what for d in differences.differences([run()], [other])]
+    assert names == ["CPU model", "encoder kernel that ran", "Python"]
+    with pytest.raises(ValueError, match="expected runs on both sides"):
+        differences.differences([run()], [])
+
+
+def test_a_level_of_load_that_varies_by_chance_is_no_difference():
+    a, b = ([run(environment={"load": {"others": x, "steal": 0.0}}) for x in xs] for xs in ([0.4, 0.6], [0.5, 0.64]))
+    (difference,) = differences.differences(a, b)
+    assert (difference.a, difference.severity) == ("50.0% of the cores (up to 60.0%)", CAUTION)
+
+
+def test_within_names_the_odd_ones_out():
+    odd = run(
+        environment={"cpu": "Processor B", "variables": {"XLA_FLAGS": "x"}, "load": {"others": 0.2, "steal": 0.0}}
+    )
+    by_name = {d.what: d for d in differences.within([run(), odd, run()])}
+    assert {what: (d.a, d.b) for what, d in by_name.items()} == {
+        "CPU model": ("Processor A", "Processor B"),
+        "variable XLA_FLAGS": ("not set", "x"),
+        "load of other processes": ("at most 5% of the cores in 2 runs", "20.0% of the cores in 1 run"),
+    }
+    mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
+    assert [d.what for d in differences.within(mixed)] == ["inter-op threads"]
+
+
+def test_the_level_of_logging_is_no_difference():
+    assert found(run(), run(environment={"variables": {"TF_CPP_MIN_LOG_LEVEL": "2"}})) == {}
+
+
+@pytest.mark.parametrize(
+    "files,turbo",
+    [
+        ({"cpu_no_turbo": "0", "cpu_boost": None}, "on"),
+        ({"cpu_no_turbo": "1", "cpu_boost": None}, "off"),
+        ({"cpu_no_turbo": None, "cpu_boost": "1"}, "on"),
+        ({"cpu_no_turbo": None, "cpu_boost": "0"}, "off"),
+        ({"cpu_no_turbo": None, "cpu_boost": None}, "not told by the system"),
+    ],
+)
+def test_turbo(files, turbo):
+    assert fact_readers.turbo(run(environment=files)) == turbo
+
+
+def test_two_modified_trees_of_a_commit_may_be_any_two():
+    older = run(environment={"commit": {"hash": "0123456789abcdef", "modified": True}})  # without a digest
+    assert found(older, older)["commit"].a == "unknown"
+    digests = [run(environment={"commit": {"hash": "0123456789", "modified": True, "diff": d}}) for d in ("aa", "bb")]
+    assert found(digests[0], digests[0]) == {}
+    assert found(*digests)["commit"].b == "012345678 modified (bb)"

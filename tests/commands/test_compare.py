@@ -1,0 +1,363 @@
+"""The verdict on two sets of runs: exact text, exit codes, matching, pairs, Holm, false alarms, bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.commands import compare
+from rnn_scaling.records import record
+from tests.support.compared import run, write
+from tests.support.paths import GOLDEN, ROOT
+
+STEADY = [1000.0, 1004.0, 997.0, 1001.0, 999.0]
+
+
+def scaled(factor, rates=STEADY):
+    return [factor * rate for rate in reversed(rates)]
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch, capsys):
+    """Compares tmp_path/before with tmp_path/after; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words, paths=("before", "after")):
+        status = compare.main([*paths, *words])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+def sides(tmp_path, before, after, **changes):
+    write(tmp_path / "before", before)
+    write(tmp_path / "after", after, **changes)
+
+
+@pytest.mark.parametrize(
+    "after,words,status,result",
+    [
+        (scaled(1.0), [], 0, "no regression beyond 5 % in 1 configuration"),
+        (scaled(0.97), [], 0, "no regression beyond 5 % in 1 configuration"),
+        (scaled(1.2), [], 0, "no regression beyond 5 % in 1 configuration"),
+        (scaled(0.97), ["--max_regression=2%"], 1, "regression beyond 2 %, -3.0 %: "),
+        (scaled(0.9), ["--max_regression=0.05"], 1, "regression beyond 5 %, -10.0 %: "),
+        (scaled(0.95), [], 2, "cannot judge: a slow-down of 5 % is neither shown nor excluded"),
+        ([900.0, 1100.0, 1000.0], [], 2, "cannot judge: a slow-down of 5 % is neither shown nor excluded; about "),
+        ([900.0], [], 2, "cannot judge: 5 and 1 runs; two a side are the least, five or more are usual"),
+    ],
+)
+def test_exit_status_and_result(after, words, status, result, go, tmp_path):
+    sides(tmp_path, STEADY, after)
+    got, out, err = go(*words)
+    assert (got, err) == (status, "")
+    assert out.splitlines()[-1].startswith(f"result: {result}")
+
+
+def golden_sides(tmp_path):
+    for n, rate in ((1, 1.0), (2, 1.8)):
+        write(tmp_path / "before", [rate * r for r in STEADY], f"lstm-{n}", num_devices=n, resolved=threads(n))
+        environment = {"cpu_governor": None, **({"python": "3.13.1"} if n == 2 else {})}
+        after = {"num_devices": n, "xla": True, "environment": environment}
+        write(tmp_path / "after", scaled(rate * (0.9 if n == 2 else 1.0)), f"lstm-{n}", resolved=threads(n), **after)
+    write(tmp_path / "before", [3000.0], "lstm-4", num_devices=4, resolved=threads(4))
+    write(tmp_path / "after", [2900.0, 2950.0], "lstm-4", num_devices=4, xla=True, status="failed")
+
+
+def threads(n):
+    return {"cpu_affinity": list(range(n)), "inter_op_parallelism_threads": n + 1}
+
+
+@pytest.mark.parametrize("name,words", [("compare.txt", []), ("compare.md", ["--format=markdown"])])
+def test_exact_text(name, words, go, tmp_path):
+    golden_sides(tmp_path)
+    status, out, _ = go(*words, "--force_incomparable=cpu_governor")
+    assert status == 1
+    assert out == (GOLDEN / name).read_text()
+
+
+def test_json_holds_everything(go, tmp_path):
+    golden_sides(tmp_path)
+    status, out, _ = go("--format=json")
+    held = json.loads(out)
+    assert (status, held["schema"], held["exit_status"]) == (2, "rnn_scaling.compare/1", 2)
+    assert held["changes"] == [{"name": "xla", "before": "False", "after": "True"}]
+    assert [f["difference"]["what"] for f in held["found"]] == ["CPU governor", "Python"]
+    assert held["results"][1]["comparison"]["ratio"]["value"] == pytest.approx(0.9)
+
+
+def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(0.5), batch_size=64, environment={"cpu": "Processor B"})
+    status, out, _ = go()
+    assert status == 2 and "result: cannot judge: incomparable: --batch_size, CPU model" in out
+    assert "- CPU model: Processor A before, Processor B after; another processor" in out
+    assert go("--force_incomparable=cpu_model")[0] == 2
+    status, out, _ = go("--force_incomparable=cpu_model,batch_size")
+    assert status == 1 and "(accepted)" in out
+    assert go("--force_incomparable")[0] == 1
+
+
+def test_a_regression_elsewhere_is_told_beside_what_cannot_be_judged(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(0.8))
+    for side in ("before", "after"):
+        write(tmp_path / side, [1000.0], "other", seed=2)
+    assert go()[0] == 1
+
+
+def test_the_worst_of_several_regressions_is_named(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(0.8))
+    write(tmp_path / "before", STEADY, "other", seed=2)
+    write(tmp_path / "after", scaled(0.7), "other", seed=2)
+    last = go()[1].splitlines()[-1]
+    assert last == (
+        "result: regression beyond 5 % in 2 of 2 configurations, worst -30.0 %: "
+        "cudnn_lstm, independent, 1 device, seed=2"
+    )
+
+
+def test_one_run_a_side_says_what_its_batches_can_tell(go, tmp_path):
+    sides(tmp_path, [1000.0], [980.0])
+    status, out, _ = go()
+    assert status == 2 and "-2.0 % (-2.0 % to -2.0 %, over batches)" in out
+    assert "they cannot tell whether two others would" in out
+    assert "runs a side that show a slow-down of 5 % in 80 of 100 cases: 3 if runs vary by 1 %" in out.replace(
+        "1%", "1 %"
+    )
+    assert "result: cannot judge: 1 and 1 runs" in out
+
+
+def test_two_single_records(go, tmp_path):
+    sides(tmp_path, [1000.0], [980.0])
+    assert go(paths=("before/run.json", "after/run.json"))[0] == 2
+    assert go(paths=("before/run.json", "before/run.json"))[2] == (
+        "error: before/run.json and before/run.json are the same runs; name two sets\n"
+    )
+
+
+# Drift of the machine that both runs of a pair have: unpaired it hides the change, paired it cancels.
+DRIFT = [1000.0, 1100.0, 900.0, 1200.0, 1050.0]
+
+
+def test_pairs_cancel_drift(go, tmp_path):
+    noise = [1.001, 0.999, 1.0, 1.002, 0.998]
+    sides(tmp_path, DRIFT, [0.93 * rate * each for rate, each in zip(DRIFT, noise)])
+    assert go()[0] == 2
+    status, out, _ = go("--paired")
+    assert status == 1 and "Student's t over pairs of runs" in out
+
+
+def test_pairs_are_told_by_the_numbers_in_their_names(go, tmp_path):
+    sides(tmp_path, DRIFT, [0.93 * rate for rate in DRIFT])
+    (tmp_path / "before" / "run.json").unlink()
+    (tmp_path / "after" / "run.r3.json").unlink()
+    status, out, _ = go("--paired")
+    assert status == 1 and " 3+3 " in out and "-7.0 %" in out
+    assert "2 runs without a good partner of the same repeat number are left out" in out
+    record.write(run(1000.0), tmp_path / "before" / "again.r2.json")
+    status, out, _ = go("--paired")
+    assert status == 2 and "several files are repeat 2 of it" in out
+
+
+def test_failed_runs_are_told_and_not_compared(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(1.0))
+    record.write(run(status="failed"), tmp_path / "after" / "run.r2.json")
+    status, out, _ = go()
+    assert status == 0 and "1 of 5 runs after failed (run.r2.json: ResourceExhaustedError: out of memory of" in out
+    for path in (tmp_path / "after").glob("*.json"):
+        record.write(run(status="failed"), path)
+    status, out, _ = go()
+    assert status == 2 and "result: cannot judge: none of 5 runs is good after" in out
+
+
+def test_interrupted_runs_measured_something_else(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(1.0))
+    held = dataclasses.replace(run(500.0), status="interrupted", error={"type": "Interrupted", "message": ""})
+    record.write(held, tmp_path / "after" / "run.r9.json")
+    status, out, _ = go()
+    assert status == 0 and " 5+5 " in out and "1 of 6 runs after interrupted (run.r9.json: Interrupted)" in out
+
+
+def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(go, tmp_path):
+    for side, size in (("before", 32), ("after", 64)):
+        write(tmp_path / side, STEADY, "weak", batch_size=size)
+        write(tmp_path / side, STEADY, "strong", global_batch_size=64)
+    status, out, _ = go()
+    assert status == 2 and "changed: no option" in out
+    assert "result: cannot judge: missing configurations" in out
+
+
+def test_configurations_that_are_missing_after_are_not_passed_over(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(1.0))
+    write(tmp_path / "before", STEADY, "two", seed=2)
+    status, out, _ = go()
+    assert status == 2 and "result: cannot judge: missing configurations" in out and "seed=2" in out
+    assert go("--force_incomparable=missing_configurations")[0] == 0
+    write(tmp_path / "after", STEADY, "two", seed=2)
+    write(tmp_path / "after", STEADY, "three", seed=3)
+    status, out, _ = go()
+    assert status == 0 and "only after, not compared: cudnn_lstm, independent, 1 device, seed=3" in out
+
+
+def test_nothing_in_common(go, tmp_path):
+    for seed in (1, 2):
+        write(tmp_path / "before", [1000.0], f"a{seed}", seed=seed)
+    write(tmp_path / "after", [1000.0], "b", seed=3)
+    status, out, err = go()
+    assert (status, out) == (2, "")
+    assert err.startswith("error: no configuration is in both: before has cudnn_lstm, independent, 1 device, seed=1; ")
+
+
+def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
+    for side, one, two in (("before", 1.0, 1.9), ("after", 0.5, 0.75)):
+        write(tmp_path / side, [one * r for r in STEADY], "n1")
+        write(tmp_path / side, [two * r for r in reversed(STEADY)], "n2", num_devices=2, resolved=threads(2))
+    status, out, _ = go("--metric=speedup")
+    assert (
+        status == 1
+        and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out
+        and "1.900 ± " in out
+    )
+    paired = go("--metric=efficiency", "--paired")
+    assert paired[0] == 1 and "0.950 ± " in paired[1] and "regression beyond 5 %, -21.1 %" in paired[1]
+    for path in (tmp_path / "after").glob("n1*"):
+        path.unlink()
+    status, out, _ = go("--metric=speedup", "--force_incomparable")
+    assert status == 2 and "no good run on one device after, which speedup is relative to" in out
+    for path in [*(tmp_path / "before").glob("n2*"), *(tmp_path / "after").glob("n2*")]:
+        path.unlink()
+
+
+def test_efficiency_counts_another_number_of_devices(go, tmp_path):
+    for side, n, rate in (("before", 2, 2.0), ("after", 4, 3.0)):
+        write(tmp_path / side, STEADY, "n1")
+        write(tmp_path / side, [rate * r for r in STEADY], f"n{n}", num_devices=n, resolved=threads(n))
+    before, after = (compare.matching.read(tmp_path / side) for side in ("before", "after"))
+    single = [compare.matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
+    configuration = compare.matching.Configuration("2 to 4", *single)
+    assert verdicts.measure(configuration, "speedup", False).comparison.ratio.value == pytest.approx(1.5)
+    for paired in (False, True):
+        assert verdicts.measure(configuration, "efficiency", paired).comparison.ratio.value == pytest.approx(0.75)
+
+
+def test_holm():
+    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert verdicts.holm([0.5, 0.9]) == [1.0, 1.0]
+    assert verdicts.holm([]) == [] and verdicts.holm([0.2]) == [0.2]
+
+
+def test_one_small_p_among_many_is_no_regression(go, tmp_path):
+    """Alone it would be one: -6 % at p = 0.03."""
+    slow = [0.94 * r for r in (1000.0, 1060.0, 945.0, 1020.0, 975.0)]
+    sides(tmp_path, STEADY, slow)
+    assert go()[0] == 1
+    for seed in range(2, 12):
+        for side in ("before", "after"):
+            write(tmp_path / side, STEADY, f"s{seed}", seed=seed)
+    status, out, _ = go()
+    assert status == 2 and "11 configurations are tested: p is after Holm's correction" in out
+
+
+def family(rng, size, factor=1.0):
+    """Two sides of five processes a configuration, 2 % between processes."""
+
+    def measured(label):
+        before, after = ([rng.lognormvariate(0, 0.02) * f for _ in range(5)] for f in (1000.0, 1000.0 * factor))
+        held = verdicts.confidence.compare(before, after)
+        return verdicts.Result(label, (5, 5), None, None, held)
+
+    return verdicts.conclude([measured(str(i)) for i in range(size)], 0.0)
+
+
+def test_false_alarms_of_a_family_stay_at_five_percent():
+    rng = random.Random(1)
+    families = [family(rng, 8) for _ in range(400)]
+    alarms = sum(any(r.verdict in ("slower", "faster") for r in results) for results in families)
+    assert alarms <= 32  # 20 expected of 400 at most; more than 32 has a chance of 0.5 %; without Holm it is 130
+    found = [family(rng, 8, factor=0.85) for _ in range(20)]
+    assert all(r.gate == "regression" for results in found for r in results)
+
+
+def test_runs_needed_are_enough():
+    rng = random.Random(2)
+    needed = verdicts.runs_for_spread(0.03, 0.05)
+    assert verdicts.runs_for_spread(0.01, 0.05) < needed < verdicts.runs_for_spread(0.05, 0.05)
+    assert verdicts.runs_for_spread(0.03, 0.0) is None
+    seen = 0
+    for _ in range(400):
+        before, after = ([rng.lognormvariate(0, 0.03) * f for _ in range(needed)] for f in (1.0, 0.95))
+        seen += verdicts.confidence.compare(before, after).verdict == "slower"
+    assert 0.74 < seen / 400 < 0.92
+    rates = [[1000.0, 1030.0, 970.0], [1000.0, 1030.0, 970.0]]
+    more = verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.05)
+    assert 6 <= more <= 9  # judged by the spread of these, 3 %
+    assert verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.1) == 3
+
+
+@pytest.mark.parametrize(
+    "words,line",
+    [
+        (["--bogus"], "--bogus is not an option of compare, or lacks its value; --help explains"),
+        (["--metric="], "--metric= is not an option of compare, or lacks its value; --help explains"),
+        (["--metric=loss"], "--metric=loss must be one of words_per_second, speedup, efficiency"),
+        (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
+        (["--paired=maybe"], "--paired=maybe must be one of true, false"),
+        (["--max_regression=5"], "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05"),
+        (["--max_regression=-1%"], "--max_regression=-1% must be a share from 0 to below 1, written as 5% or 0.05"),
+        (["--max_regression=nan"], "--max_regression=nan must be a share from 0 to below 1, written as 5% or 0.05"),
+        (["third"], "expected two folders or records, BEFORE and AFTER, got 3; --help explains"),
+        (
+            ["--metric=speedup"],
+            "no configuration with several devices is on both sides; --metric=speedup of one device is 1",
+        ),
+    ],
+)
+def test_wrong_use_is_one_line(words, line, go, tmp_path):
+    sides(tmp_path, STEADY, STEADY)
+    assert go(*words) == (2, "", f"error: {line}\n")
+
+
+def test_folders_without_runs(go, tmp_path):
+    write(tmp_path / "outer" / "inner", [1.0])
+    (tmp_path / "empty").mkdir()
+    status, _, err = go(paths=("outer", "empty"))
+    assert status == 2
+    assert err.splitlines() == [
+        "error: outer: no run records (*.json) in this folder; did you mean outer/inner?",
+        "error: empty: no run records (*.json) in this folder",
+    ]
+    assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file or directory\n")
+
+
+def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
+    sides(tmp_path, STEADY, scaled(1.0))
+    good = (tmp_path / "after" / "run.json").read_text()
+    (tmp_path / "after" / "cut.json").write_text(good[:200])
+    (tmp_path / "after" / "newer.json").write_text(good.replace("run/1", "run/2"))
+    negative = json.loads(good)
+    negative["batches"]["seconds"][3] = -1
+    (tmp_path / "after" / "negative.json").write_text(json.dumps(negative))
+    status, out, err = go()
+    assert status == 0 and "after after (5 runs)" in out
+    assert [line.split(":")[1] for line in err.splitlines()] == [
+        f" after/{n}.json" for n in ("cut", "negative", "newer")
+    ]
+    assert all(line.startswith("warning: ") and line.endswith("; left out") for line in err.splitlines())
+    assert go(paths=("before", "after/negative.json"))[2].count("\n") == 1
+
+
+def test_as_a_command_it_answers_without_tensorflow(tmp_path):
+    sides(tmp_path, STEADY, scaled(0.8))
+    code = (
+        "import sys; from rnn_scaling.commands import compare; status = compare.main(sys.argv[1:]); "
+        "assert 'tensorflow' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(status)"
+    )
+    for command, status in (([str(tmp_path / "before"), str(tmp_path / "after")], 1), (["--help"], 0)):
+        done = subprocess.run([sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (status, "")

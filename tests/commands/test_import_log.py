@@ -1,0 +1,206 @@
+"""python -m rnn_scaling import_log: formats found, one table of rates, what is wrong in one line, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling import registry
+from rnn_scaling.commands import import_log
+from rnn_scaling.importers import any_format, common
+from rnn_scaling.importers.common import LogError
+from tests.support import log_samples
+from tests.support.paths import GOLDEN, ROOT
+
+EXPECTED = GOLDEN / "import_log.md"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *words):
+    status = import_log.main(list(words))
+    out, err = capsys.readouterr()
+    return status, out, err.splitlines()
+
+
+def write(folder, name, text):
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return name
+
+
+@pytest.mark.parametrize("name", sorted(log_samples.ALL))
+def test_auto_finds_each_format(folder, capsys, name):
+    file = write(folder, "a.log", log_samples.ALL[name])
+    assert any_format.formats_of(Path(file)) == [name]
+    status, out, err = run(capsys, file)
+    assert (status, err) == (0, []) and out.startswith("### ")
+    assert run(capsys, file, f"--format={name}")[1] == out
+
+
+def test_one_table_of_rates_from_several_files(folder, capsys):
+    files = [write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 101.0 - n)) for n in (4, 1, 2)]
+    status, out, err = run(capsys, *files)
+    assert (status, err) == (0, [])
+    assert out == EXPECTED.read_text()
+
+
+def test_speedup_needs_the_same_settings_and_batch(folder, capsys):
+    one = log_samples.horovod_synthetic(1)
+    write(folder, "1.log", one.replace("Batch size: 32", "Batch size: 64"))
+    write(folder, "2.log", one.replace("resnet50", "vgg19"))
+    write(folder, "4.log", log_samples.horovod_synthetic(4))
+    _, out, _ = run(capsys, "4.log", "2.log", "1.log", "--output=csv")
+    table = list(csv.DictReader(out.splitlines()[1:5]))
+    assert {row["File"]: row["Speedup"] for row in table} == {"1.log:9": "1.0", "2.log:9": "1.0", "4.log:9": ""}
+
+
+def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
+    write(folder, "a.log", log_samples.SEED_TRAINER.replace("|2|", "|0|"))
+    write(folder, "topo.txt", log_samples.TOPO)
+    status, out, err = run(capsys, "a.log", "topo.txt", "--output=json")
+    assert status == 1 and err == ["error: a.log:7: expected a number of GPUs above 0, got '0'; row left out"]
+    rates, topo = json.loads(out)["logs"]
+    assert rates["format"] == "seed_trainer" and rates["tables"][0]["points"][0]["rate"] == 55411.433
+    assert rates["problems"] == [{"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}]
+    assert topo["tables"][0]["rows"][0][:3] == ["GPU0", "X", "NV2"] and topo["notes"]
+
+
+def test_a_file_of_several_formats_gives_all(folder, capsys):
+    file = write(folder, "job.log", log_samples.TOPO + log_samples.NCCL_TESTS + log_samples.HOROVOD_SYNTHETIC)
+    assert any_format.formats_of(Path(file)) == ["horovod_synthetic", "nccl_tests", "nvidia_smi_topo"]
+    status, out, err = run(capsys, file)
+    assert (status, err) == (0, [])
+    for title in ("### Rates", "Collective operations", "Topology"):
+        assert title in out
+
+
+def test_a_format_after_much_other_text_is_found(folder):
+    noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (3 * any_format.WINDOW // 50)
+    file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
+    assert any_format.formats_of(Path(file)) == ["horovod_synthetic"]
+    assert len(list(any_format._windows(Path(file)))) == 4  # never all of it in memory
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "x:1: the file is empty"),
+        ("hello\n", "x:1: no line of a known format"),
+        (b"\x7fELF\x02\x01\x00\x00" * 9, "x:1: a binary file"),
+        (b"\x1f\x8b\x08\x00aaaa", "x:1: a compressed file; unpack it first"),
+        ("total images/sec: 1.0\n".encode("utf-16"), "x:1: UTF-16 text; convert it first"),
+        ("total images/sec: nan\n", "x:1: expected total images/sec above 0, got 'nan'"),
+    ],
+)
+def test_what_is_no_log_is_one_line_and_the_others_are_read(folder, capsys, content, reason):
+    write(folder, "x", content)
+    write(folder, "good", log_samples.HOROVOD_SYNTHETIC)
+    status, out, err = run(capsys, "x", "good")
+    assert status == 1 and len(err) == 1 and err[0].startswith(f"error: {reason}")
+    assert "good:9" in out
+
+
+def test_files_that_cannot_be_opened(folder, capsys):
+    assert run(capsys, "none.log") == (1, "", ["error: none.log: No such file or directory"])
+    assert run(capsys, ".") == (1, "", ["error: .: Is a directory"])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "expected at least one file"),
+        (["--format=horovod", "x"], "--format: expected one of auto, tf_cnn_benchmarks"),
+        (["--output=xml", "x"], "--output: expected one of markdown, csv, json, got 'xml'"),
+        (["--outptu=csv", "x"], "unknown option --outptu=csv"),
+    ],
+)
+def test_wrong_use(capsys, words, reason):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "") and err[0].startswith(f"error: {reason}")
+
+
+def test_a_named_format_that_is_not_there(folder, capsys):
+    file = write(folder, "a.log", log_samples.TOPO)
+    status, out, err = run(capsys, file, "--format=mlperf")
+    assert (status, out, err) == (1, "", ["error: a.log:1: no run_start in this MLPerf log"])
+
+
+def test_bytes_that_are_no_utf8_and_colours_do_no_harm(folder, capsys):
+    text = log_samples.HOROVOD_SYNTHETIC.replace("resnet50", "\x1b[32mresnet50\x1b[0m").encode()
+    file = write(folder, "a.log", b"\xff\xfe\xfa progress \r\n".replace(b"\xff\xfe", b"\xfa") + text)
+    status, out, _ = run(capsys, file)
+    assert status == 0 and "resnet50" in out and "\x1b" not in out
+
+
+def test_lines_longer_than_a_piece(folder, capsys, monkeypatch):
+    monkeypatch.setattr(common, "PIECE", 64)
+    file = write(folder, "a.log", "x" * 1000 + "\n" + log_samples.HOROVOD_SYNTHETIC)
+    status, out, err = run(capsys, file)
+    assert (status, err) == (0, []) and "a.log:10" in out
+
+
+def test_problems_of_one_kind_are_counted():
+    problems = common.Problems()
+    for line in range(1, 101):
+        problems.add(line, f"row {line} is bad", "bad row")
+    for line in range(200, 300):
+        problems.add(line, f"kind {line}")
+    assert problems.all()[0].text("x") == "x:1: row 1 is bad (and 99 more such lines)"
+    assert len(problems.all()) == common.MAX_KINDS + 1
+    assert problems.all()[-1].reason == "further faults, not told apart" and problems.all()[-1].more == 80
+
+
+def test_rows_are_bounded(monkeypatch):
+    from rnn_scaling.importers import horovod_synthetic
+
+    monkeypatch.setattr(common, "MAX_ROWS", 3)
+    log = horovod_synthetic.parse((log_samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x")
+    assert len(log.tables[0].rows) == 4 and "more than 3 results" in log.problems[0].reason
+
+
+def test_an_error_names_file_and_line():
+    assert str(LogError("a.log", 7, "why")) == "a.log:7: why"
+
+
+def test_as_a_command_without_tensorflow(folder):
+    write(folder, "a.log", log_samples.HOROVOD_SYNTHETIC)
+    code = "import sys; from rnn_scaling.commands import import_log as m; s = m.main(['a.log']); "
+    code += "assert not {'tensorflow', 'scipy', 'matplotlib'} & set(sys.modules); sys.exit(s)"
+    root = str(ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": root})
+    assert done.returncode == 0 and "400.0" in done.stdout, done.stderr
+    command = [sys.executable, "-m", "rnn_scaling", "import_log", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": root})
+    assert done.returncode == 0 and all(name in done.stdout for name in registry.IMPORTERS)
+
+
+def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
+    files = [write(folder, f"{n}.log", log_samples.horovod_synthetic(n, 100.0 - n)) for n in (1, 2, 4)]
+    status, out, err = run(capsys, *files, "--audit")
+    assert (status, err) == (0, []) and re.search("Findings of the audit: 0 in [1-9]", out)
+    files.append(write(folder, "8.log", log_samples.horovod_synthetic(8, 180.0)))  # 14 times the speed of one
+    status, out, err = run(capsys, *files, "--audit", "--output=json")
+    assert (status, err) == (1, [])
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["source"], finding["line"], finding["row"]) == ("8.log", 9, "resnet50, 8 devices")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e31", "1e999", "-1", "1e-31", "0x10", "", "9" * 400])
+def test_numbers_that_no_log_holds(text):
+    with pytest.raises(ValueError, match="expected a rate"):
+        common.positive(text, "a rate")
+    if text != "1e-31":
+        with pytest.raises(ValueError, match="expected a rate"):
+            common.not_negative(text, "a rate")
+    assert common.finite(int(text) if text.isdigit() else float("nan")) is None
+    assert (common.positive("0.5", "a rate"), common.not_negative("0", "a rate"), common.finite(True)) == (0.5, 0, None)

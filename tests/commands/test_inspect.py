@@ -1,0 +1,289 @@
+"""Counts of runs as tables and sentences, and the command that makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.commands import inspect
+from rnn_scaling.records import record
+from rnn_scaling.reports import counts_table
+from rnn_scaling.reports.table import markdown_table
+from tests.support.fake_tracer import record_of
+from tests.support.paths import ROOT
+
+TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
+BOTH = [{"encoder_type": encoder, "num_devices": n} for encoder in ("cudnn_lstm", "dynamic_rnn") for n in (1, 2)]
+
+
+def runs(*given, **common):
+    """Records by name."""
+    return {f"run{i}": record_of({**common, **each}) for i, each in enumerate(given)}
+
+
+def cells(text, title):
+    """The rows of the table below a line that starts with `title`, header first."""
+    lines = text.split(f"\n{title}", 1)[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return [rows[0], *rows[2:]]
+
+
+def test_the_seeds_tables_hold_totals_and_ratios():
+    found = counts.inspect(runs(*BOTH))
+    assert not found.differences and not found.left_out
+    text = counts_table.summary(found)
+    one = {each.encoder: each for each in found.groups[0].counts if each.num_devices == 1}
+    few, many = one["cudnn_lstm"], one["dynamic_rnn"]
+    assert (few.kernels, many.kernels) == (2115, 4227)  # 4 or 8 loops, 60 or 120 iterations of 35 kernels, 3 sends ...
+    assert cells(text, "Number of operators")[:2] == [
+        ["Device number", "cudnn_lstm", "dynamic_rnn", "ratio dynamic_rnn / cudnn_lstm"],
+        ["1", f"{few.operators}", f"{many.operators}", f"{many.operators / few.operators:.2f}"],
+    ]
+    assert cells(text, "Number of kernels")[1:] == [
+        ["1", "2,115 [2,115 / 0]", "4,227 [4,227 / 0]", "2.00"],
+        ["2", "4,230 [4,230 / 0]", "8,454 [8,454 / 0]", "2.00"],
+    ]
+
+
+def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
+    given = runs(*BOTH[:3])
+    split = {"host": 187, "device": 1094, "copies": 5, "dispatched": 300}
+    trace = given["run0"].trace
+    kernels = {**trace["kernels"], "steps": [split, split], "by_type": {"LoopCond": 1281}}
+    given["run0"] = dataclasses.replace(given["run0"], trace={**trace, "kernels": kernels})
+    text = counts_table.markdown(counts.inspect(given))
+    rows = cells(text, "Number of kernels")
+    assert rows[1][1] == "1,281 [187 / 1,094]"  # the seed's own number
+    assert rows[2] == ["2", "4,230 [4,230 / 0]", "n/a", "n/a"]
+    head, first, *_ = cells(text, "From Python to kernels")
+    assert dict(zip(head, first))["operators launched on GPUs"] == "300"
+
+
+def test_sentences_say_what_was_counted():
+    one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
+    assert encoder_difference.loops(two) == 8 and encoder_difference.iterations(two) == 120
+    text = " ".join(encoder_difference.sentences(one, two))
+    assert "2.00 times as many, from" in text
+    assert "cudnn_lstm is ABlock." in text
+    assert "dynamic_rnn has 8 while loops, whose bodies run 120 times a step in all and carry 8.0 values" in text
+    control = 120 * 28 + 128 + 16  # Merge, Switch, NextIteration; LoopCond; Enter, Exit
+    assert f"control flow is {control:,} of its kernels ({100 * control / 4227:.0f} %)" in text
+    parts = encoder_difference.family(two.kernels_by_type)
+    assert list(parts.values()) == [control, 600, 120 + 3] and sum(parts.values()) == two.kernels
+    flat = dataclasses.replace(one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3)
+    assert "cudnn_lstm has no loop: no operator runs more than once a step." in encoder_difference.sentences(flat, two)
+
+
+def test_types_stand_side_by_side_and_sum_to_all():
+    found = counts.inspect(runs(BOTH[0], BOTH[2]))
+    head, rows = counts_table.types_grid(found.groups[0].counts, top=2)
+    assert rows[0] == ["Merge", "40", "600", "80", "1,200", "+600"]
+    assert rows[2][0] == "8 other types" and rows[3][0] == "all"
+    numbers = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows]
+    assert [sum(column) for column in zip(*numbers[:3])] == numbers[3]
+    assert rows[3][2] == "2,115" and len(head) == 6
+
+
+def test_a_difference_between_runs_is_named_and_not_averaged():
+    given = runs(BOTH[0])
+    given["again"] = record_of(BOTH[0], Merge=601)
+    found = counts.inspect(given)
+    assert found.differences == (
+        "again: counted step 2 differs from step 1: host 2116 instead of 2115",
+        "host: 2,115 in run0, 2,116 in again (+1)",
+        "kernels_by_type: Merge +1 in again against run0",
+        "kernels_by_phase: forward +1 in again against run0",
+    )
+    assert "must be" in counts_table.summary(found) and "Both counted steps" not in counts_table.summary(found)
+
+
+def test_onednn_is_named_where_counts_depend_on_it():
+    given = runs({"num_devices": 1}, {"num_devices": 1})
+    given["run0"].resolved["onednn"], given["run1"].resolved["onednn"] = False, False
+    assert "oneDNN was off; where it is on" in counts_table.summary(counts.inspect(given))
+    given["run1"].resolved["onednn"] = True
+    found = counts.inspect(given)
+    assert found.differences == ("oneDNN: off in run0, on in run1, which rewrites the graph",)
+
+
+def test_batches_of_text_may_differ_from_step_to_step():
+    given = runs({"data_source": "text", "num_devices": 1})
+    given["run0"].trace["kernels"]["steps"][0]["host"] += 1
+    found = counts.inspect(given)
+    assert not found.differences
+    assert len(found.varying) == 1 and "run0: counted step 2 differs from step 1: host" in found.varying[0]
+    assert "must be" not in counts_table.summary(found) and "differ in length" in counts_table.summary(found)
+
+
+def test_a_trace_that_lacks_kernels_is_found_out():
+    found = counts.inspect({"light": record_of(BOTH[0], LoopCond=0)})
+    assert any("4 loops in the graph, but the trace lacks their kernels" in line for line in found.differences)
+
+
+def test_runs_without_counts_are_left_out_by_name():
+    given = runs(*BOTH[:2])
+    given["run0"] = dataclasses.replace(given["run0"], trace={}, graph={})
+    given["run1"] = dataclasses.replace(given["run1"], status="failed")
+    assert counts.inspect(given).left_out == ("run0: no trace (--trace_batches)", "run1: failed")
+
+
+def test_how_a_run_is_measured_makes_no_group_and_what_it_computes_does():
+    same = runs({"num_batches": 3}, {"num_batches": 7, "inter_op_parallelism_threads": 9}, encoder_type="cudnn_lstm")
+    found = counts.inspect(same)
+    assert [each.runs for group in found.groups for each in group.counts] == [2] and not found.differences
+    assert "more than once has the same counts" in counts_table.agreement(found)
+    modes = runs({"variable_update": "replicated"}, {"variable_update": "independent", "num_units": 9})
+    assert [group.title for group in counts.inspect(modes).groups] == [
+        "replicated, num_units=256",
+        "independent, num_units=9",
+    ]
+
+
+def test_growth_is_a_line_that_must_be_exact():
+    lengths = [{"encoder_type": "dynamic_rnn", "src_max_len": n} for n in (10, 20, 40)]
+    found = growth.lines(counts.inspect(runs(*lengths)).groups)
+    whole = next(line for line in found if line.phase == "all")
+    assert (whole.lengths, whole.exact, whole.formula) == ((10, 20, 40), True, "2,127 + 70 T")
+    bent = dataclasses.replace(whole, values=(*whole.values[:2], whole.values[2] + 1))
+    assert not bent.exact
+    assert dataclasses.replace(whole, values=(5, 5, 5)).formula == "5 + 0 T"
+    assert not growth.lines(counts.inspect(runs(*BOTH)).groups)
+    text = counts_table.summary(counts.inspect(runs(*lengths)))
+    assert "2,127 + 70 T" in text and "src_max_len 10, 20, 40" in text
+    two = counts_table.summary(counts.inspect(runs(*lengths[:2])))
+    assert "2,127 + 70 T (two lengths: any counts lie on a line)" in two
+
+
+def test_lines_of_several_kinds_of_runs_are_told_apart():
+    given = [{"variable_update": m, "src_max_len": n} for m in ("replicated", "independent") for n in (10, 20, 40)]
+    found = counts.inspect(runs(*given))
+    assert {line.title for line in growth.lines(found.groups)} == {"replicated", "independent"}
+    rows = cells(counts_table.summary(found), "## Growth")
+    assert (
+        rows[0][:2] == ["Runs", "Encoder"] and [row[0] for row in rows[1:]] == ["replicated"] * 3 + ["independent"] * 3
+    )
+    assert rows[0][0] != cells(counts_table.summary(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
+
+
+def go(tmp_path, *words):
+    return inspect.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
+
+
+def test_the_command_runs_counts_and_writes(tmp_path, capsys):
+    assert go(tmp_path, "--encoder_type=cudnn_lstm,dynamic_rnn", "--num_devices=1", "--repeats=2") == 0
+    out = capsys.readouterr().out
+    assert "2,115 [2,115 / 0]" in out and "each of the 4 runs" in out
+    held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json")
+    chosen = {name: held.config[name] for name in ("trace_batches", "num_batches", "num_warmup_batches")}
+    assert chosen == {"trace_batches": 2, "num_batches": 3, "num_warmup_batches": 2}
+    assert "Placement of cudnn_lstm-replicated-1\n" in out
+    heads = [line for line in (tmp_path / "out" / "inspect.md").read_text().splitlines() if line.startswith("## ")]
+    assert heads[-2:] == [f"## Placement of {name}-replicated-1" for name in ("cudnn_lstm", "dynamic_rnn")]
+    assert len(heads) == 4 and heads[1] == "## Do the runs agree?"
+    data = json.loads((tmp_path / "out" / "inspect.json").read_text())
+    assert data["schema"] == "rnn_scaling.inspect/1"
+    assert [each["kernels"] for each in data["groups"][0]["counts"]] == [2115, 4227]
+    assert data["groups"][0]["counts"][0]["runs"] == 2
+    assert go(tmp_path, "--encoder_type=cudnn_lstm,dynamic_rnn", "--num_devices=1", "--repeats=2") == 0
+    assert "nothing left to run" in capsys.readouterr().err
+
+
+def test_the_report_passes_the_commands_own_json_over(tmp_path):
+    from rnn_scaling.records import folder
+
+    assert go(tmp_path, "--encoder_type=cudnn_lstm", "--num_devices=1") == 0
+    assert not [line for line in folder.read(tmp_path / "out").left_out if "inspect.json" in line]
+
+
+@pytest.mark.parametrize(
+    "part, wrong, said",
+    [
+        ("copies", [{"from": "device:CPU:0"}], "graph.copies: expected what each device sends"),
+        ("placement", {"variables": [{"name": "w", "bytes": "x"}]}, "graph.placement.variables: expected the place"),
+        ("python", {}, "graph.python.operators: expected a number"),
+    ],
+)
+def test_an_edited_record_is_set_aside_and_run_again(part, wrong, said, tmp_path, capsys):
+    words = ["--num_devices=1", "--encoder_type=cudnn_lstm"]
+    assert go(tmp_path, *words) == 0
+    path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
+    fields = json.loads(path.read_text())
+    fields["graph"][part] = wrong
+    path.write_text(json.dumps(fields))
+    capsys.readouterr()
+    assert go(tmp_path, *words) == 0
+    err = capsys.readouterr().err
+    assert said in err and f"renamed to {path.name}.unreadable" in err
+    assert record.read(path).graph[part] != wrong
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys):
+    assert go(tmp_path, "--num_devices=1", "--dry_run", "--src_max_len=10,20") == 0
+    assert capsys.readouterr().out.count("--trace_batches=2") == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
+    failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
+    assert inspect.main([f"--out={tmp_path}/a", "--num_devices=1"], trainer=failing) == 1
+    errors = capsys.readouterr().err
+    assert "no such luck" in errors and "error: no run was counted" in errors
+    assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 0
+    path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
+    held = record.read(path)
+    record.write(dataclasses.replace(record_of(held.config, Merge=1), config=held.config), path)
+    assert go(tmp_path, "--num_devices=1", "--encoder_type=cudnn_lstm") == 1
+    assert "must be the same" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["inspect_steps", "threads"])
+def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
+    words = ["--trace_batches=0", "--out=", "--repeats=x", "--num_devises=1", "--result_file=y", "--num_units=z"]
+    code = (
+        f"import sys; from rnn_scaling import {name}; status = {name}.main({words}); "
+        "assert not {'tensorflow', 'numpy', 'matplotlib'} & set(sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("error: --") for line in lines) and len(lines) == 6, done.stderr
+    for part in ("--trace_batches=0 must be at least 1", "did you mean --num_devices?", "is set by this command"):
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize("name", ["inspect_steps", "threads"])
+def test_help_teaches(name):
+    done = subprocess.run(
+        [sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stderr
+    for part in ("Exit status: 0", "--repeats=N", "--run_timeout", "130 interrupted", "--trace_batches=N"):
+        assert part in done.stdout
+
+
+def held(folder):
+    """Committed records, by name."""
+    return {path.stem: record.read(path) for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))}
+
+
+def test_the_documents_tables_and_sentences_are_those_of_the_committed_records():
+    text = (ROOT / "docs" / "inspect.md").read_text()
+    found = counts.inspect(held("inspect"))
+    (group,) = found.groups
+    assert not found.differences and {each.runs for each in group.counts} == {2}
+    for caption, head, rows in counts_table.seed_grids(group):
+        assert f"{caption}:\n\n{markdown_table(head, rows)}" in text
+    assert "".join(f"- {line}\n" for line in counts_table.reasons(group)) in text
+    lengths = counts_table.summary(counts.inspect(held("inspect-lengths")))
+    table = lengths[lengths.index("| Encoder ") :].split("\n\n")[0]
+    assert table.count("\n") == 7 and table in text

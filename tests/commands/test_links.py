@@ -1,0 +1,413 @@
+"""./run.sh links: flags, files, what fails and what goes on; the real workers once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.commands import import_log, links
+from rnn_scaling.links import cuda, fitting_sizes, plan, worker
+from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.settings import config
+from rnn_scaling.settings.thread_pools import pool_sizes
+from tests.links.fake_cuda import FakeCudart
+from tests.support.paths import ROOT
+
+SMALL, SEED = 8_245_248, 95_690_752  # parameters, as records have them
+FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=2", "--rounds=3", "--num_devices=2", "--device=cpu"]
+
+
+@pytest.fixture
+def pictures(request):
+    """Whether pictures are drawn, which takes a second."""
+    return getattr(request, "param", False)
+
+
+@pytest.fixture
+def call(pictures, tmp_path, monkeypatch, capsys):
+    """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
+    monkeypatch.chdir(ROOT)
+    if not pictures:
+        monkeypatch.setattr(links.picture, "render", lambda found, kind: b"picture")
+
+    def run(*words, **faults):
+        (tmp_path / "faults.json").write_text(json.dumps(faults))
+        worker = [sys.executable, "-m", "tests.links.fake_worker", str(tmp_path)]
+        status = links.main([f"--out={tmp_path / 'out'}", *FEW, *words], worker)
+        said = capsys.readouterr()
+        return status, said.out, said.err.splitlines()
+
+    return run
+
+
+def log(tmp_path):
+    return [line.split()[0] for line in (tmp_path / "log").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("pictures", [True], indirect=True)
+def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, capsys):
+    status, out, err = call()
+    assert status == 0, err
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"links.json", "links.md", "all_reduce.txt", "links.png", "links.svg"}
+    assert (tmp_path / "out/links.md").read_text().startswith(out[: out.index("## Not measured")])
+    assert (tmp_path / "out/links.png").read_bytes()[:4] == b"\x89PNG"
+    assert ElementTree.parse(tmp_path / "out/links.svg").getroot().tag.endswith("svg")
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert found["schema"] == "rnn_scaling.links/1" and found["options"]["rounds"] == 3
+    trainer = config.resolve({"num_devices": 2, "device": "cpu"}, num_gpus=0, num_cores=2)
+    assert tuple(found["threads"].values()) == pool_sizes(trainer, 2)
+    names = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
+    reduces = {each["name"]: each for each in found["series"] if each["kind"] == "all_reduce"}
+    assert list(reduces) == names and len(reduces["xring"]["points"][0]["seconds"]) == 6
+    # The importer knows every number.
+    assert import_log.main([str(tmp_path / "out/all_reduce.txt"), "--output=json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["logs"][0]["tables"]
+    rows = [dict(zip(table["columns"], row)) for row in table["rows"]]
+    assert len(rows) == 5 * 7 and {row["Ranks"] for row in rows} == {2} and {row["Wrong"] for row in rows} == {0}
+    assert {row["Place"] for row in rows} == {"out of place"} and {row["Operation"] for row in rows} == {"all_reduce"}
+    assert [row["Size (B)"] for row in rows[:7]] == [4, 16, 64, 256, 1024, 4096, 16384]
+    assert rows[6]["Time (us)"] == 26.38 and rows[6]["algbw (GB/s)"] == rows[6]["busbw (GB/s)"] == 0.62
+
+
+@pytest.mark.parametrize("pictures", [True], indirect=True)
+def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(call, pictures, tmp_path):
+    status, out, err = call("--measure=copies")
+    assert status == 0, err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"links.json", "links.md"}
+    (row,) = [line.split("|") for line in out.splitlines() if "cpu_copies" in line]
+    assert row[3].strip() == row[7].strip() == "no copy"
+    every_size = (tmp_path / "out/links.md").read_text().partition("## Every size")[2].splitlines()
+    rates = [line.split("|")[8].strip() for line in every_size if "cpu_copies" in line]
+    assert rates == ["no copy"] * 7
+
+
+def test_the_second_pass_goes_back(call, tmp_path):
+    call("--measure=all_reduce", "--algorithms=pscpu,xring#2")
+    assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]
+
+
+def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_path):
+    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=5", "--passes=2")
+    status, out, err = call(*words, xring="hang")
+    assert status == 1
+    (line,) = [each for each in err if each.startswith("error: ")]
+    assert line.startswith("error: xring: did not return within --timeout=5 s, last at: xring, first calls")
+    assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
+    pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
+    assert log(tmp_path) == ["nothing", "xring", "pscpu", "pscpu", "nothing"]  # no second wait for what hangs
+    assert not Path(f"/proc/{pids['xring']}").exists()
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert [each["name"] for each in found["series"] if each["points"]] == ["xring", "pscpu"]  # what there was is kept
+
+
+def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
+    status, out, err = call("--passes=1", xring="crash", rechd="error: no such device", memory="error: out of memory")
+    assert status == 1
+    errors = [line for line in err if line.startswith("error: ")]
+    assert errors == [
+        "error: host memory: out of memory",
+        "error: xring: ended by SIGABRT",
+        "error: rechd: no such device",
+    ]
+    assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
+
+
+def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash")
+    assert status == 1 and "error: nothing: ended by SIGABRT" in err
+    assert "would take: pscpu 0." in out and "| nothing" not in out.replace("  ", "")
+    assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
+
+
+def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, capsys):
+    words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=4")
+    assert "Wrong elements: n/a, no sum was compared." in call(*words, pscpu="hang")[1]
+    log = tmp_path / "out/all_reduce.txt"
+    assert (
+        "validation: 0 " in log.read_text() and "# Out of bounds values : N/A (no sum was compared)" in log.read_text()
+    )
+    assert import_log.main([str(log)]) == 0
+    assert "time is the median of the iterations" in capsys.readouterr().out
+
+
+def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tmp_path):
+    run = links.processes.run
+
+    def refuse(request, *rest):
+        if request.get("algorithm") == "xring":
+            raise OSError(28, "No space left on device", "/tmp/links_x")
+        return run(request, *rest)
+
+    monkeypatch.setattr(links.processes, "run", refuse)
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1")
+    assert status == 1 and err[-1] == "error: xring: /tmp/links_x: No space left on device"
+    assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
+
+
+def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
+    run = links.processes.run
+
+    def interrupt(request, *rest):
+        if request.get("algorithm") == "xring":
+            raise KeyboardInterrupt
+        return run(request, *rest)
+
+    monkeypatch.setattr(links.processes, "run", interrupt)
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring,rechd", "--passes=1")
+    said = "interrupted: 2 of 4 measurements were made"
+    assert status == 130 and err[-1] == said and f"- {said}\n" in out
+    found = json.loads((tmp_path / "out/links.json").read_text())
+    assert [each["name"] for each in found["series"]] == ["pscpu"] and found["interrupted"] == said
+
+
+def test_wrong_sums_fail_the_command(call):
+    status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
+    assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out
+
+
+def test_a_prediction_needs_measured_neighbours(call):
+    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu")
+    assert "2.93 KiB of gradients (preset small, float32, as one dense tensor) would take: pscpu 0.013 ms" in out
+    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=1k")
+    assert "of gradients" not in out
+
+
+def test_every_bad_flag_is_named_at_once(call):
+    words = ["--foo=1", "--measure=disk", "--min_bytes=3", "--max_bytes=x", "--rounds=2", "--algorithms=nix,xring#9"]
+    status, _, err = call(*words, "--timeout=nan", "--step_factor=1", "--device=tpu")
+    assert status == 2 and all(line.startswith("error: ") for line in err)
+    for flag in ("foo", "measure", "min_bytes", "max_bytes", "rounds", "timeout", "step_factor", "device"):
+        assert sum(f"--{flag}" in line for line in err) == 1, flag
+    assert sum("--algorithms=" in line for line in err) == 2 and len(err) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--min_bytes=1M", "--max_bytes=4"], "--min_bytes=1M is more than --max_bytes=4"),
+        (["--num_devices=1"], "nothing to do"),
+        (["--num_devices=5000"], "at most 1024"),
+        (["--device=gpu"], "none is visible"),
+        (["--algorithms=nccl"], "nccl needs --device=gpu"),
+        (["--algorithms=pscpu:4k:xring"], "without limits"),
+        (["--num_devices=3", "--algorithms=rechd"], "power of two"),
+        (["--out="], "must not be empty"),
+    ],
+)
+def test_conflicts(call, words, expected):
+    status, _, err = call(*words)
+    assert status == 2 and len(err) == 1 and err[0].startswith("error: --") and expected in err[0]
+
+
+def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
+    names, left_out, wrong = plan.algorithms("all", "cpu", 3, 1)
+    assert names == ["collective", "xring", "pscpu"] and wrong == []
+    assert [line.partition(":")[0] for line in left_out] == ["nccl", "rechd", "psgpu", "hierarchical"]
+    names, left_out, _ = plan.algorithms("all", "gpu", 4, 4)
+    assert len(names) == 7 and left_out == []
+    names, left_out, _ = plan.algorithms("all", "gpu", 4, 2)
+    assert "nccl" not in names and left_out == ["nccl: nccl needs a GPU for each tower, got 4 towers on 2"]
+
+
+def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
+    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**30)
+    status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
+    assert status == 0
+    assert "- all-reduce of 16 MiB, 64 MiB, 256 MiB: needs 3.35 GiB of memory, 1 GiB are free; lower --max_bytes" in out
+    sizes = [p["num_bytes"] for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0]["points"]]
+    assert sizes[-1] == 2**22
+
+
+def test_what_is_asked_of_four_gpus(monkeypatch):
+    monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
+    monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
+    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**37)
+    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
+    made = plan.make(["--passes=1"])
+    assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
+    assert [task.request["what"] for task in made.tasks] == ["memory", *["gpu_copies"] * 4, *["all_reduce"] * 8]
+    copies = made.tasks[1].request
+    pairs = [(task.request["origin"], task.request["devices"]) for task in made.tasks[1:5]]
+    assert pairs == [(None, [0, 1, 2, 3]), (0, [0, 1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3])]
+    assert copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
+    assert made.tasks[6].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
+    trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
+    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == pool_sizes(trainer, 16)
+    # Two ranks on each GPU share its memory, and NCCL cannot be used.
+    made = plan.make(["--passes=1", "--num_devices=8"])
+    assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
+    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: 2**30)
+    made = plan.make(["--passes=1"])
+    assert made.sizes[-1] == 2**24
+    assert made.left_out == (
+        "all-reduce of 64 MiB, 256 MiB: needs 2.02 GiB of a GPU's memory, 1 GiB are free; lower --max_bytes",
+    )
+    with pytest.raises(plan.flags.FlagErrors, match="multiple"):
+        plan.make(["--num_devices=6"])
+
+
+def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
+    monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
+    made = plan.make([])
+    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies"]
+    assert made.left_out == (
+        "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
+    )
+
+
+def test_room_is_of_the_machine_or_its_control_group(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("20000\n")
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("30000\n")
+    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 10000
+
+
+def test_a_full_run_on_four_devices_stays_below_8_gib():
+    assert fitting_sizes.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
+    (tmp_path / "file").touch()
+    status, _, err = call(f"--out={tmp_path / 'file' / 'x'}")
+    assert status == 2 and err == [f"error: --out={tmp_path / 'file' / 'x'}: Not a directory; name another folder"]
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_folder_without_room_or_permission_is_found_out_first(call, tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(links.tempfile, "TemporaryFile", refuse)
+    status, _, err = call()
+    assert status == 2 and err == [f"error: --out={tmp_path / 'out'}: Permission denied; name another folder"]
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypatch):
+    write = links.write_bytes
+
+    def full(content, path):
+        if str(path).endswith("links.json"):
+            raise OSError(28, "No space left on device")
+        write(content, path)
+
+    monkeypatch.setattr(links, "write_bytes", full)
+    status, out, err = call("--measure=memory")
+    assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
+    assert [line for line in err if line.startswith("error")] == [
+        f"error: {tmp_path / 'out/links.json'}: No space left on device; the file was not written"
+    ]
+
+
+def test_help_and_wrong_flags_load_no_tensorflow():
+    code = (
+        "import sys; from rnn_scaling.commands import links;"
+        "assert links.main(['--help']) == 0; assert links.main(['--x']) == 2;"
+        "assert not {'tensorflow', 'matplotlib.pyplot', 'scipy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("--algorithms=", "--timeout=", "Exit status: 0"):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
+    words = [f"--out={tmp_path}", *FEW, "--measure=all_reduce", "--algorithms=pscpu"]
+    (tmp_path / "faults.json").write_text('{"nothing": "hang"}')
+    code = (
+        "import sys; from rnn_scaling import entry; from rnn_scaling.commands import links;"
+        "worker = [sys.executable, '-m', 'tests.links.fake_worker', sys.argv[1]];"
+        "entry.leave(lambda: links.main(sys.argv[2:], worker))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), *words]
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "log").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err
+    pid = (tmp_path / "log").read_text().split()[1]
+    assert not Path(f"/proc/{pid}").exists() and not list((tmp_path / "temporary").iterdir())
+
+
+def test_the_real_workers(tmp_path):
+    """TensorFlow's own all-reduce, each in its process."""
+    words = ["--measure=memory,all_reduce", "--algorithms=xring#2", "--max_bytes=4k", "--step_factor=32", "--passes=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "rnn_scaling",
+        "links",
+        f"--out={tmp_path}",
+        "--rounds=3",
+        *words,
+        "--progress=false",
+    ]
+    done = subprocess.run(
+        [*command, "--num_devices=2", "--device=cpu"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "links.json").read_text())
+    by_name = {each["name"]: each for each in found["series"]}
+    assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
+    assert "host memory copy, 1 core" in by_name
+    assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
+    assert found["gradient_bytes"] == {"small": 4 * SMALL, "seed": 4 * SEED}
+
+
+def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
+    (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    (found,) = json.loads((tmp_path / "result").read_text())["series"]
+    assert found["name"] == "logical CPU 0 to logical CPU 1" and "copies nothing" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"), (DeviceError("no GPU"), "no GPU")],
+)
+def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, said):
+    def fail(request, write):
+        raise error
+
+    monkeypatch.setattr(worker, "memory", fail)
+    (tmp_path / "request").write_text('{"what": "memory"}')
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
+    del os.environ["CUDA_DEVICE_ORDER"]
+    (tmp_path / "request").write_text(
+        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
+    )
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    *found, unseen = json.loads((tmp_path / "result").read_text())["series"]
+    assert len(found) == 7  # of the one GPU that CUDA sees
+    assert (unseen["name"], unseen["error"]) == ("copies of GPU 1", "CUDA sees 1 GPU only")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"

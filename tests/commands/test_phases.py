@@ -1,0 +1,409 @@
+"""./run.sh phases, and what the report says of traced runs: exact text, numbers, pictures, and what cannot be used."""
+
+import copy
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.commands import phases as command
+from rnn_scaling.commands import report
+from rnn_scaling.inspection import phases
+from rnn_scaling.inspection.events import TracedStep
+from rnn_scaling.records import record
+from rnn_scaling.records.problems import problems
+from rnn_scaling.records.step_names import LETTERS, PARTS
+from rnn_scaling.reports import steps
+from rnn_scaling.reports.page import inside
+from tests.support.paths import ROOT
+from tests.support.traced_runs import step, trace, traced
+
+THREE = (step(0.9), step(1.0), step(1.1))
+TABLES = """\
+| Part (ms)              | tower 0                 | tower 1                 | all towers              |
+|-----------------------:|------------------------:|------------------------:|------------------------:|
+|                forward |   20.00 ± 2.00 (20.0 %) |   25.00 ± 2.50 (25.0 %) |   22.50 ± 2.25 (22.5 %) |
+|               backward |   30.00 ± 3.00 (30.0 %) |   45.00 ± 4.50 (45.0 %) |   37.50 ± 3.75 (37.5 %) |
+|                 update |   10.00 ± 1.00 (10.0 %) |   15.00 ± 1.50 (15.0 %) |   12.50 ± 1.25 (12.5 %) |
+|      exchange, exposed |   25.00 ± 2.50 (25.0 %) |     5.00 ± 0.50 (5.0 %) |   15.00 ± 1.50 (15.0 %) |
+| waits for other towers |     5.00 ± 0.50 (5.0 %) |     0.00 ± 0.00 (0.0 %) |     2.50 ± 0.25 (2.5 %) |
+|                   idle |   10.00 ± 1.00 (10.0 %) |   10.00 ± 1.00 (10.0 %) |   10.00 ± 1.00 (10.0 %) |
+|          sum: the step | 100.00 ± 10.00 (100.0 %) | 100.00 ± 10.00 (100.0 %) | 100.00 ± 10.00 (100.0 %) |
+"""
+
+
+def write(found, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record.write(found, path)
+    return path
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    return write(traced(*THREE), tmp_path / "run.json")
+
+
+def told(capsys, *words):
+    status = command.main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def squeezed(text):
+    return re.sub(r" +", " ", re.sub(r"-+", "-", text))
+
+
+def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
+    status, out, err = told(capsys, run_file)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n")
+    assert squeezed(TABLES) in squeezed(out)
+    assert "| 1 | 35.00 ± 3.50 | 30.00 ± 3.00 | 5.00 ± 0.50 | 0.00 ± 0.00 | 70.00 ± 7.00 | 85.00 ± 8.50 |" in squeezed(
+        out
+    )
+    assert "| all | 500 | 500 | 47 | 1,047 |" in squeezed(out)
+
+
+def test_the_notes_say_what_the_numbers_are(run_file, capsys):
+    lines = told(capsys, run_file)[1].splitlines()
+    notes = [line for line in lines if line.startswith("- ")]
+    assert notes[0] == "- ± is the standard deviation over the 3 traced steps."
+    assert notes[1] == "- While any tower computes, 1.71 of 2 do at once (1: one after the other)."
+    assert notes[2] == (
+        "- Straggler: tower 1 is last in every step, by 20.00 ± 2.00 ms (20.0 % of a step); "
+        "it computes forward and backward 20.00 ± 2.00 ms longer."
+    )
+    assert notes[3].startswith(
+        "- Tracing: a traced step takes 1.25 times an untraced one (95 % interval 0.97 to 1.60, "
+    )
+    assert "2.00 times where every kernel is recorded" in notes[3]
+    assert "starting the profiler took 0.25 s, stopping it 0.50 s" in notes[3]
+    assert notes[4].startswith("- The times hold 7 of 1,047 kernels a step")
+    assert notes[4].endswith("part of the waits for other towers and of what is idle, 10.0 % of a step.")
+
+
+def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
+    out = told(capsys, run_file)[1]
+    assert "Step 1 (of 0 to 2), 100.00 ms from left to right:" in out
+    drawn = dict(re.findall(r"^ *(tower 0|tower 1|exchange) \|(.*)\|$", out, re.MULTILINE))
+    assert drawn["tower 0"] == "f" * 16 + "b" * 24 + "x" * 20 + "u" * 8 + "w" * 4 + "." * 8
+    assert drawn["tower 1"] == "f" * 20 + "b" * 36 + "x" * 4 + "u" * 12 + "." * 8
+    assert drawn["exchange"] == "." * 32 + "x" * 28 + "." * 20
+    assert "f forward, b backward, u update, x exchange (a tower's: exposed), w waits for other towers, . idle" in out
+    assert "Step 2 (of 0 to 2), 110.00 ms" in told(capsys, run_file, "--step=2")[1]
+    assert "\x1b[" not in out  # colours are for terminals
+
+
+def test_a_busy_machine_is_said(tmp_path, capsys):
+    found = traced(*THREE)
+    found.environment["load"] = {"others": 0.5, "steal": 0.0, "seconds": 1.0}
+    assert (
+        "- Load of other processes (50.0% of the cores): words/s are lower"
+        in told(capsys, write(found, tmp_path / "run.json"))[1]
+    )
+
+
+def test_colours_leave_the_letters():
+    plain, coloured = steps.bars(THREE[0]), steps.bars(THREE[0], colours=True)
+    assert plain != coloured
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain
+
+
+def test_a_narrow_time_line_has_the_most_frequent_part_of_each_stretch():
+    assert steps.bars(THREE[1], width=3)[0].endswith("tower 0 |fbu|")
+
+
+def test_many_towers_are_some_tables_beside_each_other():
+    base = step()
+    towers = [{**copy.deepcopy(base["towers"][0]), "tower": i} for i in range(9)]
+    many = {**base, "towers": towers, "timeline": {**base["timeline"], "towers": [base["timeline"]["towers"][0]] * 9}}
+    found = step_parts.StepParts((trace(many),), synchronous=True)
+    heads = [head for head, _ in steps.parts_grids(found)]
+    assert [len(head) for head in heads] == [6, 6] and heads[1][-1] == "all towers"
+
+
+def test_a_picture_of_some_towers_says_so():
+    many = step_parts.StepParts((trace(phases.split(TracedStep(0, 100, []), 17)),), synchronous=True)
+    assert inside._step_pictures(many, 0, "a run")[1].title == "a run, the first 16 of 17 towers: traced step 0"
+    few = step_parts.StepParts((trace(step()),), synchronous=True)
+    assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
+
+
+def test_json_has_the_same_numbers(run_file, capsys):
+    (run,) = json.loads(told(capsys, run_file, "--json")[1])["runs"]
+    assert run["step_s"] == {"mean": pytest.approx(0.1), "scatter": pytest.approx(0.01)}
+    for tower in [*(tower["parts"] for tower in run["towers"]), run["all"]]:
+        assert sum(part["mean"] for part in tower.values()) == pytest.approx(0.1)
+    assert run["towers"][0]["exchange"]["hidden"]["mean"] == pytest.approx(0.01)
+    assert run["straggler"]["tower"] == 1
+    assert run["cost"]["ratio"] == pytest.approx((0.9 * 1.0 * 1.1) ** (1 / 3) / 0.8)
+
+
+def test_files_are_written(run_file, tmp_path, capsys):
+    status, out, _ = told(capsys, run_file, f"--out={tmp_path}/a.md", f"--picture={tmp_path}/a.png")
+    assert status == 0 and (tmp_path / "a.md").read_text() == out
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert told(capsys, run_file, f"--picture={tmp_path}/a.SVG")[0] == 0
+    svg = (tmp_path / "a.SVG").read_text()
+    assert all(name in svg for name in ("forward", "exchange (a tower", "waits for other towers", "tower 1"))
+    assert told(capsys, run_file, f"--out={tmp_path}")[::2] == (1, f"error: {tmp_path}: it is not a regular file\n")
+
+
+def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys):
+    def full(content, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    words = [sys.executable, "-m", "rnn_scaling", "phases", run_file]
+    for environment in (os.environ, {}):  # without a locale Python keeps what it could not write, and tries again
+        with open("/dev/full", "w") as out:
+            done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
+        assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
+    monkeypatch.setattr(command, "write_bytes", full)
+    monkeypatch.setattr(command, "write_text", lambda text, path: None)
+    err = told(capsys, run_file, f"--out={tmp_path}/a.md", f"--picture={tmp_path}/a.png")[2]
+    assert err == f"error: {tmp_path}/a.png: No space left on device\n"
+
+
+def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
+    logs = write(traced(*THREE), tmp_path / "logs" / "run.json").parent
+    write(traced(), logs / "other.json")  # beside a run.json nothing else is looked at
+    assert told(capsys, logs)[0] == 0
+    records = tmp_path / "records"
+    write(traced(*THREE), records / "a.json")
+    write(traced(*THREE[:2], num_batches=5), records / "b.json")
+    write(traced(num_batches=6), records / "untraced.json")
+    (records / "inspect.json").write_text('{\n "schema": "rnn_scaling.inspect/1"}')  # written beside the records
+    status, out, err = told(capsys, records)
+    assert (status, err) == (0, "")
+    assert re.findall(r"\((.*?\.json)\)", out) == [str(records / "a.json"), str(records / "b.json")]
+    assert "got 2; use --trace_batches=3" in out
+
+
+def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tmp_path, capsys):
+    untraced = write(traced(), tmp_path / "untraced.json")
+    (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "foreign.json").write_text('{"schema": "other"}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "empty").mkdir()
+    write(traced(), tmp_path / "none" / "a.json")
+    names = ["text.json", "foreign.json", "deep.json", "missing.json", "empty", "none"]
+    status, out, err = told(capsys, untraced, *(tmp_path / name for name in names), run_file)
+    assert status == 1 and squeezed(TABLES) in squeezed(out)
+    lines = err.splitlines()
+    assert len(lines) == 7 and all(line.startswith("error: ") for line in lines)
+    assert lines[0] == (
+        f"error: {untraced}: the run was not traced; make one with ./run.sh train --trace_batches=5 --result_file=FILE"
+    )
+    for name, line in zip(names, lines[1:]):
+        assert str(tmp_path / name) in line
+    assert "none of the 1 runs was traced" in lines[-1] and "no run records" in lines[-2]
+
+
+BROKEN = {
+    "trace.steps lists no step": lambda t: t.update(steps=[]),
+    "trace.steps[0].seconds: expected a number above 0": lambda t: t["steps"][0].update(seconds=0),
+    "trace.steps[1].towers: expected the 2 towers of the run": lambda t: t["steps"][1]["towers"].pop(),
+    "trace.steps[0].towers[1]: expected tower 1": lambda t: t["steps"][0]["towers"][1].update(tower=0),
+    "trace.steps[0].towers[0].parts: expected seconds of": lambda t: t["steps"][0]["towers"][0]["parts"].pop("idle"),
+    "trace.steps[0].towers[0].busy: expected": lambda t: t["steps"][0]["towers"][0].update(busy=3),
+    "trace.steps[0].towers[0].parts sum to 0.19 s and the step has 0.09 s": lambda t: t["steps"][0]["towers"][0][
+        "parts"
+    ].update(idle=0.109),
+    "trace.steps[0].towers[0].arrival_s: expected": lambda t: t["steps"][0]["towers"][0].update(arrival_s="x"),
+    "trace.steps[0].concurrency: expected": lambda t: t["steps"][0].update(concurrency="2"),
+    "trace.steps[0].kernels: expected": lambda t: t["steps"][0].update(kernels=None),
+    "trace.steps[0].timeline: expected 400 letters": lambda t: t["steps"][0]["timeline"]["towers"].append("z"),
+    "trace.cost is missing": lambda t: t.pop("cost"),
+    "trace.cost: expected seconds above 0": lambda t: t["cost"].update(timed_s=[0.0]),
+    "trace.steps[1].towers[0].first_s: expected": lambda t: t["steps"][1]["towers"][0].pop("first_s"),
+    "trace.steps[1].concurrency: expected": lambda t: t["steps"][1].pop("concurrency"),
+    "trace.steps[2].kernels: expected": lambda t: t["steps"][2].update(kernels=10**400),
+    "trace.steps[0].towers[0].exchange: expected": lambda t: t["steps"][0]["towers"][0]["exchange"].update(busy=1e308),
+    "trace.cost: expected seconds above 0 of untraced_s": lambda t: t["cost"].update(untraced_s=1e-320),
+    "trace.cost: expected seconds of start_s": lambda t: t["cost"].update(stop_s=None),
+    "trace.words: expected": lambda t: t.pop("words"),
+    "trace.kernels is missing": lambda t: t.update(kernels=[]),
+    "trace.kernels.steps lists no step": lambda t: t["kernels"].update(steps=[]),
+    "trace.kernels.by_type: expected": lambda t: t["kernels"].update(by_type={"MatMul": "many"}),
+    "trace.kernels.input_pipeline: expected": lambda t: t["kernels"].pop("input_pipeline"),
+    "trace.kernels.steps: expected host": lambda t: t["kernels"]["steps"].append({}),
+    "trace.kernels.by_phase: expected": lambda t: t["kernels"]["by_phase"].append(4),
+    "trace.kernels.by_phase: expected the kernels of each tower": lambda t: t["kernels"]["by_phase"][0].update(
+        tower=[]
+    ),
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_broken_trace_is_named(said, tmp_path, capsys):
+    found = copy.deepcopy(traced(*THREE))
+    BROKEN[said](found.trace)
+    path = write(found, tmp_path / "run.json")
+    status, out, err = told(capsys, path)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"error: {path}: {said}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["cpu_limit", "memory_bytes", "cpu_mhz"])
+def test_a_number_that_no_machine_has_is_no_crash(name, tmp_path, capsys):
+    found = copy.deepcopy(traced(*THREE))
+    found.environment[name] = [10**400, 1] if name == "cpu_mhz" else 10**400
+    status, _, err = told(capsys, write(found, tmp_path / "run.json"))
+    assert (status, err) == (0, "")
+
+
+def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):
+    found = copy.deepcopy(traced(*THREE))
+    for each in found.trace["steps"]:
+        each["concurrency"] = None
+    status, out, _ = told(capsys, write(found, tmp_path / "run.json"))
+    assert status == 0 and "one after another" in out
+
+
+@pytest.mark.parametrize("broken", [[], 3, {"steps": 3}, {"steps": [3]}, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])
+def test_a_foreign_trace_is_no_crash(broken):
+    found = problems(record.RunRecord("ok", None, {**traced().config}, trace=broken))
+    assert any(line.startswith("trace") for line in found)
+
+
+@pytest.mark.parametrize("broken", [{"python": 3}, {"python": {"operators": "1"}}, {"partitions": {"operators": 1}}])
+def test_a_foreign_graph_is_no_crash(broken):
+    found = list(problems(record.RunRecord("ok", None, {**traced().config}, graph=broken)))
+    assert any(line.startswith("graph.partitions") for line in found)
+    assert any(line.startswith("graph.python.operators: expected") for line in found)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "expected a RUN"),
+        (["a", "--stepp=3"], "--stepp=3 is not an option of phases"),
+        (["a", "--step=-1"], "--step=-1 must be a whole number from 0"),
+        (["a", "--picture=x.gif"], "--picture=x.gif must end in .png or .svg"),
+        (["a", "--out=/nowhere/at/all/x.md"], "--out=/nowhere/at/all/x.md: no such folder"),
+        (["a", "--out="], "--out= is empty; name a file"),
+    ],
+)
+def test_wrong_use(words, said, capsys):
+    status, out, err = told(capsys, *words)
+    assert (status, out) == (2, "") and err.startswith(f"error: {said}")
+
+
+def test_every_mistake_is_named_at_once(capsys):
+    err = told(capsys, "--step=x", "--picture=x", "--what")[2]
+    assert len(err.splitlines()) == 4 and all(line.startswith("error: ") for line in err.splitlines())
+
+
+def test_a_step_that_was_not_traced(run_file, capsys):
+    assert told(capsys, run_file, "--step=3") == (1, "", f"error: --step=3: {run_file} has the steps 0 to 2\n")
+
+
+def test_reading_loads_neither_tensorflow_nor_matplotlib(run_file):
+    code = (
+        "import sys; from rnn_scaling.commands import phases; status = phases.main(sys.argv[1:]); "
+        "assert not {'tensorflow', 'matplotlib'} & sys.modules.keys(); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, run_file], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_report_shows_where_a_step_goes(tmp_path, capsys):
+    two = [step(0.8), step(1.2)]
+    for k, found in enumerate((traced(*THREE), traced(*two, loss=2.0), traced(loss=3.0))):
+        write(found, tmp_path / f"{k}.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert 'id="steps"' in page and "the first of these parts that holds" in page
+    assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
+    assert "over the 5 traced steps of 2 runs" in page and "Straggler: tower 1 is last in every step" in page
+    assert "#010203" not in page  # every colour is one of the page's
+    table = (tmp_path / "table.md").read_text()
+    assert "Where a step goes on 2 devices:" in table and "exchange, exposed" in table
+    (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
+    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(0.1)
+    assert row["step"]["straggler"]["tower"] == 1
+
+
+def test_the_report_counts_operators_and_kernels(tmp_path, capsys):
+    write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
+    loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
+    loops.trace["kernels"] = {**loops.trace["kernels"], "by_type": {"MatMul": 4188}}
+    loops.trace["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
+    write(loops, tmp_path / "loops.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188 / 0]</td><td>4.00</td>" in page
+    assert "Both counted steps of each" in page
+    (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
+    assert [(each["encoder"], each["operators"], each["kernels"]) for each in group["counts"]] == [
+        ("cudnn_lstm", 720, 1047),
+        ("dynamic_rnn", 720, 4188),
+    ]
+
+
+def test_the_report_names_counts_that_differ(tmp_path, capsys):
+    found = traced(*THREE)
+    found.trace["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
+    found.trace["kernels"]["by_type"] = {"MatMul": 1048}
+    write(found, tmp_path / "a.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
+    assert "Both counted steps" not in page and page.count("Counts that are not the same") == 1
+
+
+def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
+    write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
+    (tmp_path / "logs" / "links").mkdir()
+    (tmp_path / "logs" / "links" / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')  # no run
+    assert f"there are some in {tmp_path}/logs/a: name these" in told(capsys, tmp_path / "logs")[2]
+
+
+def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):
+    write(traced(), tmp_path / "a.json")
+    assert report.main([str(tmp_path)]) == 0
+    assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
+    fields = json.loads((tmp_path / "report.json").read_text())
+    assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
+
+
+def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    out = told(capsys, "docs/results/phases")[1]
+    text = (ROOT / "docs" / "phases.md").read_text()
+    table = text[text.index("| Part (ms)") :].split("\n\n")[0]
+    section = out[out.index("### cudnn_lstm, replicated, 2 devices (docs/results/phases/") :]
+    assert section.split("\n\n")[1] == table
+
+
+def test_independent_runs_have_no_straggler():
+    found = step_parts.of([traced(*THREE, variable_update="independent")])
+    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
+
+
+def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
+    found = step_parts.of([traced(*THREE, variable_consistency="relaxed")])
+    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
+
+
+def test_clusters_of_xla_have_no_tower_and_it_is_said():
+    found = step_parts.of([traced(*THREE, xla=True)])
+    assert found.straggler[0] is None and "XLA's clusters" in found.straggler[1]
+    assert steps.notes(found)[-1] == steps.CLUSTERS
+    assert found.concurrency is None and "cannot be said: XLA's clusters" in steps.notes(found)[1]
+    (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
+    assert alone.settings[0].concurrency is None
+    (alone,) = dispatch_threads.probes([traced(*THREE)], {2: 3})
+    assert alone.settings[0].concurrency > 1
+    assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
+
+
+def test_every_part_has_a_meaning_and_a_letter_of_its_own():
+    assert set(steps.MEANING) == set(PARTS)
+    assert len(set(LETTERS)) == len(PARTS) == len(LETTERS)

@@ -1,0 +1,398 @@
+"""Sweeps: every fault is really injected, and after each the same command ends with every run once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.commands import report, sweep
+from rnn_scaling.records import record
+from tests.support.faults import (
+    SMALL,
+    alive,
+    children,
+    command,
+    jump,
+    logged,
+    plant,
+    started_pids,
+    trainer,
+    wait_until,
+)
+from tests.support.paths import ROOT
+from tests.test_train import TINY
+
+ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
+THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    """The report has tests of its own; here it would load matplotlib again and again."""
+    monkeypatch.setattr(report, "main", lambda words: 0)
+
+
+def start(tmp_path, *words, name="sweep", die_at="never", **faults):
+    """Starts a sweep with the faulty trainer as a process of its own."""
+    plant(tmp_path / "faults", **faults)
+    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *words, die_at=die_at)
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def go(tmp_path, *words, **faults):
+    """Runs a sweep with the faulty trainer in this process."""
+    plant(tmp_path / "faults", **faults)
+    return sweep.main([f"--out={tmp_path}/out", *words], trainer=trainer(tmp_path / "faults"))
+
+
+def records(tmp_path):
+    paths = sorted((tmp_path / "out").glob("*.json"))
+    return {path.stem: record.read(path) for path in paths if path.name != "report.json"}
+
+
+def nothing_is_left_running(tmp_path):
+    for pid in started_pids(tmp_path / "faults"):
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+
+
+@pytest.mark.parametrize(
+    "words,line",
+    [
+        (["--result_file=x"], "--result_file is set by the sweep"),
+        (["--out=a,b"], "--out=a,b must be one value"),
+        (["--out="], "--out= must not be empty"),
+        (["--repeats=0"], "--repeats=0 must be at least 1"),
+        (["--run_timeout=nan"], "--run_timeout=nan must be a finite number"),
+        (["--dry_run=maybe"], "--dry_run=maybe must be true or false"),
+        (["--num_devices=1,two"], "must be a whole number"),
+    ],
+)
+def test_bad_sweep_flags(words, line, capsys):
+    assert sweep.main(words) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_path, capfd):
+    faults = {
+        "1": ("fails", "ValueError", "no such luck"),
+        "2": ("signal_9", "Signal", "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"),
+        "3": ("signal_11", "Signal", "killed by SIGSEGV"),
+        "4": ("crash", "NoRecord", "ended with exit status 3 and no result: the disk is on fire"),
+        "5": ("junk", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
+        "6": ("silent", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
+        "7": ("interrupt", "Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)"),
+        "8": ("flood", None, None),
+        "9": ("leaves_child", None, None),
+    }
+    planted = {f"cudnn_lstm_independent_{n}": fault for n, (fault, _, _) in faults.items()}
+    assert go(tmp_path, *SMALL, "--num_devices=1,2,3,4,5,6,7,8,9", **planted) == 1
+    said = capfd.readouterr().err
+    for n, (_, kind, message) in faults.items():
+        result = records(tmp_path)[f"cudnn_lstm-independent-{n}"]
+        assert result.config["num_devices"] == int(n)
+        if kind is None:
+            assert result.status == "ok"
+            continue
+        assert (result.status, result.error) == ("failed", {"type": kind, "message": message})
+        assert f"error: cudnn_lstm-independent-{n}: {message}\n" in said
+        assert result.throughput == {}
+    assert records(tmp_path)["cudnn_lstm-independent-7"].batches["words"] == [5, 5], "what was measured stays"
+    assert "the disk is on fire" in (tmp_path / "out" / "cudnn_lstm-independent-4.stderr.txt").read_text()
+    assert (tmp_path / "out" / "cudnn_lstm-independent-5.json.unreadable").read_text() == '{"schema": "rnn_sca'
+    nothing_is_left_running(tmp_path)
+
+
+def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
+    jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
+    hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
+    assert go(tmp_path, *THREE_RUNS, **hung) == 1
+    found = records(tmp_path)
+    assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
+    for label in (ONE, TWO):
+        message = "not done after 3600 s, the limit of --run_timeout (last said: warm-up: 2/5 batches)"
+        assert found[label].error == {"type": "Timeout", "message": message}
+    assert found[TWO].batches["words"] == [5, 5], "what was measured stays"
+    nothing_is_left_running(tmp_path)
+
+
+def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
+    assert go(tmp_path, *THREE_RUNS) == 1
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE]
+    assert "nothing left to run: all 3 runs are finished" in capsys.readouterr().err
+    assert go(tmp_path, *THREE_RUNS, "--retry_failed") == 0
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, TWO]
+    assert not list((tmp_path / "out").glob("*.stderr.txt"))
+
+
+def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
+    two_runs = [*SMALL, "--num_devices=1,2"]
+    assert go(tmp_path, *two_runs) == 0
+    assert go(tmp_path, *two_runs, "--repeats=3") == 0
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, f"{ONE}.r2", f"{TWO}.r2", f"{ONE}.r3", f"{TWO}.r3"]
+    assert len(records(tmp_path)) == 6
+
+
+def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
+    one = [*SMALL, "--num_devices=1"]
+    assert go(tmp_path, *one, "--batch_size=8", "--repeats=2") == 0
+    assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=2") == 0
+    assert go(tmp_path, *one, "--batch_size=16", "--repeats=2") == 0
+    new = f"{ONE}-batch_size=16"
+    assert logged(tmp_path / "faults", "start") == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
+    assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=3") == 0
+    third = [f"{ONE}-batch_size=8.r3", f"{new}.r3"]
+    assert logged(tmp_path / "faults", "start")[4:] == third
+
+
+def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, "--batch_size=8") == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")}
+    assert go(tmp_path, *THREE_RUNS, "--batch_size=9") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert (
+        f"error: {tmp_path}/out/{ONE}.json is a record of other flags (--batch_size=8 there, --batch_size=9 here); "
+        in (lines[3] + " ").replace("choose another --out, or --force overwrites it", "")
+    )
+    assert {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")} == before
+    assert go(tmp_path, *THREE_RUNS, "--batch_size=9", "--force") == 0
+    assert {held.config["batch_size"] for held in records(tmp_path).values()} == {9}
+
+
+def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    for number, text in enumerate(
+        ['{"schema": "rnn', '{"a": 1}', '{"schema": "rnn_scaling.run/1", "status": "ok", '], 1
+    ):
+        (tmp_path / "out" / f"cudnn_lstm-independent-{number}.json").write_text(text)
+    broken = '{"schema": "rnn_scaling.run/1", "status": "ok", "error": null, "config": [1]}'
+    (tmp_path / "out" / f"{THREE}.json").write_text(broken)
+    (tmp_path / "out" / f"{THREE}.json.unreadable").write_text("an earlier one")
+    (tmp_path / "out" / "foreign.json").write_text("[]")
+    assert go(tmp_path, *THREE_RUNS) == 0
+    said = capsys.readouterr().err
+    assert f"warning: {tmp_path}/out/{ONE}.json: not JSON" in said
+    assert f"{THREE}.json: config must be an object; renamed to {THREE}.json.unreadable2" in said
+    assert (tmp_path / "out" / f"{ONE}.json.unreadable").read_text() == '{"schema": "rnn'
+    assert (tmp_path / "out" / f"{THREE}.json.unreadable").read_text() == "an earlier one"
+    assert (tmp_path / "out" / f"{THREE}.json.unreadable2").read_text() == broken
+    (tmp_path / "out" / "foreign.json").unlink()
+    assert {held.status for held in records(tmp_path).values()} == {"ok"}
+
+
+def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, "--dry_run") == 0
+    head, *lines, _, summary = capsys.readouterr().out.splitlines()
+    assert head.split() == ["run", "state", "name", "command"]
+    assert [line.split()[:4] for line in lines] == [
+        [str(i), "to", "run", label] for i, label in enumerate((ONE, TWO, THREE), 1)
+    ]
+    assert all(f"--num_devices={i} " in line for i, line in enumerate(lines, 1))
+    assert summary.startswith("3 runs, 0 finished, 3 to run: about ") and "(rough: " in summary
+    assert not (tmp_path / "out").exists() and not (tmp_path / "faults" / "log").exists()
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
+    (tmp_path / "out" / f"{THREE}.json").write_text("junk")
+    files = sorted(os.listdir(tmp_path / "out"))
+    capsys.readouterr()
+    assert go(tmp_path, *THREE_RUNS, "--repeats=2", "--dry_run") == 0
+    said = capsys.readouterr()
+    states = [line.split("  ")[1].strip() for line in (line[4:] for line in said.out.splitlines()[1:7])]
+    assert states == ["finished", "failed", "to run", "to run", "to run", "to run"]
+    assert "6 runs, 2 finished, 4 to run: about 2 min (1 of them from finished runs of the same flags" in said.out
+    assert "would be set aside" in said.err
+    assert sorted(os.listdir(tmp_path / "out")) == files
+
+
+def resumes(tmp_path, *words, ran_twice=()):
+    """The same command ends well, and every run has finished exactly once."""
+    nothing_is_left_running(tmp_path)
+    finished = {label: (tmp_path / "out" / f"{label}.json").read_bytes() for label in ok_labels(tmp_path)}
+    assert go(tmp_path, *words) == 0
+    labels = [ONE, TWO, THREE]
+    assert sorted(logged(tmp_path / "faults", "finish")) == labels
+    starts = logged(tmp_path / "faults", "start")
+    assert {label for label in labels if starts.count(label) > 1} <= set(ran_twice)
+    assert {held.status for held in records(tmp_path).values()} == {"ok"} and list(records(tmp_path)) == labels
+    for label, content in finished.items():
+        assert (tmp_path / "out" / f"{label}.json").read_bytes() == content
+    assert sorted(os.listdir(tmp_path / "out")) == [".sweep.lock", *(f"{label}.json" for label in labels)]
+
+
+def ok_labels(tmp_path):
+    if not (tmp_path / "out").exists():
+        return []
+    return [label for label, held in records(tmp_path).items() if held.status == "ok"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, die_at=f"{moment}:{number}")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert len(ok_labels(tmp_path)) == number - 1
+    resumes(tmp_path, *THREE_RUNS)
+
+
+@pytest.mark.parametrize("fault", ["kill_sweep_first", "kill_sweep_middle", "kill_sweep_last"])
+@pytest.mark.parametrize("label", [ONE, TWO, THREE])
+def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(fault, label, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, **{label.replace("-", "_"): fault})
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("fault", ["hang", "stubborn"])
+def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, fault, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
+    wait_until(lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs")
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert process.returncode == 130 and "Traceback" not in said
+    assert "interrupted: 1 of 3 runs are finished" in said
+    assert f"python -m rnn_scaling sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
+    assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
+    first = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_1="hang")
+    wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
+    assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/out is in use by another sweep (pid {first.pid} on " in said
+    assert logged(tmp_path / "faults", "start") == [ONE]
+    first.kill()  # the lock goes with its process
+    first.communicate()
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[ONE])
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/no/such")):
+        assert sweep.main([f"--out={out}", *THREE_RUNS], trainer=["false"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: --out={out}: ")
+
+
+def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(tmp_path, capsys, monkeypatch):
+    write = record.write
+
+    def full(held, path):
+        if TWO in str(path):
+            raise OSError(28, "No space left on device", str(path))
+        write(held, path)
+
+    monkeypatch.setattr(record, "write", full)
+    assert go(tmp_path, *THREE_RUNS) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"error: --out={tmp_path}/out: No space left on device ({tmp_path}/out/{TWO}.json); 1 finished"
+    )
+    monkeypatch.setattr(record, "write", write)
+    resumes(tmp_path, *THREE_RUNS)
+
+
+def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="full") == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert f"{TWO}.json: No space left on device; the record was not written; 1 finished runs are kept" in line
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+
+
+def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"1/3 {ONE}: 5 words/s, about ") and lines[0].endswith(" left")
+    assert lines[1].startswith(
+        f"2/3 {TWO}: failed: ended with exit status 3 and no result: the disk is on fire, about "
+    )
+    assert lines[2] == f"3/3 {THREE}: 5 words/s"
+    assert lines[4] == "--retry_failed runs failed runs again"
+    assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
+    assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were finished before"
+
+
+def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *THREE_RUNS)
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
+    os.close(follower)
+    said = b""
+    while f"{THREE} 2/5 batches" not in said.decode():
+        said += os.read(leader, 65536)  # an error when the sweep ends without it
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.read(leader, 65536)
+    os.close(leader)
+    assert process.returncode == 130
+    text = said.decode()
+    assert "| 2/3 runs, " in text and f" left, last 5 words/s, {THREE} 2/5 batches" in text
+    assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
+
+
+def test_the_parent_never_loads_tensorflow(tmp_path):
+    plant(tmp_path / "faults")
+    code = (
+        "import sys; from rnn_scaling.commands import ab, report, sweep; report.main = lambda words: 0; "
+        f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
+        "assert status == 0 and 'tensorflow' not in sys.modules, status"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
+    flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
+    words = [sys.executable, "-m", "rnn_scaling", "sweep", *flags]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def running(label):
+        """Process of a run whose record says that it goes on and was written by the trainer itself."""
+        try:
+            held = json.loads((tmp_path / f"{label}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        pids = children(process.pid)
+        return pids[0] if pids and held["environment"] and held["status"] == "failed" else None
+
+    wait_until(lambda: running(ONE), "the first run starts")
+    os.kill(running(ONE), signal.SIGKILL)
+    wait_until(lambda: running(TWO), "the second run starts")
+    second = running(TWO)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not alive(second), "the second run is gone")
+    first = record.read(tmp_path / f"{ONE}.json")
+    assert first.error["message"].startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
+    assert record.read(tmp_path / f"{TWO}.json").error["type"] == "Killed"
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
+    assert record.read(tmp_path / f"{ONE}.json") == first
+    result = record.read(tmp_path / f"{TWO}.json")
+    assert result.status == "ok" and len(result.batches["seconds"]) == 5
+    assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
+
+
+def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, capsys):
+    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
+    assert sweep.main(words) == 1
+    result = record.read(tmp_path / f"{ONE}.json")
+    assert result.status == "failed" and result.error["type"] == "Timeout" and result.throughput == {}
+    assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err

@@ -1,0 +1,181 @@
+"""The threads probe: which numbers are tried, what the runs say of them, the command and its picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import pytest
+
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.commands import threads
+from rnn_scaling.records import record
+from rnn_scaling.reports import threads_table
+from tests.support.fake_tracer import record_of
+from tests.support.paths import ROOT
+
+TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
+OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
+
+
+def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
+    """The answer for words/s by threads, relative to one another; repeats differ by 0.2 %, or by `noise` of threads."""
+    records = []
+    for repeat in range(repeats):
+        for number, rate in rates.items():
+            made = record_of({"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat)
+            spread = (noise or {}).get(number, 0.002)
+            seconds = [(1 + spread * repeat) / rate] * len(made.batches["seconds"])
+            records.append(dataclasses.replace(made, batches={**made.batches, "seconds": seconds}))
+    (found,) = dispatch_threads.probes(records, {num_devices: default})
+    return found
+
+
+@pytest.mark.parametrize(
+    "num_devices, default, counts",
+    [
+        (1, 2, [1, 2, 3]),
+        (2, 3, [1, 2, 3, 4]),
+        (4, 5, [1, 2, 3, 4, 5, 6, 8]),
+        (8, 9, [1, 2, 4, 8, 9, 10, 16]),
+        (8, 96, [1, 2, 4, 8, 9, 10, 16, 96]),
+        (64, 65, [1, 8, 16, 32, 64, 65, 66, 128]),
+        (64, 96, [1, 16, 32, 64, 65, 66, 96, 128]),
+    ],
+)
+def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):
+    assert dispatch_threads.thread_counts(num_devices, default) == counts
+
+
+def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
+    found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
+    assert (found.best, found.enough) == (4, 3)
+    assert [setting.is_slower for setting in found.settings] == [True, True, False, False]
+    assert found.find(1).of_best.value == pytest.approx(0.5)
+    first, second, third = threads_table.lines([found])
+    assert first.startswith("2 devices: from 3 threads on dispatch is no longer the bound (4 threads were fastest); ")
+    assert "1 thread reached 50.0 ± " in first and "2 threads reached 90.0 ± " in first
+    assert second == "2 devices: with 1 thread the towers run one after the other; at most 2.00 at once with 2 threads."
+    assert "default, 3 threads, cannot be told from the fastest (99.9 ± " in third
+
+
+def test_numbers_too_noisy_to_tell_are_not_called_enough():
+    found = probe({1: 0.5, 2: 0.9, 3: 1.0}, noise={2: 0.4})
+    assert found.enough == 2
+    first = threads_table.lines([found])[0]
+    assert first.startswith(
+        "2 devices: with 3 threads, the fastest, dispatch is no longer the bound; 1 thread reached 50"
+    )
+    assert "; 2 cannot be told: a slow-down below " in first
+
+
+def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
+    assert probe({1: 1.0, 2: 0.5, 3: 1.0, 4: 1.001}).enough == 3
+
+
+def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
+    found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
+    assert found.enough == 1
+    first, last = threads_table.lines([found])  # one tower runs after no other
+    assert "1 device: even 1 thread cannot be told from the best (2 threads were fastest)" in first
+    assert "a slow-down below 0." in first and last.endswith("2 threads, was the fastest.")
+    first, _ = threads_table.lines([probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)])
+    assert first.startswith(
+        "1 device: 1 thread was fastest already; no bound by dispatch is seen (a slow-down below 0."
+    )
+
+
+def test_noise_that_would_hide_a_bound_is_no_answer():
+    noisy = [
+        record_of({"num_devices": 2, dispatch_threads.OPTION: n}, repeat) for repeat in (1, 300) for n in (1, 2, 3)
+    ]
+    (found,) = dispatch_threads.probes(noisy, OWN)
+    assert found.enough == 1
+    first = threads_table.lines([found])[0]
+    assert "2 devices: too noisy to tell (3 threads were fastest): a slow-down below" in first
+
+
+def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
+    alone = probe({1: 0.5, 2: 1.0}, repeats=1)
+    assert alone.enough is None
+    assert "cannot tell; give --repeats=3 or more" in threads_table.lines([alone])[0]
+    slow = probe({1: 1.0, 2: 0.9, 3: 0.8})
+    assert "3 threads, is slower than the fastest (80.0 ± " in threads_table.lines([slow])[-1]
+    assert "was not measured" in threads_table.lines([probe({1: 1.0, 2: 0.9})])[-1]
+
+
+def test_a_number_whose_runs_failed_is_no_bound():
+    records = [record_of({dispatch_threads.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
+    two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]
+    failed = [dataclasses.replace(r, status="failed", throughput={}) for r in two]
+    same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
+    (found,) = dispatch_threads.probes([*same, *failed], OWN)
+    assert found.enough == 1
+    said = threads_table.lines([found])
+    assert "no bound by dispatch is seen" in said[0] and said[1] == "1 device: with 2 threads no run measured anything."
+
+
+def test_failed_runs_are_counted_and_all_failed_is_said():
+    records = [record_of({dispatch_threads.OPTION: number}) for number in (1, 1, 2)]
+    records[0] = dataclasses.replace(records[0], status="failed", throughput={})
+    (found,) = dispatch_threads.probes(records, OWN)
+    assert (found.find(1).failed, found.find(1).runs) == (1, 1)
+    assert "| 1, 1 failed |" in threads_table.table([found])
+    (none,) = dispatch_threads.probes([records[0]], OWN)
+    assert none.best is None and threads_table.lines([none])[0] == "1 device: no run measured anything."
+    with pytest.raises(ValueError, match="at least one"):
+        threads_table.picture([none])
+
+
+def test_the_documents_table_and_sentences_are_those_of_the_committed_records():
+    text = (ROOT / "docs" / "threads.md").read_text()
+    records = [record.read(path) for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))]
+    found = dispatch_threads.probes(records, OWN)
+    assert threads_table.table(found) in text
+    assert "".join(f"- {line}\n" for line in threads_table.lines(found)) in text
+    concurrency = {each.threads: each.concurrency for each in found[1].settings}
+    assert concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
+
+
+def go(tmp_path, *words):
+    return threads.main([f"--out={tmp_path}/out", *words], trainer=TRACER)
+
+
+def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
+    assert go(tmp_path, "--device=cpu", "--num_devices=2", "--repeats=2") == 0
+    out, err = capsys.readouterr()
+    started = [line.split()[1].rstrip(":") for line in err.splitlines() if "dynamic_rnn-independent" in line]
+    names = [f"dynamic_rnn-independent-2-threads={number}" for number in (1, 2, 3, 4)]
+    assert started == [*names, *(f"{name}.r2" for name in names)]
+    held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
+    assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (4, 5)
+    assert "2 devices: from 3 threads on dispatch is no longer the bound" in out
+    assert (tmp_path / "out" / "threads.png").read_bytes().startswith(b"\x89PNG")
+    assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()
+    data = json.loads((tmp_path / "out" / "threads.json").read_text())
+    assert data["schema"] == "rnn_scaling.threads/1"
+    assert [(each["num_devices"], each["default"], each["enough"]) for each in data["probes"]] == [(2, 3, 3)]
+
+
+def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(tmp_path, capsys):
+    assert go(tmp_path, "--num_devices=2", "--inter_op_parallelism_threads=7,2,7", "--dry_run") == 0
+    listing = capsys.readouterr().out
+    assert listing.count("--inter_op_parallelism_threads=7 ") == 3 and "threads=2.r3" in listing
+    words = ["--inter_op_parallelism_threads=0,5000", "--num_units=0"]
+    assert go(tmp_path, *words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" must")[0] for line in lines] == [
+        "error: --inter_op_parallelism_threads=0",
+        "error: --inter_op_parallelism_threads=5000",
+        "error: --num_units=0",
+    ]
+
+
+def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
+    failing = (sys.executable, "-c", "import sys; sys.exit('error: no such luck')")
+    words = [f"--out={tmp_path}/out", "--num_devices=1", "--repeats=1", "--inter_op_parallelism_threads=1"]
+    assert threads.main(words, trainer=failing) == 1
+    out, err = capsys.readouterr()
+    assert "no such luck" in err and "error: no run measured anything" in err
+    assert "1 failed" in out

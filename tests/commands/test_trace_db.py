@@ -1,0 +1,112 @@
+"""The command itself: help, wrong use, times, Markdown, and that it never loads TensorFlow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.commands import trace_db
+from tests.inspection.trace_databases import databases
+
+WRONG = [
+    ([], "expected a database"),
+    (["a", "b"], "expected one file"),
+    (["a", "--speed=1"], "unknown option --speed=1"),
+    (["a", "--from"], "unknown option --from"),
+    (["a", "-f"], "unknown option -f"),
+    (["a", "--output="], "--output is empty"),
+    (["a", "--format=csv"], "--format: expected one of markdown, json"),
+    (["a", "--top=0"], "--top: expected a number from 1"),
+    (["a", "--top=many"], "--top: expected a number from 1"),
+    (["a", "--from=-1"], "expected a time in seconds"),
+    (["a", "--to=nan"], "expected a time in seconds"),
+    (["a", "--to=1e3"], "expected a time in seconds"),
+    (["a", "--from=1.5ns"], "expected a time in seconds"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), WRONG)
+def test_wrong_use(words, reason, capsys):
+    assert trace_db.main(words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and reason in err and err.count("\n") == 1
+
+
+def test_help(capsys):
+    assert trace_db.main(["--help"]) == 0
+    assert "--from=TIME" in capsys.readouterr().out
+
+
+def test_times_keep_every_digit():
+    first = 1_500_000_000_123_456_789
+    assert trace_db.time_ns("0.000000001", first) == first + 1
+    assert trace_db.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
+    assert trace_db.time_ns("1.", first) == first + 10**9
+    assert trace_db.time_ns(".5", first) == first + 5 * 10**8
+    assert trace_db.time_ns("1500000000123456790ns", first) == first + 1
+    assert trace_db.time_ns("-5ns", first) == -5
+
+
+@pytest.mark.parametrize(
+    ("window", "reason"),
+    [
+        (["--from=0.02", "--to=0.01"], "--to=0.01 is not after --from=0.02; the trace is 0.040000 s long"),
+        (["--to=0"], "--to=0 is not after --from=0"),
+        (["--from=5"], "nothing of the trace is in the window of --from=5; the trace is 0.040000 s long"),
+        (["--from=0ns", "--to=5ns"], "nothing of the trace is in the window of --from=0ns and --to=5ns"),
+        ([f"--from={'9' * 19}ns"], f"nothing of the trace is in the window of --from={'9' * 19}ns"),
+        ([f"--to=-{'9' * 19}ns"], f"--to=-{'9' * 19}ns is not after"),
+    ],
+)
+def test_windows_without_a_trace(tmp_path, capsys, window, reason):
+    databases.nsys(tmp_path / "db")
+    assert trace_db.main([str(tmp_path / "db"), *window]) == (2 if "is not after" in reason else 1)
+    assert reason in capsys.readouterr().err
+
+
+def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
+    databases.nsys(tmp_path / "db")
+    assert trace_db.main([str(tmp_path / "db"), "--top=1"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert "- Written by: Nsight Systems (SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
+    assert "- Kernel launches by the host: 3 (75 a second)" in lines
+    start = lines.index("## Kernels by time")
+    assert [cell.strip() for cell in lines[start + 4].strip("|").split("|")] == [
+        "0", "2", "8", "4000", "4000", "66.6667", "void gemm<float>(float*)",
+    ]  # fmt: skip
+    assert lines[start + 6] == "1 more; --top=2 shows them"
+
+
+def test_a_window_that_is_longer_than_the_trace_is_the_trace(tmp_path):
+    databases.nsys(tmp_path / "db")
+    whole, longer = (
+        trace_db.run(trace_db.parse([str(tmp_path / "db"), *words]))[0]
+        for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
+    )
+    assert whole == longer and "Looked at: 0.000000 s to 0.040000 s" in whole
+
+
+def test_names_cannot_break_a_table(tmp_path, capsys):
+    with databases.making(tmp_path / "db", databases.NSYS) as db:
+        db.execute("INSERT INTO StringIds VALUES (50, ?)", ("a|b\n\x1b[31m" + "x" * 500,))
+        databases.kernel(db, 10, 20, name=50)
+    assert trace_db.main([str(tmp_path / "db")]) == 0
+    out = capsys.readouterr().out
+    assert "a\\|b  [31mxxx" in out and "\x1b" not in out and max(map(len, out.splitlines())) < 250
+
+
+def test_the_command_loads_no_tensorflow(tmp_path):
+    databases.nsys(tmp_path / "db")
+    code = (
+        "import sys; from rnn_scaling.commands import trace_db; status = trace_db.main(sys.argv[1:]); "
+        "assert not {'tensorflow', 'matplotlib'} & set(sys.modules); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "db")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run(
+        [sys.executable, "-m", "rnn_scaling", "trace-db", str(tmp_path / "none")], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr == f"error: {tmp_path / 'none'}: No such file or directory\n"

@@ -1,0 +1,159 @@
+"""Files that are no trace database end in one line; damage is said and the rest reported; the input never changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import stat
+
+import pytest
+
+from rnn_scaling.commands import trace_db
+from tests.inspection.trace_databases import databases
+from tests.inspection.trace_databases.databases import making
+
+
+def one_error(capsys, file, *options):
+    """The reason in the one line that the command leaves on stderr."""
+    assert trace_db.main([str(file), *options]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"error: {file}: ") and err.count("\n") == 1, (out, err)
+    return err.removeprefix(f"error: {file}: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("empty", b"", "the file is empty"),
+        ("text", b"start,end\n1,2\n" * 100, "not an SQLite database"),
+        ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
+        ("magic alone", b"SQLite format 3\0", "cut short: 16 bytes, and the header alone has 100"),
+        ("other", None, "neither a Nsight Systems export nor an nvprof database"),
+    ],
+)
+def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):
+    file = tmp_path / name
+    if content is None:
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            db.execute("CREATE TABLE mail (subject TEXT)")
+    else:
+        file.write_bytes(content)
+    assert reason in one_error(capsys, file)
+
+
+def test_files_that_cannot_be_opened(tmp_path, capsys):
+    assert "No such file" in one_error(capsys, tmp_path / "none")
+    assert "directory" in one_error(capsys, tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_a_file_cut_short(tmp_path, capsys, share):
+    databases.nsys(tmp_path / "db")
+    content = (tmp_path / "db").read_bytes()
+    (tmp_path / "db").write_bytes(content[: int(len(content) * share)])
+    assert f"of {len(content)} bytes" in one_error(capsys, tmp_path / "db")
+
+
+def test_a_schema_without_events(tmp_path, capsys):
+    with making(tmp_path / "db", databases.NSYS):
+        pass
+    assert "no event with a time" in one_error(capsys, tmp_path / "db")
+
+
+def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.database.WAIT_S", 0.0)
+    databases.nsys(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        assert "another program is writing to it" in one_error(capsys, tmp_path / "db")
+
+
+def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
+    databases.nsys(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        databases.kernel(writer, 10, 20)
+        writer.commit()
+        before = sorted(path.name for path in tmp_path.iterdir())
+        assert "write-ahead log (db-wal)" in one_error(capsys, tmp_path / "db")
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+        (tmp_path / "far").mkdir()
+        (tmp_path / "far" / "link").symlink_to(tmp_path / "db")  # the log stands beside the file, not beside the link
+        assert "write-ahead log (db-wal)" in one_error(capsys, tmp_path / "far" / "link")
+        shutil.rmtree(tmp_path / "far")
+    assert trace_db.main([str(tmp_path / "db")]) == 0  # closing merged it; the file itself stays in that mode
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
+
+
+def test_a_journal_of_a_finished_change_is_no_obstacle_and_one_of_an_unfinished_is(tmp_path, capsys):
+    databases.nsys(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as writer:
+        writer.execute("PRAGMA journal_mode = PERSIST")
+        databases.kernel(writer, 10, 20)
+        writer.commit()
+    journal = tmp_path / "db-journal"
+    assert journal.stat().st_size > 0 and trace_db.main([str(tmp_path / "db")]) == 0
+    capsys.readouterr()
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + journal.read_bytes()[8:])
+    assert "rollback journal (db-journal)" in one_error(capsys, tmp_path / "db")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert one_error(capsys, tmp_path / "pipe") == "not a regular file"
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
+    folder = tmp_path / "input"
+    folder.mkdir()
+    file = folder / "a %41 name?#.sqlite"
+    databases.nsys(file)
+    with contextlib.closing(sqlite3.connect(file)) as db:
+        db.execute(f"PRAGMA journal_mode = {mode}")
+    before = (file.read_bytes(), os.stat(file).st_mtime_ns)
+    file.chmod(stat.S_IRUSR)
+    assert trace_db.main([str(file), f"--output={tmp_path / 'cut'}", "--from=0.01"]) == 0
+    assert (file.read_bytes(), os.stat(file).st_mtime_ns) == before
+    assert list(folder.iterdir()) == [file]
+
+
+def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
+    with making(tmp_path / "db", databases.NSYS) as db:
+        db.execute("DROP INDEX KERNEL_START")
+        for i in range(2000):
+            databases.kernel(db, i * 100, i * 100 + 50)
+        databases.copy(db, 10, 20, 1000)
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    content = bytearray((tmp_path / "db").read_bytes())
+    content[(root - 1) * size : root * size] = b"\xff" * size
+    (tmp_path / "db").write_bytes(content)
+    assert trace_db.main([str(tmp_path / "db"), f"--output={tmp_path / 'cut'}"]) == 1
+    out, err = capsys.readouterr()
+    assert "CUPTI_ACTIVITY_KIND_KERNEL: database disk image is malformed" in err and "HtoD" in out
+    assert all(line.startswith(f"error: {tmp_path / 'db'}: CUPTI_ACTIVITY_KIND_KERNEL") for line in err.splitlines())
+    with contextlib.closing(sqlite3.connect(tmp_path / "cut")) as db:
+        assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (0,)
+        assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
+    """Bytes changed anywhere: every outcome is a report or lines that begin with "error:"."""
+    maker = databases.nsys if seed % 2 else databases.nvprof
+    maker(tmp_path / "db")
+    content = bytearray((tmp_path / "db").read_bytes())
+    rng = random.Random(seed)
+    for _ in range(rng.choice([1, 10, 200])):
+        content[rng.randrange(100, len(content))] = rng.randrange(256)
+    (tmp_path / "db").write_bytes(content)
+    status = trace_db.main([str(tmp_path / "db"), f"--output={tmp_path / 'cut'}"])
+    out, err = capsys.readouterr()
+    assert status in (0, 1) and all(line.startswith("error: ") for line in err.splitlines()), err
+    assert bool(err) == (status == 1)
+    assert (tmp_path / "db").read_bytes() == bytes(content)
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]

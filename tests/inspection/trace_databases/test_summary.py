@@ -1,0 +1,296 @@
+"""Three kernels and two copies whose numbers are known by hand, in both schemas; devices, versions, faulty rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+
+import pytest
+
+from rnn_scaling.commands import trace_db
+from rnn_scaling.inspection.trace_databases import cupti
+from tests.inspection.trace_databases import databases
+from tests.inspection.trace_databases.databases import MS, making
+
+
+def read(file, *options, problems=()):
+    """The JSON summary of a file, which must have these problems and no others."""
+    text, found = trace_db.run(trace_db.parse([str(file), "--format=json", *options]))
+    assert len(found) == len(problems) and all(part in one for part, one in zip(problems, found)), found
+    return json.loads(text)
+
+
+@pytest.fixture(params=["nsys", "nvprof"])
+def database(request, tmp_path):
+    file = tmp_path / f"{request.param}.sqlite"
+    getattr(databases, request.param)(file)
+    return file
+
+
+@pytest.fixture
+def nsys(tmp_path):
+    databases.nsys(tmp_path / "nsys.sqlite")
+    return tmp_path / "nsys.sqlite"
+
+
+def test_by_hand_nsys(nsys):
+    found = read(nsys)
+    (device,) = found["devices"]
+    # kernels 2-6 and 16-20 with 18-22 beside it; copies 5-9 (1 ms under a kernel) and 30-32; memset 34-35
+    assert device["kernel_busy_ns"] == 10 * MS and device["sum_ns"]["kernel"] == 12 * MS
+    assert device["copy_busy_ns"] == 6 * MS
+    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 5 * MS
+    assert device["busy_ns"] == 16 * MS and device["idle_ns"] == 24 * MS
+    gaps = [(gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]]
+    gemm = "void gemm<float>(float*)"
+    assert gaps == [(8, "pointwise", "copy DtoH"), (7, "copy HtoD", gemm), (2, "copy DtoH", "memset")]
+    assert (device["gaps"], device["gap_ns"]) == (3, 17 * MS)
+    assert [(one["stream"], one["busy_ns"] // MS) for one in device["streams"]] == [(7, 9), (14, 6), (8, 4)]
+    assert device["model"] == "GeForce GTX 1070"
+    assert [(k["name"], k["calls"], k["ns"]) for k in found["kernels"]] == [(gemm, 2, 8 * MS), ("pointwise", 1, 4 * MS)]
+    assert [(c["kind"], c["source"], c["target"], c["bytes"], c["gb_per_s"]) for c in found["copies"]] == [
+        ("HtoD", "pinned", "device", 8_000_000, 2.0),
+        ("DtoH", "device", "pageable", 1_000_000, 0.5),
+    ]
+    assert [(m["bytes"], m["ns"]) for m in found["memsets"]] == [(4096, MS)]
+    assert [(c["name"], c["calls"], c["ns"]) for c in found["api"]] == [
+        ("cudaLaunchKernel", 3, 3 * MS),
+        ("cudaMemcpyAsync", 1, MS),
+    ]
+    assert found["launches"] == 3
+    assert [(s["name"], s["ns"]) for s in found["syncs"]] == [("Stream sync", 10 * MS)]
+    assert [(r["name"], r["calls"], r["ns"]) for r in found["ranges"]] == [("step", 1, 40 * MS)]
+    assert found["span_ns"] == found["window_ns"] == [100 * MS, 140 * MS]
+    assert found["versions"] == {"EXPORT_SCHEMA_VERSION": "3.15.1", "NSIGHT_SYSTEMS_VERSION": "2024.7.1"}
+    assert found["tables"]["CUPTI_ACTIVITY_KIND_KERNEL"] == 3 and found["tables"]["GPU_METRICS"] == 40
+
+
+def test_by_hand_nvprof(tmp_path):
+    databases.nvprof(tmp_path / "nvprof.db")
+    found = read(tmp_path / "nvprof.db")
+    (device,) = found["devices"]
+    assert device["kernel_busy_ns"] == 10 * MS and device["copy_busy_ns"] == 7 * MS
+    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 6 * MS and device["busy_ns"] == 16 * MS
+    gaps = [(gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]]
+    assert gaps == [
+        (7, "copy HtoD", "Eigen::internal::gemm"),
+        (5, "copy PtoP", "copy DtoH"),
+        (2, "pointwise", "copy PtoP"),
+    ]
+    assert [(c["kind"], c["source"], c["target"], c["gb_per_s"]) for c in found["copies"]] == [
+        ("HtoD", "pinned", "device", 2.0),
+        ("DtoH", "device", "pageable", 0.5),
+        ("PtoP", "device", "device", 2.0),
+    ]
+    names = {c["name"]: c["calls"] for c in found["api"]}
+    assert names == {
+        "cudaLaunchKernel": 1, "cudaMemcpyAsync": 1, "cudaLaunch": 1, "cuda function 9999": 1, "cuLaunchKernel": 1,
+    }  # fmt: skip
+    assert found["launches"] == 3
+    assert [(r["name"], r["calls"], r["ns"]) for r in found["ranges"]] == [("step", 2, 41 * MS)]
+    assert found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
+
+
+def test_every_way_to_start_kernels_counts_in_nvprof_too(tmp_path):
+    databases.nvprof(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        first = 1_500_000_000 * 10**9
+        driver = (115, 116, 117, 442, 477, 478, 480, 514, 515, 652, 653)
+        for table, ids in (("RUNTIME", (270, 430, 431)), ("DRIVER", driver)):
+            rows = [(number, first + MS, first + 2 * MS) for number in ids]
+            db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", rows)
+        db.commit()
+    assert read(tmp_path / "db")["launches"] == 3 + 14
+
+
+def test_models_of_exports_until_2021(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("DROP TABLE TARGET_INFO_GPU")
+        db.execute("CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId INTEGER, name TEXT)")
+        db.execute("INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'Tesla V100')")
+        db.commit()
+    assert read(nsys)["devices"][0]["model"] == "Tesla V100"
+
+
+@pytest.mark.parametrize("by", ["seconds", "nanoseconds"])
+def test_a_window_clips_what_straddles_its_edges(database, by):
+    first = read(database)["span_ns"][0]
+    window = ("0.004", "0.019") if by == "seconds" else (f"{first + 4 * MS}ns", f"{first + 19 * MS}ns")
+    found = read(database, f"--from={window[0]}", f"--to={window[1]}")
+    (device,) = found["devices"]
+    # kernels 4-6, 16-19 and 18-19; copy 5-9
+    assert device["sum_ns"]["kernel"] == 6 * MS and device["kernel_busy_ns"] == 5 * MS
+    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 3 * MS
+    assert device["idle_ns"] == 7 * MS == device["gap_ns"]
+    assert found["window_ns"] == [first + 4 * MS, first + 19 * MS]
+    (copy,) = found["copies"]
+    assert (copy["bytes"], copy["ns"], copy["gb_per_s"]) == (8_000_000, 4 * MS, 2.0)
+    assert [(one["calls"], one["ns"]) for one in found["ranges"]] == [(1, 15 * MS)]
+
+
+def test_a_copy_cut_by_the_window_keeps_its_rate(nsys):
+    (copy,) = read(nsys, "--from=0.005", "--to=0.006")["copies"]
+    assert (copy["ns"], copy["whole_ns"], copy["bytes"], copy["gb_per_s"]) == (MS, 4 * MS, 8_000_000, 2.0)
+
+
+def test_a_window_without_device_work_says_so(nsys, capsys):
+    assert trace_db.main([str(nsys), "--from=0.0100", "--to=0.0110"]) == 0
+    assert "no kernel, copy or memset in this time" in capsys.readouterr().out
+
+
+def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        databases.kernel(db, 100 * MS, 101 * MS, device=1)
+        db.commit()
+    found = read(nsys, "--from=0.002", "--to=0.012")
+    assert [(each["device"], each["busy_ns"], each["idle_ns"]) for each in found["devices"]] == [
+        (0, 7 * MS, 3 * MS),
+        (1, 0, 10 * MS),
+    ]
+
+
+def test_of_very_many_names_the_longest_are_told_and_the_rest_added_up(nsys, monkeypatch):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        ranges = [((100 + i) * MS, (100 + i) * MS + 1000 * i, 59, f"step {i}") for i in range(1, 11)]
+        db.executemany("INSERT INTO NVTX_EVENTS (start, end, eventType, text) VALUES (?, ?, ?, ?)", ranges)
+        for i in range(3):
+            databases.kernel(db, (130 + i) * MS, (130 + i) * MS + i + 1, device=1, name=2 + i)
+        db.commit()
+    whole = read(nsys)
+    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.summary.MOST_NAMES", 3)
+    few = read(nsys)
+    kept, rest = whole["ranges"][:3], whole["ranges"][3:]
+    (others,) = [each for each in few["ranges"] if each not in kept]
+    assert len(few["ranges"]) == 4 and few["ranges"] == sorted(few["ranges"], key=lambda each: -each["ns"])
+    assert others == {
+        "name": f"({len(rest)} other names)",
+        "calls": sum(r["calls"] for r in rest),
+        "ns": sum(r["ns"] for r in rest),
+        "longest_ns": max(r["longest_ns"] for r in rest),
+    }
+    found = [(each["device"], each["name"], each["calls"], each["ns"]) for each in few["kernels"]]
+    assert len(found) == 4 and (1, "(2 other names)", 2, 3) in found
+    assert sum(each["calls"] for each in few["kernels"]) == sum(each["calls"] for each in whole["kernels"]) == 6
+
+
+def test_devices_that_a_process_numbers_anew_are_told_apart(tmp_path):
+    with making(tmp_path / "db", databases.NSYS) as db:
+        other = (2 << 56) | (99 << 24)
+        databases.kernel(db, 10, 20, device=0)
+        databases.kernel(db, 15, 30, device=0, pid=other)
+        db.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, ?, ''), (1, 0, 99, '')", (databases.PID,))
+    found = read(tmp_path / "db")
+    assert [(one["device"], one["model"], one["busy_ns"]) for one in found["devices"]] == [
+        (0, "GeForce GTX 1070", 10),
+        (1, "Tesla M60", 15),
+    ]
+    assert {(one["device"], one["ns"]) for one in found["kernels"]} == {(0, 10), (1, 15)}
+
+
+def test_streams_of_two_contexts_with_one_number_are_two(tmp_path):
+    with making(tmp_path / "db", databases.NSYS) as db:
+        databases.kernel(db, 10, 20, context=1)
+        databases.kernel(db, 10, 20, context=2)
+    (device,) = read(tmp_path / "db")["devices"]
+    assert [(one["context"], one["busy_ns"]) for one in device["streams"]] == [(1, 10), (2, 10)]
+    assert device["busy_ns"] == 10 and device["sum_ns"]["kernel"] == 20
+
+
+FAULTS = {
+    "negative length": (50 * MS, 40 * MS),
+    "no timestamps": (0, 0),
+    "text": ("soon", "later"),
+    "a fraction": (1.5, 2.5),
+    "longer than any": (0, 2**62),
+}
+
+
+@pytest.mark.parametrize("times", FAULTS.values(), ids=FAULTS)
+def test_faulty_rows_are_said_and_the_rest_is_reported(nsys, times):
+    whole = read(nsys)
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        databases.kernel(db, *times)
+        db.commit()
+    found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
+    for part in ("devices", "kernels", "copies", "api", "span_ns"):
+        assert found[part] == whole[part], part
+
+
+def test_an_event_of_no_length_counts(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        databases.kernel(db, 112 * MS, 112 * MS)
+        db.commit()
+    (device,) = read(nsys)["devices"]
+    assert device["count"]["kernel"] == 4 and device["kernel_busy_ns"] == 10 * MS
+    assert device["gaps"] == 4 and device["gap_ns"] == 17 * MS
+
+
+def test_columns_of_other_versions(tmp_path):
+    """An early export: no globalPid, no kinds of memory, no context; and no table of enumerations."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        db.executescript(
+            """CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, shortName INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, bytes INT, copyKind INT);
+            INSERT INTO StringIds VALUES (1, 'gemm');
+            INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 7, 1), (30, 40, 0, 7, 99);
+            INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (15, 35, 0, 40, 10);"""
+        )
+    found = read(tmp_path / "db")
+    assert [one["name"] for one in found["kernels"]] == ["(string 99 is missing)", "gemm"]
+    assert [(one["kind"], one["source"], one["gb_per_s"]) for one in found["copies"]] == [("PtoP", "", 2.0)]
+    assert found["devices"][0]["overlap_ns"] == 10 and found["api"] == []
+
+
+def test_a_table_without_times_is_said(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY RENAME COLUMN end TO finish")
+        db.commit()
+    found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_MEMCPY: has no column end"])
+    assert found["copies"] == [] and len(found["kernels"]) == 2
+
+
+def test_memory_kinds_count_from_0_in_nsys_and_from_1_in_cupti(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("DROP TABLE ENUM_CUDA_MEM_KIND")
+        db.commit()
+    assert {(one["source"], one["target"]) for one in read(nsys)["copies"]} == {
+        ("pinned", "device"),
+        ("device", "pageable"),
+    }
+    assert cupti.MEMORY_KINDS[1] == "pageable" and cupti.MEMORY_KINDS[2] == "pinned"
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_", "Eigen::internal::EigenMetaKernel"),
+        ("_Z6kernelPf", "kernel"),
+        ("_ZN12_GLOBAL__N_13addEPf", "(anonymous)::add"),
+        ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+        ("_Zodd", "_Zodd"),
+    ],
+)
+def test_short_names_of_mangled_kernels(mangled, name):
+    assert cupti.short_name(mangled) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "launches"),
+    [("cudaLaunchKernel", True), ("cudaLaunchKernelExC", True), ("cuLaunchKernelEx", True), ("cudaGraphLaunch", True),
+     ("cudaLaunchCooperativeKernel", True), ("cudaLaunch", True), ("cudaLaunchHostFunc", False),
+     ("cuLaunchHostFunc", False), ("cudaGraphInstantiate", False), ("cudaMemcpyAsync", False)],
+)  # fmt: skip
+def test_what_starts_kernels(name, launches):
+    assert cupti.is_launch(name) == launches
+
+
+def test_a_kernel_without_an_end_is_faulty_but_a_range_without_one_is_open(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db:
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO old")
+        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM old")
+        databases.kernel(db, 130, None)
+        db.commit()
+    found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
+    assert sum(one["calls"] for one in found["kernels"]) == 3

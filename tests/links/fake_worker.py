@@ -1,0 +1,43 @@
+"""A worker that does as FOLDER/faults.json says, in place of rnn_scaling.links.worker.
+
+    python -m tests.links.fake_worker FOLDER REQUEST RESULT
+
+Times are 10 us + 1 us a KiB. Faults, by algorithm or by `what`: "hang" (after the first sizes were written), "crash",
+"error: TEXT", "wrong".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series, to_json
+
+
+def main(folder: Path, request_file: Path, result: Path) -> None:
+    request = json.loads(request_file.read_text())
+    name = request.get("algorithm") or ("nothing" if request["what"] == "all_reduce" else request["what"])
+    with open(folder / "log", "a") as log:
+        log.write(f"{name} {os.getpid()}\n")
+    fault = json.loads((folder / "faults.json").read_text()).get(name, "")
+    print(f"progress 0 {request['rounds']} {name}, first calls", file=sys.stderr, flush=True)
+    if fault.startswith("error"):
+        sys.exit(fault)
+    wrong = 5 if fault == "wrong" else None if fault == "hang" else 0
+    points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request["sizes"])
+    kind = ALL_REDUCE if request["what"] == "all_reduce" else MEMORY
+    traffic = 0 if request["what"] == "cpu_copies" else 1
+    series = Series(kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0)
+    facts = {"gradient_bytes": {"small": 3000}} if name == "nothing" else {}
+    result.write_text(json.dumps({"series": [to_json(series)], **facts}))
+    if fault == "crash":
+        os.abort()
+    if fault == "hang":
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

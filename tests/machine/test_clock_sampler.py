@@ -1,0 +1,349 @@
+"""How clocks are sampled during a run, and from where: bounded, harmless to the run, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rnn_scaling.analysis.clocks import held_down
+from rnn_scaling.machine import clock_sampler, clock_sources, nvml
+from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training import state as run_state
+from rnn_scaling.training.state import RunState
+from tests.support.fake_nvml import FakeNvml
+from tests.support.paths import ROOT
+
+
+def wait_until(true, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "nothing came"
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_reasons_are_those_of_nvidias_own_table():
+    pynvml = pytest.importorskip("pynvml")
+    names = {
+        "ApplicationsClocksSetting": "applications clocks setting",
+        "SwPowerCap": "SW power cap",
+        "HwSlowdown": "HW slowdown",
+        "SyncBoost": "sync boost",
+        "SwThermalSlowdown": "SW thermal slowdown",
+        "HwThermalSlowdown": "HW thermal slowdown",
+        "HwPowerBrakeSlowdown": "HW power brake slowdown",
+        "DisplayClockSetting": "display clock setting",
+    }
+    for name, words in names.items():
+        assert nvml.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")] == words
+    assert pynvml.nvmlClocksThrottleReasonGpuIdle == nvml.IDLE
+    # Every function and constant that is called exists under its name.
+    fake = {name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML_"))}
+    assert not [name for name in fake if not hasattr(pynvml, name)]
+
+
+def test_a_driver_that_is_not_there_is_no_error():
+    pytest.importorskip("pynvml")
+    if visible_gpus() == 0:
+        assert nvml.start() is None
+
+
+def test_nvml_in_megahertz_watts_and_words():
+    new = {"name": "G", "uuid": "GPU-1", "sm": 1500, "memory": 4000, "reasons": 4, "power": 150_250, "temperature": 60}
+    old = {"name": "G", "uuid": "GPU-2", "old_reasons": 8, "utilisation": 99, "limit": 180_000, "max_sm": 1900}
+    api = FakeNvml([new, old])
+    first, second = nvml.visible(api, ["GPU-1", "1"])
+    assert nvml.sample(api, first) == {
+        "sm_mhz": 1500,
+        "memory_mhz": 4000,
+        "reasons": 4,
+        "power_w": 150.25,
+        "temperature_c": 60,
+        "utilisation": None,
+    }
+    assert nvml.sample(api, second)["reasons"] == 8 and nvml.sample(api, second)["utilisation"] == 99
+    assert nvml.limits(api, second) == {
+        "index": 1,
+        "name": "G",
+        "max_sm_mhz": 1900,
+        "max_memory_mhz": None,
+        "power_limit_w": 180.0,
+    }
+
+
+def test_a_run_on_gpus_is_sampled_through_nvml():
+    api = FakeNvml([{"name": "G", "uuid": f"GPU-{i}", "sm": 1000 + i, "memory": 4000, "reasons": 0} for i in range(3)])
+    ticks = iter(range(10**6))
+    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-0"], 0.0, lambda: api), 0.0, lambda: next(ticks))
+    wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
+    sampler.stop()
+    found = json.loads(json.dumps(sampler.read()))
+    assert (found["source"], [device["index"] for device in found["devices"]]) == ("NVML", [2, 0])
+    assert [[device["sm_mhz"] for device in s["devices"]] for s in found["samples"][:2]] == [[1002, 1000]] * 2
+    times = [s["at_s"] for s in found["samples"]]
+    assert times[0] == 1 and times == sorted(set(times)) and api.down == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "clocks"]
+
+
+class Steps:
+    """A CPU source of `size` cores that counts its polls, the first core's clock going up with each."""
+
+    name = "cpufreq"
+
+    def __init__(self, size=1, step=1.0, ends_at=10**9):
+        self.devices = [{"core": core} for core in range(size)]
+        self.polls, self.step, self.ends_at, self.closed = 0, step, ends_at, False
+
+    def poll(self):
+        if self.polls >= self.ends_at:
+            raise RuntimeError("the driver is gone")
+        self.polls += 1
+        return [{"mhz": 1000.0 + self.step * self.polls}] + [{"mhz": 1000.0}] * (len(self.devices) - 1)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_long_run_keeps_few_samples_evenly():
+    source, ticks = Steps(ends_at=5000), iter(range(10**6))
+    sampler = ClockSampler(lambda: source, 0.0, lambda: next(ticks))
+    wait_until(lambda: source.closed)
+    found = sampler.read()
+    times = [s["at_s"] for s in found["samples"]]
+    gaps = [b - a for a, b in zip(times, times[1:])]
+    assert found["taken"] == 5000 and 100 <= len(times) <= clock_sampler.THINNED
+    assert times[0] == 1 and times[-1] > 4950 and max(gaps) <= 2 * min(gaps)
+    assert found["error"] == "RuntimeError: the driver is gone"
+
+
+def test_many_cores_keep_fewer_samples():
+    source = Steps(size=320, ends_at=50)
+    sampler = ClockSampler(lambda: source, 0.0)
+    wait_until(lambda: source.closed)
+    assert len(sampler.read()["samples"]) == clock_sampler.CELLS // 320
+
+
+def test_thinning_keeps_both_ends():
+    assert clock_sampler.thin(range(5), 5) == [0, 1, 2, 3, 4] and clock_sampler.thin(range(101), 3) == [0, 50, 100]
+
+
+def test_a_cpu_clock_that_never_moves_is_no_clock():
+    source = Steps(step=0.0)
+    sampler = ClockSampler(lambda: source, 0.0)
+    wait_until(lambda: source.closed)  # by itself
+    assert source.polls == clock_sampler.CONSTANT and sampler.read() is None
+    single = Steps(step=0.0, size=2)
+    sampler = ClockSampler(lambda: single, 60.0)
+    wait_until(lambda: single.polls)
+    sampler.stop()
+    assert sampler.read() is None
+
+
+def test_what_fails_in_the_sampler_is_in_the_record():
+    def fails():
+        raise OSError("no such driver")
+
+    sampler = ClockSampler(fails)
+    sampler.stop()
+    assert sampler.read() == {"error": "OSError: no such driver"}
+
+
+def test_cpu_clocks_of_the_bound_cores(tmp_path):
+    assert clock_sources.of_cpus([0, 2], str(tmp_path)) is None and clock_sources.of_cpus([]) is None
+    (tmp_path / "proc").mkdir()
+    cpuinfo = tmp_path / "proc/cpuinfo"
+    cpuinfo.write_text("".join(f"processor\t: {i}\nflags\t: fpu\ncpu MHz\t\t: {2000 + i}.5\n\n" for i in range(4)))
+    source = clock_sources.of_cpus([0, 2], str(tmp_path))
+    assert (source.name, source.poll()) == ("/proc/cpuinfo", [{"mhz": 2000.5}, {"mhz": 2002.5}])
+    cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
+    assert clock_sources.of_cpus([0], str(tmp_path)) is None
+    for core in (0, 2):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
+    source = clock_sources.of_cpus([2, 0], str(tmp_path))
+    assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
+    assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
+
+
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    """An nvidia-smi of three GPUs that loops over the file `now`; `old` there: a driver before 535."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"""#!/bin/sh
+cd {tmp_path}
+case "$*" in *clocks_event_reasons*)
+  if [ -e old ]; then echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; fi ;;
+esac
+case "$*" in
+  *--loop-ms=*) echo "$*" >args; echo $$ >pid; while :; do cat now; sleep 0.02; done ;;
+  *) cat static ;;
+esac
+"""
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    static = [f"{i}, GPU-{i}{i}, GeForce GTX 1070, 1911, 4004, 151.00, 1, 2, 3, 4, 5, 0x0\n" for i in range(3)]
+    (tmp_path / "static").write_text("".join(static))
+    now = [f"{i}, {1700 + i}, 4004, {'[N/A]' if i else '99.50'}, 61, 98, 0x0000000000000004\n" for i in (2, 0)]
+    (tmp_path / "now").write_text("".join(now))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_without_nvml_one_nvidia_smi_tells(smi, old):
+    if old:
+        (smi / "old").touch()
+    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-00"], 0.25, lambda: None), 0.01)
+    wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 2)
+    pid = int((smi / "pid").read_text())
+    assert alive(pid)
+    sampler.stop()
+    assert not alive(pid)
+    found = sampler.read()
+    limits = {"name": "GeForce GTX 1070", "max_sm_mhz": 1911.0, "max_memory_mhz": 4004.0, "power_limit_w": 151.0}
+    assert found["source"] == "nvidia-smi" and found["devices"] == [{"index": 2, **limits}, {"index": 0, **limits}]
+    now = {"memory_mhz": 4004.0, "temperature_c": 61.0, "utilisation": 98.0, "reasons": 4}
+    assert found["samples"][0]["devices"] == [
+        {"sm_mhz": 1702.0, "power_w": None, **now},
+        {"sm_mhz": 1700.0, "power_w": 99.5, **now},
+    ]
+    said = (smi / "args").read_text()
+    assert "--id=2,0 --loop-ms=250" in said and ("clocks_throttle_reasons.active" in said) == old
+    assert [each.text for each in held_down(found)] == [
+        "GPUs 2, 0 were held down in 100 % of the samples under load: SW power cap"
+    ]
+
+
+def test_an_nvidia_smi_that_fails_or_knows_no_such_gpu(smi, monkeypatch):
+    assert clock_sources.of_gpus(["7"], 0.5, lambda: None) is None
+    (smi / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    assert clock_sources.of_gpus(["0"], 0.5, lambda: None) is None
+    monkeypatch.setenv("PATH", "")
+    assert clock_sources.of_gpus(["0"], 0.5, lambda: None) is None
+    api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
+    assert clock_sources.of_gpus(["MIG-1"], 0.5, lambda: api) is None and api.down == 1
+
+
+def test_half_a_line_waits_for_its_rest(smi):
+    source = clock_sources.of_gpus(["2", "0"], 0.25, lambda: None)
+    try:
+        (smi / "now").write_text("")
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        os.dup2(ours, source._terminal)
+        assert source.poll() is None
+        os.write(theirs, b"2, 1500, 4000, 1, 2, 3, 0x0\r\n0, 14")
+        assert source.poll() is None
+        os.write(theirs, b"00, 4000, 1, 2, 3, 0x8\r\n")
+        assert [(d["sm_mhz"], d["reasons"]) for d in source.poll()] == [(1500.0, 0), (1400.0, 8)]
+        os.write(theirs, b"No devices were found\r\n")
+        assert source.poll() is None
+    finally:
+        for descriptor in (ours, theirs):
+            os.close(descriptor)
+        source.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nvidia_smi_dies_with_a_trainer_that_is_killed(smi, number):
+    code = """
+import time
+from rnn_scaling.machine import clock_sampler, clock_sources
+sampler = clock_sampler.ClockSampler(lambda: clock_sources.of_gpus(["0"], 0.1, lambda: None), 0.01)
+while not sampler.read():
+    time.sleep(0.01)
+print("sampling", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, text=True) as trainer:
+        assert trainer.stdout.readline() == "sampling\n"
+        pid = int((smi / "pid").read_text())
+        assert alive(pid)
+        trainer.send_signal(number)
+        trainer.wait(10)
+    wait_until(lambda: not alive(pid), 10.0)
+
+
+def state_of(monkeypatch, source):
+    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: source)
+    monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(run_state, "read_environment", lambda: {"gpus": []})
+    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
+    state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
+    return state
+
+
+class Cards(Steps):
+    name = "NVML"
+
+    def __init__(self):
+        super().__init__()
+        self.devices = [{"index": i, "name": "GTX 1070", "power_limit_w": 150.0} for i in range(2)]
+
+    def poll(self):
+        self.polls += 1
+        return [{"sm_mhz": 1500, "memory_mhz": mhz, "reasons": 0} for mhz in (4000, 3800)]
+
+
+def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
+    cards = Cards()
+    state = state_of(monkeypatch, cards)
+    state.end_clocks()  # a run that did not come to its first batch
+    assert state.record("failed").environment["clocks"] is None
+    state.sample_clocks()
+    wait_until(lambda: cards.polls)
+    assert state.record("interrupted").environment["clocks"]["samples"][0]["devices"][1]["memory_mhz"] == 3800
+    state.end_clocks()
+    assert cards.closed
+    assert capsys.readouterr().err.startswith(
+        "warning: GPU 1 (GTX 1070) ran at a memory clock of 3800 MHz, GPU 0 ran at 4000 MHz (+5.3%): "
+    )
+
+
+def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
+    asked = []
+    state = state_of(monkeypatch, None)
+    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: asked.append(list(ids)))
+    monkeypatch.setattr(clock_sources, "of_cpus", lambda cores: asked.append(list(cores)))
+    clock_sampler.start(state.resolved).stop()
+    clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
+    clock_sampler.start({}).stop()
+    assert asked == [["0", "1"], [3, 1], []]
+
+
+def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
+    from rnn_scaling.training import benchmark
+
+    state, cards = state_of(monkeypatch, Cards()), []
+
+    def step():
+        cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
+        wait_until(lambda: state._sampler.read())
+        return types.SimpleNamespace(loss=1.0, words=np.array([7]), positions=np.array([8]))
+
+    config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
+    benchmark._train(config, step, state)
+    assert len(cards) == 3 and not cards[0].is_alive()
+    assert state.record("ok").environment["clocks"]["source"] == "NVML"

@@ -1,0 +1,163 @@
+"""One child: every way it can end, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.machine import process
+from rnn_scaling.sweeps import failure
+from tests.support.faults import alive, jump, wait_until
+from tests.support.paths import ROOT
+
+
+def run(code, timeout_s=0.0, said=lambda line: None):
+    return process.run([sys.executable, "-c", code], timeout_s, said)
+
+
+def test_exit_status_and_lines():
+    heard = []
+    ended = run(
+        "import sys; print('out'); print('a\\rb', file=sys.stderr); print('c', file=sys.stderr, end=''); sys.exit(7)",
+        said=heard.append,
+    )
+    assert (ended.returncode, ended.timed_out, ended.lines) == (7, False, ["a", "b", "c"])
+    assert [line for line in heard if line] == ["a", "b", "c"]
+
+
+def test_a_python_without_waitid(monkeypatch):
+    monkeypatch.delattr(os, "waitid")
+    ended = run("import sys; print('a', file=sys.stderr); sys.exit(7)")
+    assert (ended.returncode, ended.lines) == (7, ["a"])
+
+
+def test_a_signal():
+    ended = run("import os; os.kill(os.getpid(), 11)")
+    assert ended.returncode == -signal.SIGSEGV
+
+
+def test_a_command_that_does_not_exist():
+    ended = process.run(["/no/such/program"], 0.0)
+    assert ended.returncode == 1 and ended.lines == ["error: /no/such/program: No such file or directory"]
+
+
+def test_a_flood_without_end_of_line_is_read_and_bounded():
+    heard = [0]
+    code = "import os\nfor _ in range(64): os.write(2, b'x' * 65536)\nos.write(2, b'\\n' + b'y\\n' * 10000)"
+    ended = run(code, said=lambda line: heard.append(len(line or "")))
+    assert ended.returncode == 0 and sum(heard) == 64 * 65536 + 10000
+    assert max(heard) <= 2 * process.LONGEST_LINE
+    assert len(ended.lines) == process.LINES_KEPT and ended.lines[-1] == "y"
+
+
+def test_what_is_said_right_before_the_end_is_read(tmp_path):
+    go = tmp_path / "go"
+
+    def said(line):
+        if line and line.isdigit():
+            go.touch()
+            wait_until(lambda: not alive(int(line)), "the child has ended")
+
+    code = f"""
+import os, sys, time
+os.write(2, b"%d\\n" % os.getpid())
+while not os.path.exists({str(go)!r}): time.sleep(0.01)
+os.write(2, b"the reason")
+"""
+    assert run(code, said=said).lines[-1] == "the reason"
+
+
+def test_closed_stderr_does_not_end_the_wait():
+    ended = run("import os, time; os.close(2); time.sleep(1); os._exit(5)")
+    assert ended.returncode == 5
+
+
+def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(tmp_path, monkeypatch):
+    jump(monkeypatch, lambda: (tmp_path / "pids").exists())
+    code = f"""
+import os, signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600"])
+open({str(tmp_path / "written")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+os.rename({str(tmp_path / "written")!r}, {str(tmp_path / "pids")!r})
+time.sleep(600)
+"""
+    ended = run(code, timeout_s=1000.0)
+    assert ended.timed_out and ended.returncode == -signal.SIGKILL
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+
+
+def test_what_a_child_leaves_in_its_group_is_killed_and_not_waited_for(tmp_path):
+    code = f"""
+import subprocess
+open({str(tmp_path / "pid")!r}, "w").write(str(subprocess.Popen(["sleep", "600"]).pid))
+"""
+    assert run(code).returncode == 0
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not alive(pid), "the grandchild is gone")
+
+
+def test_a_child_dies_with_its_parent():
+    code = (
+        "import sys; from rnn_scaling.machine import process; "
+        "process.run([sys.executable, '-c', "
+        "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'], 0, "
+        "lambda line: line and print(line, flush=True))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    child = int(parent.stdout.readline())
+    assert alive(child)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not alive(child), "the child is gone")
+
+
+def test_a_child_whose_parent_died_before_it_was_tethered_does_not_start(tmp_path):
+    command = [sys.executable, str(process.TETHER), str(os.getppid()), "touch", str(tmp_path / "ran")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == "error: the sweep has ended\n"
+    assert not (tmp_path / "ran").exists()
+
+
+AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
+
+
+@pytest.mark.parametrize(
+    "returncode,timed_out,lines,kind,message",
+    [
+        (-9, False, [AT], "Signal", "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"),
+        (
+            -11,
+            False,
+            ["Fatal Python error: Segmentation fault", "Extension modules: x"],
+            "Signal",
+            "killed by SIGSEGV (last said: Fatal Python error: Segmentation fault)",
+        ),
+        (-40, False, [], "Signal", "killed by signal 40"),
+        (
+            -15,
+            True,
+            ["x", AT],
+            "Timeout",
+            "not done after 60 s, the limit of --run_timeout (last said: measuring: 3/9 batches)",
+        ),
+        (-9, True, [], "Timeout", "not done after 60 s, the limit of --run_timeout"),
+        (2, False, ["error: --x", "y", AT], "NoRecord", "ended with exit status 2 and no result: --x"),
+        (0, False, [AT], "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
+        (
+            130,
+            False,
+            [],
+            "Interrupted",
+            "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)",
+        ),
+    ],
+)
+def test_reasons(returncode, timed_out, lines, kind, message):
+    assert failure.reason(returncode, timed_out, lines, 60.0) == {"type": kind, "message": message}

@@ -1,0 +1,116 @@
+"""Placement as tables: bytes by device, copies by direction, each variable with its slots, gradients and updates."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rnn_scaling.reports import placement_table
+from tests.records.test_record import make_record
+
+CPU_0, CPU_1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"
+
+
+def variable(name, tower, device, num_bytes, gradients, slots=2):
+    return {
+        "name": name,
+        "tower": tower,
+        "device": device,
+        "bytes": num_bytes,
+        "slots": [{"device": device, "bytes": num_bytes}] * slots,
+        "gradients": [{"tower": t, "kind": kind, "device": where, "bytes": b} for t, kind, where, b in gradients],
+        "update": {"device": device, "types": ["ResourceApplyAdam"]},
+    }
+
+
+def graph(variables, copies=()):
+    return {
+        "partitions": {"by_device": {CPU_0: 1500, CPU_1: 1400}},
+        "placement": {"variables": variables},
+        "copies": list(copies),
+    }
+
+
+def test_a_device_holds_its_copies_slots_and_gradients():
+    found = graph(
+        [
+            variable("embedding", 0, CPU_0, 2048, [(0, "rows", CPU_0, 100)]),
+            variable("kernel", 0, CPU_0, 1024, [(0, "dense", CPU_0, 1024)]),
+            variable("embedding", 1, CPU_1, 2048, [(1, "rows", CPU_1, None)]),
+        ]
+    )
+    head, lines = placement_table.devices_grid(found)
+    assert head[0] == "Device" and len(head) == len(lines[0])
+    assert lines == [
+        ["CPU:0", "3 KiB", "6 KiB", "1 KiB", "100 B", "2 ResourceApplyAdam", "1,500"],
+        ["CPU:1", "2 KiB", "4 KiB", "0", "1 of unknown size", "1 ResourceApplyAdam", "1,400"],
+    ]
+    head, lines = placement_table.variables_grid(found)
+    assert lines == [
+        [
+            "embedding",
+            "CPU:0 CPU:1",
+            "4 KiB",
+            "8 KiB on CPU:0 CPU:1",
+            "rows, of unknown size on CPU:0 CPU:1",
+            "CPU:0 CPU:1",
+        ],
+        ["kernel", "CPU:0", "1 KiB", "2 KiB on CPU:0", "dense, 1 KiB on CPU:0", "CPU:0"],
+    ]
+
+
+def test_a_variable_in_parts_has_each_towers_gradient_once():
+    gradients = [(0, "dense", CPU_0, 2048), (1, "dense", CPU_1, 2048)]
+    parts = [variable("kernel", None, device, 1024, gradients, slots=0) for device in (CPU_0, CPU_1)]
+    _, lines = placement_table.variables_grid(graph(parts))
+    assert lines == [["kernel", "CPU:0 CPU:1", "2 KiB", "none", "dense, 4 KiB on CPU:0 CPU:1", "CPU:0 CPU:1"]]
+    _, lines = placement_table.devices_grid(graph(parts))
+    assert [line[3] for line in lines] == ["2 KiB", "2 KiB"]
+
+
+def test_copies_are_told_by_direction_with_the_largest():
+    largest = [{"name": f"t{n}", "bytes": 1000 - n} for n in range(5)]
+    copies = [
+        {"from": CPU_0, "to": CPU_1, "pairs": 7, "bytes": 4990, "of_unknown_size": 2, "largest": largest},
+        {"from": CPU_1, "to": CPU_0, "pairs": 1, "bytes": 0, "of_unknown_size": 0, "largest": []},
+    ]
+    _, lines = placement_table.copies_grid(graph([], copies))
+    assert lines == [
+        ["CPU:0", "CPU:1", "7", "4.87 KiB + 2 of unknown size", "t0 1000 B, t1 999 B, t2 998 B"],
+        ["CPU:1", "CPU:0", "1", "0", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    "by_type, said",
+    [
+        ({"MatMul": 3}, "No device sends another anything."),
+        (
+            {"CollectiveReduceV2": 4, "_NcclReduceSend": 2},
+            "not counted here: 4 CollectiveReduceV2, 2 _NcclReduceSend.",
+        ),
+    ],
+)
+def test_what_collectives_exchange_is_said_to_be_no_send(by_type, said):
+    given = graph([])
+    given["partitions"]["by_type"] = by_type
+    run = dataclasses.replace(make_record(), graph=given)
+    assert said in placement_table.markdown(run)
+    assert ("No device" in placement_table.markdown(run)) is ("MatMul" in by_type)
+
+
+@pytest.mark.parametrize(
+    "num_bytes, text",
+    [
+        (0, "0"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (31_949, "31.2 KiB"),
+        (8_650_752, "8.25 MiB"),
+        (1_048_575, "1024 KiB"),
+    ]
+    + [(3 * 2**30, "3 GiB")],
+)
+def test_bytes_in_words(num_bytes, text):
+    assert placement_table.size(num_bytes) == text

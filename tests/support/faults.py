@@ -1,0 +1,202 @@
+"""A trainer that fails as it is told, and sweeps that are killed at an exact moment.
+
+    python -m tests.support.faults FOLDER trainer --flags...                 one run: does what FOLDER/faults.json says
+    python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer
+
+FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run. DIE_AT is "never", or "before:N" or
+"after:N": kill -9 of the sweep right before or after it puts its N-th file in place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+from rnn_scaling.commands import ab, sweep
+from rnn_scaling.machine import process
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import config, flags
+
+SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
+
+
+def trainer(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.support.faults", str(folder), "trainer"]
+
+
+def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
+    """A sweep or an ab as a process of its own."""
+    return [sys.executable, "-m", "tests.support.faults", str(folder), name, die_at, *words]
+
+
+def plant(folder: Path, **faults: str) -> Path:
+    """Says what each run does, by label ("-" and "." written "_"); runs that are not named end well."""
+    folder.mkdir(exist_ok=True)
+    (folder / "faults.json").write_text(json.dumps(faults))
+    return folder
+
+
+def logged(folder: Path, event: str) -> list[str]:
+    """Labels of the runs that started or finished, in order."""
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [line.split()[1] for line in lines if line.split()[0] == event]
+
+
+def started_pids(folder: Path) -> list[int]:
+    """Process numbers of every run that started, and of their children ("child" lines)."""
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [int(line.split()[2]) for line in lines]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, what: str) -> None:
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+def jump(monkeypatch, happened) -> None:
+    """Lets a million seconds pass for limits whenever the number that `happened` returns grows by one."""
+    monkeypatch.setattr(
+        process, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1e6 * happened(), sleep=time.sleep)
+    )
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of a process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
+class _Trainer:
+    """One run: writes what the real trainer writes, and fails as it is told."""
+
+    def __init__(self, folder: Path, words: list[str]) -> None:
+        given = flags.parse(words, config.OPTIONS)
+        self._folder, self._path = folder, Path(given["result_file"])
+        side = f"{self._path.parent.name}/" if self._path.parent.name in ("a", "b") else ""
+        self._label = side + self._path.stem
+        self._config = config.resolve(given, num_gpus=0, num_cores=2).flat()
+        faults = json.loads((folder / "faults.json").read_text())
+        self._fault = faults.get(re.sub(r"[-./]", "_", self._label), "ok")
+        self._sweep = os.getppid()
+
+    def run(self) -> int:
+        self._log("start")
+        self._kill_sweep_at("first")
+        self._write("failed", {"type": "Killed", "message": "no result yet"})
+        print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
+        self._kill_sweep_at("middle")
+        if self._fault in ("hang", "interrupt", "stubborn"):
+            self._hang()
+        if self._fault.startswith("signal_"):
+            os.kill(os.getpid(), int(self._fault.removeprefix("signal_")))
+        if self._fault in ("crash", "full", "junk", "silent"):
+            return self._end_without_result()
+        if self._fault == "flood":
+            os.write(2, b"x" * 3_000_000 + b"\n" + b"y\n" * 100_000)
+        if self._fault == "leaves_child":
+            self._log("child", subprocess.Popen(["sleep", "600"]).pid)
+        if self._fault == "fails":
+            self._write("failed", {"type": "ValueError", "message": "no such luck"})
+        else:
+            rate = {"words": 10, "seconds": 2.0, "words_per_second": 5.0}
+            self._write("ok", None, throughput=rate, phases={"total": 30.0})
+        self._log("finish")
+        self._kill_sweep_at("last")
+        return int(self._fault == "fails")
+
+    def _hang(self) -> None:
+        if self._fault == "stubborn":  # hears no signal, and has a child that holds stderr open
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            self._log("child", subprocess.Popen(["sleep", "600"]).pid)
+        else:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._interrupted)
+        self._log("ready")
+        if self._fault == "interrupt":
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
+
+    def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
+        batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
+        error = {"type": "KeyboardInterrupt", "message": "x"}
+        self._write("interrupted", error, batches=batches, throughput={"words_per_second": 5.0})
+        os._exit(130)
+
+    def _end_without_result(self) -> int:
+        if self._fault == "crash":
+            print("error: the disk is on fire\nand so on", file=sys.stderr)
+            return 3
+        if self._fault == "full":
+            said = f"--result_file={self._path}: No space left on device; the record was not written"
+            print(f"error: {said}", file=sys.stderr)
+            return 1
+        if self._fault == "junk":
+            self._path.write_text('{"schema": "rnn_sca')
+        return 0
+
+    def _kill_sweep_at(self, moment: str) -> None:
+        if self._fault == f"kill_sweep_{moment}":
+            os.kill(self._sweep, signal.SIGKILL)
+            time.sleep(600)
+
+    def _write(self, status: str, error: dict[str, str] | None, **parts: dict) -> None:
+        record.write(RunRecord(status, error, self._config, **parts), self._path)
+
+    def _log(self, event: str, pid: int | None = None) -> None:
+        with (self._folder / "log").open("a") as file:
+            file.write(f"{event} {self._label} {pid or os.getpid()}\n")
+
+
+def _die(at: str) -> None:
+    moment, number = at.split(":")
+    replace, count = os.replace, [0]
+
+    def replace_and_die(source, target):
+        count[0] += 1
+        if moment == "before" and count[0] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+        if moment == "after" and count[0] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace_and_die
+
+
+def main() -> int:
+    folder, role, *words = sys.argv[1:]
+    if role == "trainer":
+        return _Trainer(Path(folder), words).run()
+    if words[0] != "never":
+        _die(words[0])
+    return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

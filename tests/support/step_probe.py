@@ -1,0 +1,95 @@
+"""A tiny step's kernels: in this process, and, as a program, in a process of its own.
+
+python -m tests.support.step_probe INTER_OP    prints {"by_type": {type: n}, "sum": .., "together": kernels at once}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rnn_scaling.inspection.events import HOST, TracedStep
+from rnn_scaling.inspection.operators import Node
+
+TINY = {
+    "device": "cpu",
+    "num_units": 6,
+    "embedding_dim": 5,
+    "src_vocab_size": 23,
+    "tgt_vocab_size": 17,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "batch_size": 3,
+    "src_max_len": 3,
+    "tgt_max_len": 3,
+    "trace_batches": 1,
+}
+# For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
+LONGER = {"num_units": 64, "batch_size": 16, "src_max_len": 8, "tgt_max_len": 8}
+
+
+class Probe:
+    """A built and warmed-up step, and what it was made of."""
+
+    def __init__(self, devices: list[str], **options: Any) -> None:
+        from rnn_scaling.inspection import operators
+        from rnn_scaling.settings import config as configs
+        from rnn_scaling.training import benchmark
+        from rnn_scaling.training.engines.local import Engine
+
+        config = configs.resolve({**TINY, "num_devices": len(devices), **options}, num_gpus=0, num_cores=2)
+        self.step = benchmark.build(config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1))
+        for _ in range(3):
+            self.step()
+        partitions = [partition for each in self.step.function_graphs for partition in each.partition_graphs]
+        self.nodes = operators.nodes_of(partitions)
+
+    def every(self, num_steps: int = 2) -> list[TracedStep]:
+        """Steps with all of their kernels."""
+        return every(self.step, self.nodes, num_steps)
+
+
+def every(step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int) -> list[TracedStep]:
+    """Steps with all of their kernels. One more is traced: while it runs, events of the others come to their end."""
+    from rnn_scaling.inspection import tracing, xplane
+
+    return xplane.read(tracing.count(step, num_steps + 1).space, nodes).steps[:num_steps]
+
+
+def by_type(step: TracedStep) -> Counter[str]:
+    """Kernels that ran, by type."""
+    return Counter(kernel.type for kernel in step.kernels)
+
+
+def together(steps: list[TracedStep]) -> int:
+    """Kernels of one tower that overlap a kernel of another."""
+    found = 0
+    for step in steps:
+        events = [k for k in step.kernels if k.tower is not None and k.kind == HOST]
+        for tower in {k.tower for k in events}:
+            others = [k for k in events if k.tower != tower]
+            last_end, position = 0, 0
+            for kernel in (k for k in events if k.tower == tower):  # by start
+                while position < len(others) and others[position].start_ns < kernel.end_ns:
+                    last_end = max(last_end, others[position].end_ns)
+                    position += 1
+                found += last_end > kernel.start_ns
+    return found
+
+
+def main() -> None:
+    """Prints the kernels of a step of two towers under so many inter-op threads."""
+    from rnn_scaling.training.engines import local
+
+    engine = local.start("cpu", 2, int(sys.argv[1]), 1, False)
+    probe = Probe(list(engine.devices), encoder_type="dynamic_rnn", **LONGER)
+    steps = probe.every(4)
+    counts = by_type(steps[0])
+    print(json.dumps({"by_type": counts, "sum": sum(counts.values()), "together": together(steps)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Records of traced runs, made by hand: every step is as long as it is told to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnn_scaling.inspection import phases
+from rnn_scaling.inspection.events import HOST, Kernel, TracedStep
+from rnn_scaling.records.record import RunRecord
+from tests.records.test_record import make_record
+
+MS = 1_000_000
+
+
+def kernel(tower: int | None, phase: str, start_ms: float, end_ms: float) -> Kernel:
+    times = (round(start_ms * MS), round(end_ms * MS))
+    return Kernel(f"{phase}/x", "MatMul", "/device:CPU:0", tower, phase, *times, "1", HOST)
+
+
+def step(scale: float = 1.0) -> dict[str, Any]:
+    """Two towers, 100 ms at scale 1; tower 1 computes longer and is last."""
+    spans = [
+        (0, "forward", 0, 20),
+        (0, "backward", 20, 50),
+        (1, "forward", 0, 25),
+        (1, "backward", 25, 70),
+        (None, "exchange", 40, 75),
+        (0, "update", 75, 85),
+        (1, "update", 75, 90),
+    ]
+    kernels = [kernel(tower, phase, scale * start, scale * end) for tower, phase, start, end in spans]
+    return phases.split(TracedStep(0, round(100 * MS * scale), kernels), 2)
+
+
+def trace(*steps: dict[str, Any], untraced_s: float = 0.08) -> dict[str, Any]:
+    counts = [(0, "forward", 500), (1, "forward", 500), (None, "exchange", 40), (None, "other", 7)]
+    return {
+        "batches": len(steps),
+        "words": 6000,
+        "kernels": {
+            "steps": [{"host": 1047, "device": 0, "copies": 0, "dispatched": 0}] * 2,
+            "by_type": {"MatMul": 1047},
+            "by_device": {"/device:CPU:0": 1047},
+            "by_phase": [{"tower": tower, "phase": phase, "kernels": n} for tower, phase, n in counts],
+            "input_pipeline": 0.0,
+        },
+        "cost": {
+            "untraced_s": untraced_s,
+            "timed_s": [each["seconds"] for each in steps],
+            "counted_s": [0.16, 0.16],
+            "start_s": 0.25,
+            "stop_s": 0.5,
+        },
+        "steps": list(steps),
+        "files": [],
+    }
+
+
+GRAPH = {
+    "python": {"operators": 900},
+    "optimized": {"operators": 700},
+    "partitions": {"operators": 720, "by_type": {"MatMul": 720}},
+}
+
+
+def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
+    """A record of two devices; without steps, of a run that was not traced."""
+    base = make_record()
+    config = {**base.config, "device": "cpu", "num_devices": 2, "variable_update": "replicated", **config}
+    return RunRecord(
+        status="ok",
+        error=None,
+        config=config,
+        batches={
+            "warmup": 1,
+            "measured": 2,
+            "seconds": [0.5, 0.08, 0.08],
+            "words": [6000, 6000, 6000],
+            "loss": [loss, loss, loss],
+        },
+        throughput={"words": 12_000, "seconds": 0.16, "words_per_second": 75_000.0},
+        graph=GRAPH if steps else {},
+        trace=trace(*steps) if steps else {},
+    )

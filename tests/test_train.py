@@ -1,0 +1,355 @@
+"""The real command: exit status, stdout, stderr, the record read back, and what ends a run early."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.records import record
+from tests.support.paths import ROOT
+
+TINY = [
+    "--num_units=8",
+    "--embedding_dim=8",
+    "--src_vocab_size=50",
+    "--tgt_vocab_size=40",
+    "--src_max_len=4",
+    "--tgt_max_len=3",
+    "--batch_size=2",
+    "--num_warmup_batches=2",
+    "--num_batches=3",
+]
+
+
+def command(*flags):
+    return [sys.executable, "-m", "rnn_scaling.train", *flags]
+
+
+def environment(**extra):
+    return {**{k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}, **extra}
+
+
+def train(*flags, env=None, **options):
+    return subprocess.run(
+        command(*flags), cwd=ROOT, capture_output=True, text=True, env=env or environment(), timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    done = train(
+        *TINY,
+        "--variable_update=replicated",
+        "--num_devices=2",
+        f"--result_file={folder}/run.json",
+        f"--log_dir={folder}/logs",
+        env=environment(TF_ENABLE_ONEDNN_OPTS="0"),  # the same on every processor
+    )
+    return done, folder
+
+
+def test_a_run_prints_the_seeds_table(good_run):
+    done, _ = good_run
+    assert done.returncode == 0, done.stderr
+    head, _, row = done.stdout.strip().splitlines()
+    assert [cell.strip() for cell in head.strip("|").split("|")] == [
+        "Device number",
+        "Batch size",
+        "Total time to process 3 batches (s)",
+        "Processing speed (words/s)",
+        "Speedup ratio",
+    ]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:2] == ["2", "2"] and cells[4] == "n/a"
+
+
+def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
+    lines = good_run[0].stderr.splitlines()
+    assert any(line.startswith("2 logical CPU devices: ") for line in lines)
+    assert any(line.endswith(", 3 inter-op threads, 1 intra-op thread") for line in lines)
+    assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad here: cuDNN needs a GPU" in lines
+    assert "all-reduce auto is pscpu here" in lines
+    assert any(line.startswith("measuring: 5/5 batches, ") for line in lines)
+    assert lines[-1].startswith("too short to judge: 5 batches")
+    said = (
+        "warning: ",
+        "too short",
+        "2 logical CPU devices",
+        "cudnn_lstm is",
+        "all-reduce auto",
+        "warm-up: ",
+        "measuring: ",
+    )
+    assert all(line.startswith(said) for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    "onednn, set_to, said", [(False, None, True), (False, "0", False), (True, None, False), (True, "1", False)]
+)
+def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch, capsys, tf):
+    from rnn_scaling.settings import config as configs
+    from rnn_scaling.training import benchmark
+
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if set_to:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", set_to)
+    config = configs.resolve({"encoder_type": "dynamic_rnn"}, num_gpus=0, num_cores=2)
+    benchmark._announce(config, {"device_type": "CPU", "onednn": onednn, "all_reduce": []})
+    hint = "oneDNN is off by default on this processor; TF_ENABLE_ONEDNN_OPTS=1 may be faster\n"
+    assert capsys.readouterr().err == (hint if said else "")
+
+
+def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
+    done, folder = good_run
+    result = record.read(folder / "run.json")
+    assert result.status == "ok" and result.error is None
+    assert result.batches["words"] == [2 * 2 * (4 + 3)] * 5
+    assert len(result.batches["seconds"]) == len(result.batches["loss"]) == 5
+    assert result.batches["tower_words"] == result.batches["tower_positions"] == [[14, 14]] * 5
+    assert result.throughput["words"] == 3 * 28
+    assert result.throughput["seconds"] == pytest.approx(sum(result.batches["seconds"][2:]))
+    rate = result.throughput["words"] / result.throughput["seconds"]
+    assert result.throughput["words_per_second"] == pytest.approx(rate)
+    assert f"{rate:.3f}" in done.stdout
+    parts = [seconds for name, seconds in result.phases.items() if name != "total"]
+    assert sum(parts) == pytest.approx(result.phases["total"]) and min(parts) >= 0
+    resolved = result.resolved
+    assert len(resolved["devices"]) == 2 and resolved["device_type"] == "CPU" and resolved["logical_devices"]
+    assert resolved["encoder_kernel"] and resolved["all_reduce"][0]["algorithm"] != "auto"
+    assert sum(resolved["variable_placement"].values()) == 2 * result.parameters["bytes"]
+    assert resolved["inter_op_parallelism_threads"] > 2 and resolved["onednn"] is False
+    assert result.environment["packages"]
+
+
+def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(good_run, tf):
+    nodes, scalars = [], {}
+    for path in (good_run[1] / "logs").glob("*tfevents*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            if event.graph_def:
+                graph = tf.compat.v1.GraphDef.FromString(event.graph_def)
+                nodes += [(node.name, node.device) for node in graph.node]
+            for value in event.summary.value:
+                scalars.setdefault(value.tag, []).append(event.step)
+    for tower in (0, 1):
+        placed = {device for name, device in nodes if name.startswith(f"tower_{tower}/forward/")}
+        assert placed == {f"/job:localhost/replica:0/task:0/device:CPU:{tower}"}
+    scopes = {name.split("/")[0] for name, _ in nodes}
+    assert {"tower_0", "tower_1", "exchange", "update"} <= scopes
+    assert scalars.pop("measured/words_per_second") == scalars.pop("run") == [0]  # the rate, and the page of text
+    assert scalars.pop("_hparams_/session_start_info") == scalars.pop("_hparams_/experiment") == [0]
+    assert scalars == {f"batch/{tag}": list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
+
+
+def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp_path):
+    flags = ["--num_devices=2", "--variable_update=mirrored", "--trace_batches=2", f"--log_dir={tmp_path}"]
+    done = train(*TINY, *flags)
+    assert done.returncode == 0, done.stderr
+    assert "tracing 2 batches to count kernels and 2 to time them" in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and len(result.batches["seconds"]) == 5, "traced batches are not measured ones"
+    first, second = result.trace["kernels"]["steps"]
+    assert first == second and first["host"] > result.graph["partitions"]["operators"] / 2
+    assert len(result.trace["steps"]) == len(result.trace["cost"]["timed_s"]) == 2
+    assert len(result.trace["files"]) == 2 and all((tmp_path / name).stat().st_size for name in result.trace["files"])
+
+
+def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "plugins").write_text("in the way of the profiler's folder")
+    done = train(*TINY, "--trace_batches=1", f"--log_dir={tmp_path}/logs", f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 1 and "error: --trace_batches=1: " in done.stderr and "Traceback" not in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and result.throughput["words_per_second"] > 0 and not result.trace
+
+
+def test_xla_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
+    flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
+    flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0, done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.batches["measured"] == 68 and "Total time to process 68 batches" in done.stdout
+    assert result.throughput["words"] == sum(result.batches["words"][2:])
+    assert result.steady_state["text"] in done.stderr and result.steady_state["kind"] != "too short"
+
+
+@pytest.mark.parametrize("flags", [[], ["--xla"]])
+def test_xla_compiles_only_when_asked(flags, tmp_path):
+    dump = environment(XLA_FLAGS=f"--xla_dump_to={tmp_path}/dump")
+    done = train(*TINY, *flags, "--progress=false", f"--result_file={tmp_path}/run.json", env=dump)
+    assert done.returncode == 0, done.stderr
+    compiled = list(tmp_path.glob("dump/*cluster*"))
+    assert bool(compiled) == bool(flags)
+    assert record.read(tmp_path / "run.json").config["xla"] == bool(flags)
+
+
+@pytest.fixture(scope="module")
+def without_tensorflow(tmp_path_factory):
+    """An environment in which importing TensorFlow fails: what answers here answers before it loads."""
+    folder = tmp_path_factory.mktemp("fake")
+    (folder / "tensorflow.py").write_text("raise ImportError('TensorFlow was loaded')\n")
+    return environment(PYTHONPATH=str(folder))
+
+
+def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
+    done = train("--help", env=without_tensorflow)
+    assert done.returncode == 0 and done.stderr == ""
+    assert "--variable_update=independent|parameter_server|replicated|mirrored" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--variable_update=ring"],
+        ["--bogus"],
+        ["--xla=maybe"],
+        ["--num_encoder_layers=3", "--num_decoder_layers=2"],
+        ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
+        ["--result_file=/proc/no/such/run.json"],
+        ["--log_dir=/proc/no/such"],
+        ["--trace_batches=2"],
+    ],
+)
+def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(flags, without_tensorflow):
+    done = train(*flags, env=without_tensorflow)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert all(line.startswith("error: ") for line in done.stderr.splitlines()) and done.stderr
+
+
+def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
+    done = train(
+        *TINY, "--optimizer=sgd", "--learning_rate=1e38", "--progress=false", f"--result_file={tmp_path}/run.json"
+    )
+    assert done.returncode == 1 and done.stdout == ""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: loss is ")]
+    assert len(errors) == 1 and "--learning_rate=1e+38" in errors[0] and "Traceback" not in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "failed" and result.error["type"] == "NotFiniteError"
+    assert result.throughput == {}
+
+
+def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
+    for name, text in (("s", "a b\na\n"), ("t", "x\n"), ("vs", "<unk>\n</s>\na\nb\n"), ("vt", "<unk>\n<s>\n</s>\nx\n")):
+        (tmp_path / name).write_text(text)
+    files = [f"--src_file_name={tmp_path}/s", f"--tgt_file_name={tmp_path}/t"]
+    files += [f"--src_vocab_file={tmp_path}/vs", f"--tgt_vocab_file={tmp_path}/vt"]
+    done = train(*TINY, "--data_source=text", *files, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stderr and str(tmp_path) in line
+    assert record.read(tmp_path / "run.json").error["type"] == "DataError"
+
+
+def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+
+    flags = ["--batch_size=4000", "--tgt_vocab_size=50000", "--num_warmup_batches=0", "--num_batches=1"]
+    done = train(*flags, f"--result_file={tmp_path}/run.json", preexec_fn=limit)
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: out of memory: lower --batch_size=4000")
+    assert record.read(tmp_path / "run.json").status == "failed"
+
+
+def _start_long_run(path):
+    """Starts a run that would take hours; returns once its clock runs."""
+    process = subprocess.Popen(
+        command(*TINY[:-2], "--num_warmup_batches=1", "--num_batches=100000000", f"--result_file={path}"),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    for line in process.stderr:
+        if line.startswith(("warm-up", "measuring")):
+            return process
+    raise AssertionError("the run ended by itself")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_the_record_as_interrupted(number, tmp_path):
+    process = _start_long_run(tmp_path / "run.json")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err and out == ""
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "interrupted"
+    assert result.throughput["words_per_second"] > 0 and result.batches["measured"] == len(result.batches["words"]) - 1
+
+
+def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):
+    flags = [*TINY, "--trace_batches=1000", f"--log_dir={tmp_path}"]
+    words = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    with subprocess.Popen(command(*flags), cwd=ROOT, **words) as process:
+        assert any(line.startswith("tracing") for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert out.startswith("| Device number")
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and result.trace == {}
+
+
+def test_kill_leaves_a_record_that_says_so(tmp_path):
+    process = _start_long_run(tmp_path / "run.json")
+    process.kill()
+    process.communicate(timeout=60)
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "failed" and result.error["type"] == "Killed"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_the_record_is_strict_json(good_run):
+    def refuse(name):
+        raise AssertionError(name)
+
+    json.loads((good_run[1] / "run.json").read_text(), parse_constant=refuse)
+
+
+def test_more_devices_than_cores_run_with_a_warning(tmp_path):
+    cores = len(os.sched_getaffinity(0))
+    done = train(*TINY, f"--num_devices={cores + 1}", f"--result_file={tmp_path}/run.json", "--progress=false")
+    assert done.returncode == 0
+    assert f"this machine has {cores}" in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.resolved["oversubscribed"] is True and len(result.resolved["cpu_affinity"]) == cores
+
+
+def test_fewer_threads_than_devices_are_obeyed_with_a_warning(tmp_path):
+    flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--progress=false"]
+    done = train(*TINY, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
+    assert record.read(tmp_path / "run.json").resolved["inter_op_parallelism_threads"] == 1
+
+
+@pytest.mark.parametrize("redirection,status", [(">/dev/full", 1), (">&-", 0), ("| head -c 0", 141)])
+def test_a_run_whose_output_nobody_reads_keeps_its_record(redirection, status, tmp_path):
+    words = " ".join(command(*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"))
+    line = f"{words} {redirection}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
+    assert done.returncode == status and "Traceback" not in done.stderr
+    assert record.read(tmp_path / "run.json").status == "ok"
+
+
+def test_devices_with_several_cores_share_as_many_intra_op_threads(tmp_path):
+    flags = ["--num_devices=2", "--cpu_cores_per_device=3", "--progress=false"]
+    assert train(*TINY, *flags, f"--result_file={tmp_path}/run.json").returncode == 0
+    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 6
+    given = [*flags, "--intra_op_parallelism_threads=2"]
+    assert train(*TINY, *given, f"--result_file={tmp_path}/run.json").returncode == 0
+    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 2

@@ -1,0 +1,224 @@
+"""Every all-reduce gives numpy's sum to every tower, for any shape, dtype, number of towers and shards.
+
+`collective` runs in a process of its own: its failure is to wait for ever, which must not stop the suite.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rnn_scaling.registry import ALL_REDUCES, load
+from rnn_scaling.settings import all_reduce_spec
+
+SHAPES = [(), (1,), (3,), (7,), (8,), (3, 5), (0, 4), (2, 3, 4), (257,)]
+VALUES = [("float32", shape) for shape in SHAPES] + [(d, s) for d in ("float16", "bfloat16") for s in ((), (7,))]
+SHARDS = {"xring": [1, 2, 3], "pscpu": [1, 2, 3, 5], "psgpu": [1, 2, 3]}
+CASES = [
+    (name, n, shards)
+    for name, n in itertools.product(ALL_REDUCES, [1, 2, 3, 4])
+    for shards in SHARDS.get(name, [1])
+    if name != "nccl"
+    and (name != "xring" or shards <= n)
+    and (name != "rechd" or n != 3)
+    and (name != "hierarchical" or n != 3)
+]
+IN_THIS_PROCESS = [case for case in CASES if case[0] != "collective"]
+
+
+def check(tf, devices, name, num_towers, shards):
+    """Compares VALUES, in one function that runs several times, with numpy."""
+    devices = devices[:num_towers]
+    reduce = load(ALL_REDUCES, name).build(devices, shards)
+    rng = np.random.default_rng(num_towers)
+    # Small whole numbers, whose sums every dtype holds exactly: no tolerance is needed.
+    cases = [(dtype, rng.integers(-8, 9, size=(num_towers, *shape))) for dtype, shape in VALUES]
+
+    @tf.function
+    def step(factor):
+        summed = []
+        for dtype, values in cases:
+            tensors = []
+            for tower, device in enumerate(devices):
+                with tf.device(device):
+                    tensors.append(tf.cast(factor, dtype) * tf.constant(values[tower], dtype))
+            outputs = reduce(tensors)
+            assert len(outputs) == num_towers
+            for output, tensor, device in zip(outputs, tensors, devices, strict=True):
+                assert output.shape == tensor.shape and output.dtype == tensor.dtype
+                assert output.device.endswith(device[-5:]), (output.device, device)
+            summed.append(outputs)
+        return summed
+
+    for factor in (1, 2, -1):
+        for (dtype, values), outputs in zip(cases, step(tf.constant(factor)), strict=True):
+            expected = factor * values.sum(axis=0)
+            for output in outputs:
+                np.testing.assert_array_equal(np.asarray(output, np.float64), expected, err_msg=dtype)
+
+
+@pytest.mark.parametrize(("name", "num_towers", "shards"), IN_THIS_PROCESS)
+def test_every_tower_gets_the_sum(tf, devices, name, num_towers, shards):
+    check(tf, devices, name, num_towers, shards)
+
+
+@pytest.mark.parametrize("inter_op_threads", [1, 4])
+def test_collective_gives_the_sum_and_does_not_wait_for_ever(inter_op_threads):
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.test_all_reduce", str(inter_op_threads)],
+        cwd=root,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _check_collective(inter_op_threads: int) -> None:
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(4)])
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    _check_build_in_a_function(tf, devices)
+    for name, num_towers, shards in CASES:
+        if name == "collective":
+            check(tf, devices, name, num_towers, shards)
+            check(tf, devices, name, num_towers, shards)  # a second function of the process: keys must not collide
+    _check_beside_a_strategy(tf, devices)
+
+
+def _check_build_in_a_function(tf, devices) -> None:
+    """The second trace of a tf.function may not make variables, yet it can be the first to use a device."""
+
+    @tf.function
+    def step(num_towers):
+        return load(ALL_REDUCES, "collective").build(devices[:num_towers], 1)([tf.ones([])] * num_towers)
+
+    for num_towers in (2, 4):
+        assert [float(total) for total in step(num_towers)] == [num_towers] * num_towers
+
+
+def _check_beside_a_strategy(tf, devices) -> None:
+    """tf.distribute's own collectives, in the same process, have keys of their own and keep working."""
+    strategy = tf.distribute.MirroredStrategy(devices[2:4])
+
+    @tf.function
+    def summed():
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.ones([3])))
+
+    for _ in range(2):
+        for value in strategy.experimental_local_results(summed()):
+            np.testing.assert_array_equal(value, [2.0] * 3)
+        check(tf, devices, "collective", 2, 1)
+
+
+def test_every_registered_algorithm_is_tested_or_needs_gpus():
+    tested = {name for name, _, _ in CASES}
+    assert set(ALL_REDUCES) == tested | {"nccl"}
+    assert "nccl" in all_reduce_spec.NEEDS_GPUS
+    assert set(SHARDS) == set(all_reduce_spec.SHARDED)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_devices", "shards"),
+    [("nccl", 2, 1), ("rechd", 3, 1), ("rechd", 2, 2), ("hierarchical", 3, 1), ("hierarchical", 2, 2),
+     ("xring", 2, 3), ("collective", 2, 2)],
+)  # fmt: skip
+def test_what_an_algorithm_cannot_do_is_refused(tf, devices, name, num_devices, shards):
+    with pytest.raises(ValueError, match=f"expected.* got .*{shards if name != 'nccl' else 'CPU'}"):
+        load(ALL_REDUCES, name).build(devices[:num_devices], shards)
+
+
+def _devices_of(tf, function, op_type):
+    return [op.device[-5:] for op in function.get_concrete_function().graph.get_operations() if op.type == op_type]
+
+
+def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
+    reduce = load(ALL_REDUCES, "pscpu").build(devices[:2], 1)
+    function = tf.function(lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)])
+    assert _devices_of(tf, function, "AddN") == ["CPU:0", "CPU:1", "CPU:1", "CPU:1", "CPU:1"]
+
+
+def test_shards_add_on_as_many_devices(tf, devices):
+    reduce = load(ALL_REDUCES, "pscpu").build(devices[:4], 4)
+    function = tf.function(lambda: reduce([tf.zeros([8])] * 4))
+    assert sorted(_devices_of(tf, function, "AddN")) == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
+
+
+def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
+    reduce = load(ALL_REDUCES, "hierarchical").build(devices[:4], 1)
+    function = tf.function(lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)])
+    # Three sums a tensor: in a group, in the other, of the two; the last on the first's device.
+    assert _devices_of(tf, function, "AddN")[::3] == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
+    assert _devices_of(tf, function, "AddN")[1::3] == ["CPU:2", "CPU:3", "CPU:0", "CPU:1"]
+
+
+def test_pscpu_adds_on_the_host_of_gpus(tf):
+    from rnn_scaling.training.all_reduce import pscpu
+
+    assert pscpu._host_cpu("/device:GPU:3").endswith("CPU:0")
+    assert pscpu._host_cpu("/job:worker/replica:0/task:2/device:GPU:1") == "/job:worker/replica:0/task:2/device:CPU:0"
+    assert pscpu._host_cpu("/device:CPU:3") == "/device:CPU:3"
+
+
+PACKING = [(0, 0, 10), (1, 0, 10), (3, 0, 10), (0, 64, 3), (0, 10**6, 2)]
+
+
+@pytest.mark.parametrize(("repacking", "max_bytes", "max_group"), PACKING)
+@pytest.mark.parametrize("text", ["pscpu", "pscpu#2:16:xring#2:400:rechd", "hierarchical:100:pscpu"])
+def test_reduce_dense_is_the_sum_under_every_packing(tf, devices, text, repacking, max_bytes, max_group):
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
+
+    devices = devices[:2]
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-8, 9, size=(2, *shape)).astype(np.float32) for shape in SHAPES]
+    segments = all_reduce_spec.parse(text)
+
+    @tf.function
+    def step():
+        grads = [[tf.constant(v[tower]) for v in values] for tower in range(2)]
+        summed = reduce_dense(grads, devices, segments, repacking, max_bytes, max_group)
+        for tower, device in zip(summed, devices, strict=True):
+            assert all(tensor.device.endswith(device[-5:]) for tensor in tower)
+        return summed
+
+    for tower in step():
+        assert len(tower) == len(values)
+        for got, value in zip(tower, values, strict=True):
+            np.testing.assert_array_equal(got, value.sum(axis=0))
+
+
+def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
+
+    segments = all_reduce_spec.parse("pscpu:16:collective")
+    grads = [[tf.zeros([4]), tf.zeros([4])]] * 2
+
+    def op_types(max_bytes):
+        function = tf.function(lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10))
+        return [op.type for op in function.get_concrete_function().graph.get_operations()]
+
+    assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (2, 0)
+    assert (op_types(16).count("AddN"), op_types(16).count("CollectiveReduceV2")) == (0, 2)
+
+
+def test_two_ways_of_packing_at_once_are_refused(tf, devices):
+    from rnn_scaling.training.all_reduce.exchange import reduce_dense
+
+    with pytest.raises(ValueError, match="expected repacking or agg_max_bytes, got 2 and 64"):
+        reduce_dense([[tf.zeros([1])]], devices[:1], all_reduce_spec.parse("pscpu"), 2, 64, 10)
+
+
+if __name__ == "__main__":
+    _check_collective(int(sys.argv[1]))

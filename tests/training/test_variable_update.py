@@ -1,0 +1,230 @@
+"""Synchronous modes compute the serial update on the concatenated global batch; stale ones are one step late."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.batch import Batch
+from rnn_scaling import registry
+from tests.support.training import (
+    BATCH_SIZE,
+    MAX_LEN,
+    MODEL,
+    Serial,
+    concatenate,
+    largest_difference,
+    make_batches,
+    train,
+)
+
+STEPS = 20
+TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
+
+SYNCHRONOUS = [
+    {"variable_update": "parameter_server"},
+    {"variable_update": "parameter_server", "sparse_gradients": "densify"},
+    {"variable_update": "replicated"},
+    {"variable_update": "replicated", "sparse_gradients": "densify"},
+    {"variable_update": "replicated", "all_reduce_spec": "collective"},
+    {"variable_update": "replicated", "all_reduce_spec": "xring#2"},
+    {"variable_update": "replicated", "all_reduce_spec": "rechd"},
+    {"variable_update": "replicated", "all_reduce_spec": "pscpu#2:256:xring"},
+    {"variable_update": "replicated", "all_reduce_spec": "psgpu#2"},
+    {"variable_update": "replicated", "all_reduce_spec": "hierarchical"},
+    {"variable_update": "replicated", "gradient_repacking": 4},
+    {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3},
+    {"variable_update": "mirrored"},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def large_weights(tf):
+    """Initial weights within +-1, so that every gradient, the recurrent ones too, is far above the tolerance."""
+    from models import seq2seq
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seq2seq, "INITIAL_RANGE", 1.0)
+        yield
+
+
+def _name(options: dict) -> str:
+    return ",".join(str(value) for value in options.values())
+
+
+@pytest.fixture(scope="module")
+def serial(large_weights):
+    """Weights and losses of serial training, by number of towers."""
+    results = {}
+    for num_towers in (1, 2, 4):
+        plain, losses = Serial(), []
+        for towers in make_batches(STEPS, num_towers):
+            loss, gradients = plain.gradient(concatenate(towers))
+            plain.apply(gradients)
+            losses.append(loss)
+        results[num_towers] = plain.weights, losses
+        moved = {name: np.abs(w - Serial().weights[name]).max() for name, w in plain.weights.items()}
+        assert min(moved.values()) > 1000 * TOLERANCE
+    return results
+
+
+@pytest.mark.parametrize("options", SYNCHRONOUS, ids=_name)
+def test_synchronous_update_equals_serial_update_on_global_batch(options, devices, serial):
+    num_towers = 4 if options.get("all_reduce_spec", "") in ("rechd", "pscpu#2:256:xring") else 2
+    result = train(devices[:num_towers], make_batches(STEPS, num_towers), **options)
+    weights, losses = serial[num_towers]
+    for replica in result["replicas"]:
+        assert largest_difference(replica, weights) < TOLERANCE
+    np.testing.assert_allclose(result["losses"], losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
+def test_one_tower_equals_serial_training(mode, devices, serial):
+    result = train(devices[:1], make_batches(STEPS, 1), variable_update=mode)
+    assert largest_difference(result["replicas"][0], serial[1][0]) < TOLERANCE
+
+
+def test_independent_replicas_equal_serial_runs_on_their_own_data(devices):
+    batches = make_batches(STEPS, 2)
+    result = train(devices[:2], batches, variable_update="independent")
+    for tower, replica in enumerate(result["replicas"]):
+        plain = Serial()
+        for towers in batches:
+            plain.apply(plain.gradient(towers[tower])[1])
+        assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+@pytest.mark.parametrize("mode", ["parameter_server", "replicated"])
+def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, devices):
+    batches = make_batches(STEPS, 2)
+    result = train(devices[:2], batches, variable_update=mode, variable_consistency="relaxed")
+    plain = Serial()
+    late = {name: np.zeros_like(value) for name, value in plain.weights.items()}
+    for towers in batches:
+        fresh = plain.gradient(concatenate(towers))[1]
+        plain.apply(late)
+        late = fresh
+    for replica in result["replicas"]:
+        assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+def test_staged_variables_are_exactly_one_step_stale(devices):
+    batches = make_batches(STEPS, 2)
+    result = train(devices[:2], batches, variable_update="parameter_server", staged_vars=True)
+    plain = Serial()
+    stale = plain.weights
+    for towers in batches:
+        present = plain.weights
+        plain.apply(plain.gradient(concatenate(towers), stale)[1])
+        stale = present
+    assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
+
+
+@pytest.mark.parametrize("options", [SYNCHRONOUS[0], SYNCHRONOUS[2], SYNCHRONOUS[3], SYNCHRONOUS[-1]], ids=_name)
+def test_gradient_norm_is_that_of_the_global_batch(options, devices):
+    batches = make_batches(5, 2)
+    result = train(devices[:2], batches, max_gradient_norm=0.05, **options)
+    plain = Serial(max_gradient_norm=0.05)
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    unclipped = Serial()
+    for towers in batches:
+        unclipped.apply(unclipped.gradient(concatenate(towers))[1])
+    for replica in result["replicas"]:
+        assert largest_difference(replica, plain.weights) < TOLERANCE
+        assert largest_difference(replica, unclipped.weights) > 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_optimizers_with_state_agree_between_modes(optimizer, devices):
+    batches = make_batches(5, 2)
+    runs = [
+        train(devices[:2], batches, optimizer=optimizer, learning_rate=0.01, variable_update=mode)["replicas"]
+        for mode in ("parameter_server", "replicated", "mirrored")
+    ]
+    one = train(devices[:1], [[concatenate(towers)] for towers in batches], optimizer=optimizer, learning_rate=0.01)[
+        "replicas"
+    ][0]
+    for replicas in runs:
+        for replica in replicas:
+            assert largest_difference(replica, one) < 1e-4  # Adam divides by the root of a tiny square
+
+
+@pytest.mark.parametrize("partition", [False, True])
+def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
+    from models import seq2seq
+    from rnn_scaling.settings.config import UpdateOptions
+    from rnn_scaling.training import optimizers
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.training.replica import UpdateRule, bytes_by_device
+    from rnn_scaling.training.variable_update.parameter_server import ParameterServer, place_parts
+
+    model = dataclasses.replace(MODEL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
+    batches = make_batches(STEPS, 2, model)
+    specs = seq2seq.variable_specs(model)
+    update = ParameterServer(
+        specs,
+        {spec.name: seq2seq.initial_value(spec, 1) for spec in specs},
+        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
+        devices[:4],
+        UpdateOptions(variable_update="parameter_server", partition_large_variables=partition),
+        UpdateRule(optimizers.build("sgd", 0.5)),
+    )
+    result = train(devices[:2], batches, model, update=update)
+    plain = Serial(model)
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
+    assert len(bytes_by_device(update.held())) == 4
+    split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
+    assert split == ({"src_embedding", "projection"} if partition else set())
+
+
+def test_words_are_counted_from_the_lengths_the_towers_consumed(devices):
+    batches = make_batches(3, 2)
+    result = train(devices[:2], batches, variable_update="replicated")
+    for step, towers in enumerate(batches):
+        expected = [int(b.source_length.sum() + b.target_length.sum()) for b in towers]
+        assert result["words"][step].tolist() == expected
+        assert result["positions"][step].tolist() == [2 * MAX_LEN * BATCH_SIZE] * 2
+
+
+def test_every_mode_is_covered():
+    covered = {options["variable_update"] for options in SYNCHRONOUS} | {"independent"}
+    assert covered == set(registry.VARIABLE_UPDATES)
+
+
+@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "mirrored"])
+def test_towers_with_different_batch_sizes_equal_serial_training(mode, devices):
+    batches = [[concatenate([a, b]), c] for a, b, c in make_batches(STEPS, 3)]
+    result = train(devices[:2], batches, variable_update=mode)
+    plain = Serial()
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    for replica in result["replicas"]:
+        assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices):
+    for length in (2, 4):
+        cut = [
+            [Batch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
+            for step in make_batches(2, 2)
+        ]
+        assert len(train(devices[:2], cut, variable_update="mirrored")["losses"]) == 2
+
+
+@pytest.mark.parametrize("dtype,tolerance", [("float16", 0.02), ("bfloat16", 0.1)])
+@pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
+def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices):
+    """Weights after 5 steps, which move by about 1; float16 gradients are scaled and unscaled on the way."""
+    batches = make_batches(5, 2)
+    exact = train(devices[:2], batches, variable_update=mode)
+    model = dataclasses.replace(MODEL, compute_dtype=dtype)
+    reduced = train(devices[:2], batches, model, variable_update=mode)
+    for one, other in zip(exact["replicas"], reduced["replicas"]):
+        assert 0 < largest_difference(one, other) < tolerance
+    scale = reduced["update"].loss_scale(0)
+    assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

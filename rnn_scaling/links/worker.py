@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     measure = {
         "memory": _host_memory,
         "gpu_copies": _gpu_copies,
-        "device_copies": _cpu_copies,
+        "cpu_copies": _cpu_copies,
         "all_reduce": _all_reduce,
     }
     try:

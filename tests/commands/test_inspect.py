@@ -246,11 +246,11 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     assert "must be the same" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["inspect_steps", "threads"])
+@pytest.mark.parametrize("name", ["inspect", "threads"])
 def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
     words = ["--trace_batches=0", "--out=", "--repeats=x", "--num_devises=1", "--result_file=y", "--num_units=z"]
     code = (
-        f"import sys; from rnn_scaling import {name}; status = {name}.main({words}); "
+        f"import sys; from rnn_scaling.commands import {name}; status = {name}.main({words}); "
         "assert not {'tensorflow', 'numpy', 'matplotlib'} & set(sys.modules); sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -261,10 +261,10 @@ def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
         assert part in done.stderr
 
 
-@pytest.mark.parametrize("name", ["inspect_steps", "threads"])
+@pytest.mark.parametrize("name", ["inspect", "threads"])
 def test_help_teaches(name):
     done = subprocess.run(
-        [sys.executable, "-m", f"rnn_scaling.{name}", "--help"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "rnn_scaling", name, "--help"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0 and not done.stderr
     for part in ("Exit status: 0", "--repeats=N", "--run_timeout", "130 interrupted", "--trace_batches=N"):

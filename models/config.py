@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from models.kernels import KERNELS
+
 
 def option(
     default: Any,
@@ -33,12 +35,12 @@ class ModelConfig:
 
     encoder_type: str = option(
         "cudnn_lstm",
-        "LSTM kernel of the encoder: cudnn_lstm (one fused kernel) or dynamic_rnn (a step-wise loop); "
+        f"LSTM kernel of the encoder: {' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; "
         "bi and uni mean dynamic_rnn with that direction",
-        choices=("cudnn_lstm", "dynamic_rnn", "bi", "uni"),
+        choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "LSTM kernel of the decoder; as the encoder when not given", choices=("cudnn_lstm", "dynamic_rnn")
+        None, "LSTM kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
     )
     direction: str = option("bi", "direction of the encoder's layers", choices=("uni", "bi"))
     num_encoder_layers: int = option(

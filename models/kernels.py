@@ -6,14 +6,23 @@ results of `models.lstm.reference(stack)`.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from types import ModuleType
 
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """What a kernel is, in a few words, and its module for each kind of device."""
+
+    help: str
+    gpu: str
+    cpu: str
+
+
 KERNELS = {
-    ("cudnn_lstm", "GPU"): "models.encoders.cudnn",
-    ("cudnn_lstm", "CPU"): "models.encoders.block_lstm",
-    ("dynamic_rnn", "GPU"): "models.encoders.dynamic_rnn",
-    ("dynamic_rnn", "CPU"): "models.encoders.dynamic_rnn",
+    "cudnn_lstm": Kernel("one fused kernel", gpu="models.encoders.cudnn", cpu="models.encoders.block_lstm"),
+    "dynamic_rnn": Kernel("a step-wise loop", gpu="models.encoders.dynamic_rnn", cpu="models.encoders.dynamic_rnn"),
 }
 
 
@@ -21,9 +30,8 @@ def load(name: str, device_type: str) -> ModuleType:
     """Imports and returns the kernel `name` for "GPU" or "CPU".
 
     Raises:
-      ValueError: if the table has no such pair.
+      ValueError: if the table has no such kernel, or there is no such kind of device.
     """
-    key = (name, device_type.upper())
-    if key not in KERNELS:
-        raise ValueError(f"expected one of {', '.join(map(str, sorted(KERNELS)))}, got {key}")
-    return importlib.import_module(KERNELS[key])
+    if name not in KERNELS or device_type not in ("GPU", "CPU"):
+        raise ValueError(f"expected one of {', '.join(KERNELS)} on GPU or CPU, got {name} on {device_type}")
+    return importlib.import_module(getattr(KERNELS[name], device_type.lower()))

@@ -1,77 +1,127 @@
 """Name -> module tables. A new kernel, mode, algorithm or report is one file and one line here.
 
-The tables hold module paths, so that what a module imports loads only when it is chosen.
+What a user may choose, the help text, which options a choice reads and what a sweep does by default follow from the
+tables. They hold module paths, so that what a module imports loads only when it is chosen.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
-VARIABLE_UPDATES = {
-    "independent": "rnn_scaling.training.variable_update.independent",
-    "parameter_server": "rnn_scaling.training.variable_update.parameter_server",
-    "replicated": "rnn_scaling.training.variable_update.replicated",
-    "mirrored": "rnn_scaling.training.variable_update.mirrored",
-}
-ALL_REDUCES = {
-    "nccl": "rnn_scaling.training.all_reduce.nccl",
-    "collective": "rnn_scaling.training.all_reduce.collective",
-    "xring": "rnn_scaling.training.all_reduce.xring",
-    "rechd": "rnn_scaling.training.all_reduce.rechd",
-    "pscpu": "rnn_scaling.training.all_reduce.pscpu",
-    "psgpu": "rnn_scaling.training.all_reduce.psgpu",
-    "hierarchical": "rnn_scaling.training.all_reduce.hierarchical",
-}
-DATA_SOURCES = {
-    "device": "rnn_scaling.data.device",
-    "constant": "rnn_scaling.data.constant",
-    "host": "rnn_scaling.data.host",
-    "text": "rnn_scaling.data.text",
-}
-ENGINES = {
-    "local": "rnn_scaling.training.engines.local",
-}
-METRICS = {
-    "words_per_second": "rnn_scaling.analysis.metrics.words_per_second",
-    "speedup": "rnn_scaling.analysis.metrics.speedup",
-    "efficiency": "rnn_scaling.analysis.metrics.efficiency",
-}
-REPORTS = {
-    "table": "rnn_scaling.reports.table",
-    "csv": "rnn_scaling.reports.csv_table",
-    "json": "rnn_scaling.reports.json_report",
-    "page": "rnn_scaling.reports.page.document",
-    "plot": "rnn_scaling.reports.pictures.plot",
-}
-IMPORTERS = {
-    "tf_cnn_benchmarks": "rnn_scaling.importers.tf_cnn_benchmarks",
-    "horovod_synthetic": "rnn_scaling.importers.horovod_synthetic",
-    "horovod_timeline": "rnn_scaling.importers.horovod_timeline",
-    "nccl_tests": "rnn_scaling.importers.nccl_tests",
-    "nccl_tests_json": "rnn_scaling.importers.nccl_tests_json",
-    "mlperf": "rnn_scaling.importers.mlperf",
-    "bandwidth_test": "rnn_scaling.importers.cuda_bandwidth",
-    "p2p_bandwidth_latency": "rnn_scaling.importers.p2p_bandwidth",
-    "nvidia_smi_topo": "rnn_scaling.importers.topo",
-    "seed_trainer": "rnn_scaling.importers.seed_trainer",
-}
-CHECKS = {
-    "values": "rnn_scaling.audit.checks.values",
-    "speedup": "rnn_scaling.audit.checks.speedup",
-    "efficiency": "rnn_scaling.audit.checks.efficiency",
-    "work": "rnn_scaling.audit.checks.work",
-    "sums": "rnn_scaling.audit.checks.sums",
-    "ratios": "rnn_scaling.audit.checks.ratios",
-    "swapped": "rnn_scaling.audit.checks.swapped",
-    "shape": "rnn_scaling.audit.checks.shape",
-    "copies": "rnn_scaling.audit.checks.copies",
-    "cross_table": "rnn_scaling.audit.checks.cross_table",
-    "record_parts": "rnn_scaling.audit.checks.record_parts",
-}
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One row of a table.
+
+    Attributes:
+      module: loaded when it is chosen.
+      help: what it is, in a few words, for `--help`.
+      reads: options that not every choice of its table reads; setting one that nobody reads is refused.
+      is_swept: whether a sweep runs it when the user names none.
+    """
+
+    module: str
+    help: str = ""
+    reads: tuple[str, ...] = ()
+    is_swept: bool = False
 
 
-def load(table: dict[str, str], name: str) -> ModuleType:
+Table = Mapping[str, Choice]
+
+
+def _modules(package: str, *names: str) -> Table:
+    return {name: Choice(f"{package}.{name}") for name in names}
+
+
+_STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
+VARIABLE_UPDATES: Table = {
+    "independent": Choice(
+        "rnn_scaling.training.variable_update.independent", "replicas that exchange nothing", is_swept=True
+    ),
+    "parameter_server": Choice(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "one copy of the variables",
+        reads=("param_server_device", "partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
+        is_swept=True,
+    ),
+    "replicated": Choice(
+        "rnn_scaling.training.variable_update.replicated",
+        "a copy a device, gradients all-reduced",
+        reads=(
+            *("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"),
+            *_STALE_AND_SPARSE,
+        ),
+        is_swept=True,
+    ),
+    "mirrored": Choice("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
+}
+ALL_REDUCES = _modules(
+    "rnn_scaling.training.all_reduce",
+    "nccl",
+    "collective",
+    "xring",
+    "rechd",
+    "pscpu",
+    "psgpu",
+    "hierarchical",
+)
+TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+_PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
+DATA_SOURCES: Table = {
+    "device": Choice("rnn_scaling.data.device", "random words drawn on each device"),
+    "constant": Choice("rnn_scaling.data.constant", "one batch kept on each device"),
+    "host": Choice("rnn_scaling.data.host", "random words from the host's pipeline", reads=_PIPELINE),
+    "text": Choice(
+        "rnn_scaling.data.text",
+        "parallel text files",
+        reads=(
+            *TEXT_FILES,
+            *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size"),
+            *_PIPELINE,
+        ),
+    ),
+}
+ENGINES = _modules("rnn_scaling.training.engines", "local")
+METRICS = _modules("rnn_scaling.analysis.metrics", "words_per_second", "speedup", "efficiency")
+REPORTS: Table = {
+    "table": Choice("rnn_scaling.reports.table"),
+    "csv": Choice("rnn_scaling.reports.csv_table"),
+    "json": Choice("rnn_scaling.reports.json_report"),
+    "page": Choice("rnn_scaling.reports.page.document"),
+    "plot": Choice("rnn_scaling.reports.pictures.plot"),
+}
+IMPORTERS: Table = {
+    "tf_cnn_benchmarks": Choice("rnn_scaling.importers.tf_cnn_benchmarks"),
+    "horovod_synthetic": Choice("rnn_scaling.importers.horovod_synthetic"),
+    "horovod_timeline": Choice("rnn_scaling.importers.horovod_timeline"),
+    "nccl_tests": Choice("rnn_scaling.importers.nccl_tests"),
+    "nccl_tests_json": Choice("rnn_scaling.importers.nccl_tests_json"),
+    "mlperf": Choice("rnn_scaling.importers.mlperf"),
+    "bandwidth_test": Choice("rnn_scaling.importers.cuda_bandwidth"),
+    "p2p_bandwidth_latency": Choice("rnn_scaling.importers.p2p_bandwidth"),
+    "nvidia_smi_topo": Choice("rnn_scaling.importers.topo"),
+    "seed_trainer": Choice("rnn_scaling.importers.seed_trainer"),
+}
+CHECKS = _modules(
+    "rnn_scaling.audit.checks",
+    "values",
+    "speedup",
+    "efficiency",
+    "work",
+    "sums",
+    "ratios",
+    "swapped",
+    "shape",
+    "copies",
+    "cross_table",
+    "record_parts",
+)
+
+
+def load(table: Table, name: str) -> ModuleType:
     """Imports and returns the module that `table` names `name`.
 
     Raises:
@@ -79,4 +129,26 @@ def load(table: dict[str, str], name: str) -> ModuleType:
     """
     if name not in table:
         raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
-    return importlib.import_module(table[name])
+    return importlib.import_module(table[name].module)
+
+
+def swept(table: Table) -> list[str]:
+    """What a sweep runs when the user names none."""
+    return [name for name, choice in table.items() if choice.is_swept]
+
+
+def readers(table: Table) -> dict[str, tuple[str, ...]]:
+    """Option -> the choices of the table that read it, for the options that not all of them read."""
+    options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
+    return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}
+
+
+def in_words(table: Table) -> str:
+    """ "a (what a is), b (what b is) or c (what c is)", for a help text."""
+    return either([f"{name} ({choice.help})" for name, choice in table.items()])
+
+
+def either(words: Iterable[str]) -> str:
+    """ "a, b or c"."""
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last

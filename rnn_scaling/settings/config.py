@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.config import ModelConfig, option
+from rnn_scaling import registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +36,8 @@ class UpdateOptions:
 
     variable_update: str = option(
         "independent",
-        "independent (replicas that exchange nothing), parameter_server (one copy of the variables), replicated "
-        "(a copy a device, gradients all-reduced) or mirrored (tf.distribute.MirroredStrategy)",
-        choices=("independent", "parameter_server", "replicated", "mirrored"),
+        registry.in_words(registry.VARIABLE_UPDATES),
+        choices=tuple(registry.VARIABLE_UPDATES),
     )
     independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
     param_server_device: str | None = option(
@@ -61,8 +61,7 @@ class UpdateOptions:
     all_reduce_spec: str = option(
         "auto",
         "replicated: alg[#shards][:limit:alg[#shards]...]; tensors up to limit (k, M, G: powers of 1024) go to the "
-        "algorithm before it. alg: nccl, collective, xring, rechd, pscpu, psgpu, hierarchical; auto: the best that "
-        "the devices allow",
+        f"algorithm before it. alg: {', '.join(registry.ALL_REDUCES)}; auto: the best that the devices allow",
     )
     gradient_repacking: int = option(
         0,
@@ -115,9 +114,8 @@ class DataOptions:
 
     data_source: str = option(
         "device",
-        "device (random words drawn on each device), constant (one batch kept on each device), host (random words "
-        "from the host's pipeline) or text (parallel text files)",
-        choices=("device", "constant", "host", "text"),
+        registry.in_words(registry.DATA_SOURCES),
+        choices=tuple(registry.DATA_SOURCES),
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     src_max_len: int = option(

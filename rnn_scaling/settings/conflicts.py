@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.machine.gpus import uneven_towers
+from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
-from rnn_scaling.settings.read_when import FILE_OPTIONS, READ_WHEN, unread
+from rnn_scaling.settings.read_when import READ_WHEN, unread
 from rnn_scaling.settings.spelling import spell
 
 
@@ -162,7 +163,7 @@ def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterato
         yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
     if data.data_source != "text":
         return
-    for name in FILE_OPTIONS:
+    for name in TEXT_FILES:
         if not getattr(data, name):
             yield f"--data_source=text needs --{name}"
     for side in ("src", "tgt"):
@@ -183,7 +184,7 @@ def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     if config.data.data_source != "text":
         return
-    for name in FILE_OPTIONS:
+    for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path:
             continue

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
-
-FILE_OPTIONS = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,38 +18,22 @@ class _ReadWhen:
     remedy: str
 
 
-def _update_is(*modes: str) -> _ReadWhen:
-    remedy = " or ".join(f"--variable_update={mode}" for mode in modes)
-    return _ReadWhen(lambda c: c.update.variable_update in modes, remedy)
-
-
-def _data_is(*sources: str) -> _ReadWhen:
-    return _ReadWhen(
-        lambda c: c.data.data_source in sources, " or ".join(f"--data_source={source}" for source in sources)
-    )
+def _chosen(option: str, choices: tuple[str, ...], group: str) -> _ReadWhen:
+    """Read where `option`, of this group of the configuration, is one of the choices."""
+    remedy = " or ".join(f"--{option}={choice}" for choice in choices)
+    return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy)
 
 
 READ_WHEN: dict[str, _ReadWhen] = {
     "cpu_cores_per_device": _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu"),
     **{
-        name: _update_is("parameter_server")
-        for name in ("param_server_device", "partition_large_variables", "staged_vars")
+        name: _chosen("variable_update", modes, "update")
+        for name, modes in registry.readers(registry.VARIABLE_UPDATES).items()
     },
     **{
-        name: _update_is("replicated")
-        for name in (
-            "all_reduce_spec",
-            "gradient_repacking",
-            "agg_small_grads_max_bytes",
-            "agg_small_grads_max_group",
-        )
+        name: _chosen("data_source", sources, "data")
+        for name, sources in registry.readers(registry.DATA_SOURCES).items()
     },
-    **{name: _update_is("parameter_server", "replicated") for name in ("variable_consistency", "sparse_gradients")},
-    **{
-        name: _data_is("text")
-        for name in (*FILE_OPTIONS, "bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size")
-    },
-    **{name: _data_is("host", "text") for name in ("num_parallel_calls", "prefetch_data_to_device")},
     **{
         name: _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
         for name in ("target_ci", "max_batches")

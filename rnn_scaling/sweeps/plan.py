@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models import kernels
+from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
@@ -100,8 +102,8 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
     on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
     return {
-        "encoder_type": ["cudnn_lstm", "dynamic_rnn"],
-        "variable_update": ["independent", "parameter_server", "replicated"],
+        "encoder_type": list(kernels.KERNELS),
+        "variable_update": registry.swept(registry.VARIABLE_UPDATES),
         "num_devices": device_counts(num_gpus if on_gpus else num_cores // cores_per_device),
         "preset": ["seed" if on_gpus else "small"],
     }

@@ -15,6 +15,7 @@ from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.tables import reading
+from rnn_scaling.reports.markdown import markdown_table
 
 USAGE = """\
 python -m rnn_scaling audit FILE... [--format=text|markdown|json] [--items_per_sample=N]    (or ./run.sh audit ...)
@@ -197,14 +198,16 @@ def render_text(reports: Sequence[FileReport]) -> str:
 def render_markdown(reports: Sequence[FileReport]) -> str:
     """A table of all findings."""
     head = ["Where", "Kind", "Check", "Row", "Column", "Stands", "Expected", "Likely cause"]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for report in reports:
-        for f in sorted(report.findings, key=lambda f: f.line):
-            cells = [_where(f), f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    rows = [
+        [_where(f), f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause]
+        for report in reports
+        for f in sorted(report.findings, key=lambda f: f.line)
+    ]
     summary = [f"- {_sum_line(report)}" for report in reports]
     facts = [f"- {fact}" for report in reports for fact in report.facts]
-    return "\n".join([*lines, "", *summary, *(["", "Derived:", "", *facts] if facts else [])])
+    return "\n".join(
+        [markdown_table(head, rows, padded=False), *summary, *(["", "Derived:", "", *facts] if facts else [])]
+    )
 
 
 def render_json(reports: Sequence[FileReport]) -> str:

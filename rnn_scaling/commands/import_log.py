@@ -17,8 +17,7 @@ from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.importers import any_format, checked
 from rnn_scaling.importers.common import ImportedLog, LogError
-from rnn_scaling.reports.markdown import Table, Value
-from rnn_scaling.reports.table import markdown_table
+from rnn_scaling.reports.markdown import Table, Value, markdown_table
 
 USAGE = """\
 python -m rnn_scaling import_log FILE... [--format=auto] [--output=markdown]
@@ -187,8 +186,7 @@ def render_markdown(logs: Sequence[ImportedLog], found: Found = None) -> str:
     """Tables with their notes, for reading."""
     parts, tables = [], tables_of(logs, found)
     for table in tables:
-        rows = [[_shown(value) for value in row] for row in table.rows[:MARKDOWN_ROWS]]
-        part = f"### {table.title}\n\n{markdown_table([_shown(name) for name in table.columns], rows)}"
+        part = f"### {table.title}\n\n{markdown_table(table.columns, table.rows[:MARKDOWN_ROWS])}"
         left = len(table.rows) - MARKDOWN_ROWS
         parts.append(part + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else ""))
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
@@ -196,14 +194,6 @@ def render_markdown(logs: Sequence[ImportedLog], found: Found = None) -> str:
         notes["speedup n/a: no run on one device with the same settings and batch size is among the files"] = None
     parts.append("Notes:\n" + "".join(f"- {note}\n" for note in notes))
     return "\n".join(parts)
-
-
-def _shown(value: Value) -> str:
-    if value is None:
-        return "n/a"
-    text = f"{value:.6g}" if isinstance(value, float) and not value.is_integer() else str(value)
-    text = text.removesuffix(".0") if isinstance(value, float) else text
-    return "".join(c if c.isprintable() else " " for c in text.replace("|", "\\|"))
 
 
 def render_csv(logs: Sequence[ImportedLog], found: Found = None) -> str:

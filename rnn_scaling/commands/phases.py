@@ -18,7 +18,7 @@ from rnn_scaling.records.files import RECORD_IN_LOG_DIR, write_bytes, write_text
 from rnn_scaling.records.problems import problems as record_problems
 from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import environment, steps
-from rnn_scaling.reports.table import markdown_table
+from rnn_scaling.reports.markdown import markdown_table
 
 USAGE = """\
 python -m rnn_scaling phases RUN [RUN ...] [--out=FILE.md] [--json] [--picture=FILE.png] [--step=N]

@@ -13,6 +13,7 @@ from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import Change
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.reports.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.compare/1"
 UNITS = {"words_per_second": "words/s", "speedup": "speedup", "efficiency": "efficiency"}
@@ -63,9 +64,9 @@ def render_text(report: Report) -> str:
 
 def render_markdown(report: Report) -> str:
     """For a pull request or a job's summary."""
-    head, *rows = [[cell.replace("|", "\\|") for cell in row] for row in _table(report)]
-    table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    lines = [f"**{verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", *table, ""]
+    head, *rows = _table(report)
+    table = markdown_table(head, rows, padded=False)
+    lines = [f"**{verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", table]
     for title, entries in _sections(report):
         lines += [f"#### {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
     return "\n".join(lines).rstrip()

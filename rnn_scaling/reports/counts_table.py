@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling.analysis.steps import encoder_difference, growth
 from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
 from rnn_scaling.records.step_names import PHASES
-from rnn_scaling.reports.table import markdown_table
+from rnn_scaling.reports.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.inspect/1"
 TOP_TYPES = 15

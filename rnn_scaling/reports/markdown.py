@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 Value = str | int | float | None
 
@@ -18,3 +19,30 @@ class Table:
     def column(self, name: str) -> tuple[Value, ...]:
         """One column."""
         return tuple(row[self.columns.index(name)] for row in self.rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True) -> str:
+    """A Markdown table.
+
+    Args:
+      head: a text for each column.
+      rows: a value for each column; None is shown as "n/a", a number with 6 digits, a text whatever is in it.
+      padded: columns line up in plain text, numbers to the right; False for long texts: lines are as short as can be.
+    """
+    cells = [[shown(value) for value in row] for row in (head, *rows)]
+    if not padded:
+        return "".join(f"| {' | '.join(row)} |\n" for row in (cells[0], ["---"] * len(head), *cells[1:]))
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(cells[0], widths)) + " |"]
+    lines.append("|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
+    lines += ["| " + " | ".join(text.rjust(width) for text, width in zip(row, widths)) + " |" for row in cells[1:]]
+    return "\n".join(lines) + "\n"
+
+
+def shown(value: Value) -> str:
+    """A value as the text of a cell, without what ends a cell or a line, or drives a terminal."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.6g}"
+    return "".join(letter if letter.isprintable() else " " for letter in str(value)).replace("|", "\\|")

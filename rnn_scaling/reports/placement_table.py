@@ -11,7 +11,7 @@ from typing import Any
 
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
-from rnn_scaling.reports.table import markdown_table
+from rnn_scaling.reports.markdown import markdown_table
 
 SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
 Grid = tuple[list[str], list[list[str]]]  # header, lines

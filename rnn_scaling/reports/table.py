@@ -11,6 +11,7 @@ from rnn_scaling.analysis.rows import Row, measured_batches, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import steps
+from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
 WIDE = 0.15  # half an interval over its number, from which on both ends are printed: they are not equally far away
@@ -183,12 +184,3 @@ def is_wide(interval: Interval) -> bool:
         return False
     uneven = abs(interval.low + interval.high - 2 * interval.value) > 0.01 * half
     return half > WIDE * abs(interval.value) and uneven
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns line up in plain text; numbers to the right."""
-    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
-    lines = ["| " + " | ".join(h.ljust(w) for h, w in zip(head, widths)) + " |"]
-    lines.append("|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|")
-    lines += ["| " + " | ".join(c.rjust(w) for c, w in zip(row, widths)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"

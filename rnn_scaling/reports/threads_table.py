@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
+from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.table import markdown_table, plus_minus
+from rnn_scaling.reports.table import plus_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ from typing import Any
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream
-from rnn_scaling.reports.markdown import Table, Value
-from rnn_scaling.reports.table import markdown_table
+from rnn_scaling.reports.markdown import Table, Value, markdown_table, shown
 
 SCHEMA = "rnn_scaling.trace_db/1"
 LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of characters
@@ -35,11 +34,11 @@ def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -
         f"- Kernel launches by the host: {summary.launches}{_a_second(summary.launches, window_ns)}",
         *([] if ran else ["- Note: no kernel, copy or memset in this time"]),
         *(f"- Note: {note}" for note in layout.notes),
-        *(f"- Could not be used: {_cell(problem)}" for problem in problems),
+        *(f"- Could not be used: {shown(_cut(problem))}" for problem in problems),
     ]
     parts = ["\n".join(lines) + "\n"]
     for table, limit in tables(summary, top):
-        rows = [[_cell(value) for value in row] for row in table.rows[:limit]]
+        rows = [[_cut(value) for value in row] for row in table.rows[:limit]]
         left = len(table.rows) - len(rows)
         more = f"\n{left} more; --top={len(table.rows)} shows them\n" if left else ""
         parts.append(f"## {table.title}\n\n{markdown_table(table.columns, rows)}{more}")
@@ -219,11 +218,7 @@ def _a_second(count: int, window_ns: int) -> str:
     return f" ({count * 1e9 / window_ns:.6g} a second)" if window_ns else ""
 
 
-def _cell(value: Value) -> str:
-    """A value in Markdown: numbers to 6 digits, names cut and without what breaks a table."""
-    if value is None:
-        return "n/a"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = "".join(c if c.isprintable() else " " for c in str(value)).replace("|", "\\|")
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+def _cut(value: Value) -> Value:
+    if isinstance(value, str) and len(value) > LONGEST_NAME:
+        return value[: LONGEST_NAME - 1] + "…"
+    return value

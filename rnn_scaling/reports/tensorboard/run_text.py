@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
+from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.spelling import command
 
@@ -85,8 +86,8 @@ def _placement(run: RunRecord) -> list[str]:
 
 
 def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    rows = [list(head), ["---"] * len(head), *([f"`{_code(line[0])}`", *map(_cell, line[1:])] for line in lines)]
-    return [f"| {' | '.join(row)} |" for row in rows]
+    rows = [[f"`{_code(line[0])}`", *map(_cell, line[1:])] for line in lines]
+    return markdown_table(head, rows, padded=False).splitlines()
 
 
 def _spelled(value: object) -> str:
@@ -101,9 +102,7 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return (
-        _code(text).replace("|", "\\|").replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
-    )
+    return _code(text).replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,40 @@
+"""The one writer of Markdown tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.reports.markdown import markdown_table, shown
+
+
+def test_padded_columns_line_up_with_numbers_to_the_right():
+    text = markdown_table(["Devices", "words/s"], [["1", "100.5"], [16, 1234567.0]])
+    assert text.splitlines() == [
+        "| Devices | words/s |",
+        "|--------:|--------:|",
+        "|       1 |   100.5 |",
+        "|      16 | 1234567 |",
+    ]
+
+
+def test_unpadded_lines_are_as_short_as_can_be():
+    assert markdown_table(["a", "wide"], [["x", "y"]], padded=False) == "| a | wide |\n| --- | --- |\n| x | y |\n"
+
+
+def test_a_table_may_have_no_rows():
+    assert markdown_table(["a"], []) == "| a |\n|--:|\n"
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_no_text_breaks_out_of_its_cell(padded):
+    text = markdown_table(["a|b"], [["x | y\n| z |\r\n\x1b[31m\u2028"]], padded)
+    assert len(text.splitlines()) == 3 and "\x1b" not in text
+    assert text.replace("\\|", "").count("|") == 6
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "n/a"), (3, "3"), (2.0, "2"), (1 / 3, "0.333333"), (1e20, "1e+20"), (-1.5e-9, "-1.5e-09")],
+)
+def test_numbers_have_six_digits_and_whole_ones_all(value, text):
+    assert shown(value) == text

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
 
@@ -68,14 +68,14 @@ def merged(parts: Sequence[Group]) -> list[Group]:
     return out
 
 
-def implied_by_speedup(row: ScalingRow) -> Interval | None:
+def implied_by_speedup(row: ScalingRow) -> Bounds | None:
     """The rate on one device that a row's rate and speedup imply."""
     if row.rate is None or row.speedup is None:
         return None
     return rounding.of(row.rate) / rounding.of(row.speedup)
 
 
-def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Interval | None:
+def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Bounds | None:
     """Efficiency from the rates, else from the printed speedup."""
     if not row.devices:
         return None

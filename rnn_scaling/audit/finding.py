@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
@@ -54,6 +54,6 @@ def show(value: float, like: Cell | None = None) -> str:
     return f"{value * (100 if percent else 1):.{digits}f}{unit}"
 
 
-def expect(interval: Interval, like: Cell | None = None) -> str:
+def expect(bounds: Bounds, like: Cell | None = None) -> str:
     """Expected value with its bounds."""
-    return f"{show(interval.middle, like)} [{show(interval.low, like)}, {show(interval.high, like)}]"
+    return f"{show(bounds.middle, like)} [{show(bounds.low, like)}, {show(bounds.high, like)}]"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell
 
 
-def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | None = None) -> str:
+def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = None) -> str:
     """The likely cause in one sentence.
 
     Args:
@@ -17,7 +17,7 @@ def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | Non
       expected: what it should be.
       others: expected values of other places, by what they belong to; the number may have been put in the wrong one.
     """
-    printed = Interval(max(stands.low, 0.0), stands.high)
+    printed = Bounds(max(stands.low, 0.0), stands.high)
     if _is_cut(stands, expected):
         return "the last digits were cut off instead of rounded"
     for place, value in (others or {}).items():
@@ -25,7 +25,7 @@ def guess(stands: Cell, expected: Interval, others: Mapping[str, Interval] | Non
             return f"this is the value of {place}: copied or exchanged"
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
         moved = (stands.value / factor, stands.value * factor)
-        shifted = [Interval(value - stands.half_ulp, value + stands.half_ulp) for value in moved]
+        shifted = [Bounds(value - stands.half_ulp, value + stands.half_ulp) for value in moved]
         if any(expected.meets(value) for value in shifted):
             return f"off by a factor of {name}: a slipped decimal point or another unit"
     if _is_exchange(stands, expected):
@@ -40,24 +40,24 @@ def _digits(cell: Cell, value: float) -> str:
     return f"{value:.{digits}f}" if digits >= 0 else str(round(value, digits))
 
 
-def _is_cut(stands: Cell, expected: Interval) -> bool:
+def _is_cut(stands: Cell, expected: Bounds) -> bool:
     step = 10.0**-stands.digits
     cut = math.floor(expected.middle / step) * step
     return abs(cut - stands.value) < 0.01 * step and expected.low < stands.value + step
 
 
-def _fits(stands: Cell, text: str, expected: Interval) -> bool:
+def _fits(stands: Cell, text: str, expected: Bounds) -> bool:
     value = float(text)
-    return expected.meets(Interval(value - stands.half_ulp, value + stands.half_ulp))
+    return expected.meets(Bounds(value - stands.half_ulp, value + stands.half_ulp))
 
 
-def _is_exchange(stands: Cell, expected: Interval) -> bool:
+def _is_exchange(stands: Cell, expected: Bounds) -> bool:
     a = _digits(stands, stands.value)
     swapped = [a[:k] + a[k + 1] + a[k] + a[k + 2 :] for k in range(len(a) - 1) if a[k].isdigit() and a[k + 1].isdigit()]
     return any(text != a and _fits(stands, text, expected) for text in swapped)
 
 
-def _is_one_digit(stands: Cell, expected: Interval) -> bool:
+def _is_one_digit(stands: Cell, expected: Bounds) -> bool:
     a = _digits(stands, stands.value)
     places = [k for k in range(len(a)) if a[k].isdigit()]
     return any(_fits(stands, a[:k] + digit + a[k + 1 :], expected) for k in places for digit in "0123456789")

@@ -10,35 +10,35 @@ from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 
 
 @dataclasses.dataclass(frozen=True)
-class Interval:
+class Bounds:
     """All numbers from `low` to `high`; operations assume positive numbers and give the widest result."""
 
     low: float
     high: float
 
-    def __add__(self, other: Interval) -> Interval:
-        return Interval(self.low + other.low, self.high + other.high)
+    def __add__(self, other: Bounds) -> Bounds:
+        return Bounds(self.low + other.low, self.high + other.high)
 
-    def __mul__(self, other: Interval | float) -> Interval:
-        other = other if isinstance(other, Interval) else Interval(other, other)
-        return Interval(self.low * other.low, self.high * other.high)
+    def __mul__(self, other: Bounds | float) -> Bounds:
+        other = other if isinstance(other, Bounds) else Bounds(other, other)
+        return Bounds(self.low * other.low, self.high * other.high)
 
-    def __truediv__(self, other: Interval | float) -> Interval:
-        other = other if isinstance(other, Interval) else Interval(other, other)
-        return Interval(
+    def __truediv__(self, other: Bounds | float) -> Bounds:
+        other = other if isinstance(other, Bounds) else Bounds(other, other)
+        return Bounds(
             self.low / other.high if other.high > 0 else math.inf, self.high / other.low if other.low > 0 else math.inf
         )
 
-    def widened(self, share: float) -> Interval:
+    def widened(self, share: float) -> Bounds:
         """Every number that is off by at most this share of itself."""
-        return Interval(self.low * max(0.0, 1 - share), self.high * (1 + share))
+        return Bounds(self.low * max(0.0, 1 - share), self.high * (1 + share))
 
     @property
     def middle(self) -> float:
         """The number in the middle."""
         return 0.5 * (self.low + self.high)
 
-    def meets(self, other: Interval) -> bool:
+    def meets(self, other: Bounds) -> bool:
         """Whether some number lies in both, but for the error of floating point."""
         slack = FLOAT_SLACK * max(abs(self.high), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
@@ -49,30 +49,30 @@ class Interval:
         return range(math.ceil(self.low - slack), math.floor(self.high + slack) + 1)
 
 
-def of(cell: Cell) -> Interval:
+def of(cell: Cell) -> Bounds:
     """What a printed number may have been before it was rounded; never below zero for a positive one."""
     low = max(cell.low, 0.0) if cell.value >= 0 else cell.low
-    return Interval(low, cell.high)
+    return Bounds(low, cell.high)
 
 
-def point(value: float) -> Interval:
+def point(value: float) -> Bounds:
     """A number that is known exactly."""
-    return Interval(value, value)
+    return Bounds(value, value)
 
 
-def consensus(intervals: Sequence[Interval]) -> tuple[Interval, list[int]]:
-    """Where most of the intervals overlap, and which ones do.
+def consensus(ranges: Sequence[Bounds]) -> tuple[Bounds, list[int]]:
+    """Where most of the ranges overlap, and which ones do.
 
     Args:
-      intervals: at least one.
+      ranges: at least one.
 
     Returns:
       The common part of the largest group that shares a number, and the group's indices. Of groups of one size the one
       with the smallest numbers.
     """
     events = sorted(
-        [(i.low - FLOAT_SLACK * abs(i.low), 0, k) for k, i in enumerate(intervals)]
-        + [(i.high + FLOAT_SLACK * abs(i.high), 1, k) for k, i in enumerate(intervals)]
+        [(i.low - FLOAT_SLACK * abs(i.low), 0, k) for k, i in enumerate(ranges)]
+        + [(i.high + FLOAT_SLACK * abs(i.high), 1, k) for k, i in enumerate(ranges)]
     )
     open_now, most, at = 0, 0, 0
     for place, (_, closes, _) in enumerate(events):
@@ -82,5 +82,5 @@ def consensus(intervals: Sequence[Interval]) -> tuple[Interval, list[int]]:
     best: set[int] = set()
     for _, closes, k in events[: at + 1]:
         (best.discard if closes else best.add)(k)
-    low, high = max(intervals[k].low for k in best), min(intervals[k].high for k in best)
-    return Interval(min(low, high), max(low, high)), sorted(best)
+    low, high = max(ranges[k].low for k in best), min(ranges[k].high for k in best)
+    return Bounds(min(low, high), max(low, high)), sorted(best)

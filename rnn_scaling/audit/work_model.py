@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
 # A sample is one item under these units.
@@ -33,7 +33,7 @@ class WorkModel:
     """
 
     kind: str
-    items: Interval
+    items: Bounds
     absolute: bool
     rows: tuple[ScalingRow, ...]
     fits: tuple[bool, ...]
@@ -48,7 +48,7 @@ def samples(row: ScalingRow, with_devices: bool = True) -> float:
     return batch * batches * ((row.devices or 1) if with_devices else 1)
 
 
-def product(row: ScalingRow) -> Interval:
+def product(row: ScalingRow) -> Bounds:
     """Rate x seconds.
 
     Means over several runs, which have a spread, need not multiply to the mean work: the mean of 1 / x is not 1 over
@@ -102,7 +102,7 @@ def _model(rows: Sequence[ScalingRow]) -> WorkModel:
     if _agree(weak, members_weak):
         kind = STRONG if given_global else WEAK
         return WorkModel(kind, shared_weak, absolute, tuple(rows), _flags(rows, members_weak))
-    span = Interval(min(i.low for i in weak), max(i.high for i in weak))
+    span = Bounds(min(i.low for i in weak), max(i.high for i in weak))
     return WorkModel(VARIES, span, absolute, tuple(rows), (True,) * len(rows))
 
 
@@ -111,7 +111,7 @@ def _flags(rows: Sequence[ScalingRow], members: Sequence[int]) -> tuple[bool, ..
     return tuple(k in inside for k in range(len(rows)))
 
 
-def _agree(values: Sequence[Interval], members: Sequence[int]) -> bool:
+def _agree(values: Sequence[Bounds], members: Sequence[int]) -> bool:
     if 2 * len(members) <= len(values):
         return False
     narrow = all(values[k].high - values[k].low <= _NARROW * values[k].high for k in members)

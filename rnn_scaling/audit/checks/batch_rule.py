@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import rounding
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 
@@ -40,15 +40,15 @@ def _size(row: ScalingRow) -> float:
     return cell.value if cell else 0.0
 
 
-def _of_each(row: ScalingRow) -> Interval:
+def _of_each(row: ScalingRow) -> Bounds:
     return rounding.point(_size(row) / row.devices if row.global_batch_size else _size(row))
 
 
-def _of_all(row: ScalingRow) -> Interval:
+def _of_all(row: ScalingRow) -> Bounds:
     """Samples of all devices a step; the size of one may be that of all, divided and rounded down or up."""
     if row.global_batch_size:
         return rounding.point(_size(row))
-    return Interval(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
+    return Bounds(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
 
 
 def _finding(name: str, table: ScalingTable, known: Sequence[ScalingRow], odd: Sequence[ScalingRow]) -> Finding:

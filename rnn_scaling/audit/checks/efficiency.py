@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "efficiency"
@@ -48,13 +48,13 @@ def _unit_devices(rows: Sequence[ScalingRow]) -> int:
     return 1 if says_one else fewest.devices
 
 
-def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Interval | None:
+def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Bounds | None:
     if row.speedup:
         return rounding.of(row.speedup) * unit / row.devices
     return baselines.efficiency_of(row, base)
 
 
-def _finding(table: ScalingTable, row: ScalingRow, value: Interval, rows: Sequence[ScalingRow]) -> Finding:
+def _finding(table: ScalingTable, row: ScalingRow, value: Bounds, rows: Sequence[ScalingRow]) -> Finding:
     others = {
         f"{n} devices": value * row.devices / n for n in sorted({r.devices for r in rows}) if n != row.devices
     }  # the row may be divided by another row's devices

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks.context import Context, name_line
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, GridRow, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
@@ -101,11 +101,11 @@ def _is_value(table: ScalingTable, i: int) -> bool:
     return "%" not in name and table.roles.get(name) != ASIDE and any(line.cells[i] for line in table.grid)
 
 
-def _mean(line: GridRow, where: Sequence[int]) -> Interval | None:
+def _mean(line: GridRow, where: Sequence[int]) -> Bounds | None:
     cells = [rounding.of(line.cells[i]) for i in where if line.cells[i] and line.cells[i].value > 0]
     if not cells:
         return None
-    return Interval(sum(c.low for c in cells) / len(cells), sum(c.high for c in cells) / len(cells))
+    return Bounds(sum(c.low for c in cells) / len(cells), sum(c.high for c in cells) / len(cells))
 
 
 def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> Iterator[Finding | None]:
@@ -136,7 +136,7 @@ def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
     if len(lines) < 3:
         return
     values = [rounding.of(line.cells[left[-1]]) for line in lines]
-    total = Interval(sum(v.low for v in values), sum(v.high for v in values))
+    total = Bounds(sum(v.low for v in values), sum(v.high for v in values))
     candidates = [[v / total for v in values]]
     if whole is not None:
         base = rounding.of(whole.cells[left[-1]])
@@ -150,7 +150,7 @@ def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
         yield None if good else _finding(table, line, k, value, of_what)
 
 
-def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_of: str) -> Finding:
+def _finding(table: ScalingTable, line: GridRow, k: int, value: Bounds, made_of: str) -> Finding:
     cell = line.cells[k]
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.tables.records import EQUAL
 
@@ -20,7 +20,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             stands, expected = row.extra.get(derived), row.extra.get(raw)
             if stands is None or expected is None:
                 continue
-            if Interval(stands.low, stands.high).meets(Interval(expected.low, expected.high)):
+            if Bounds(stands.low, stands.high).meets(Bounds(expected.low, expected.high)):
                 yield None
             else:
                 yield Finding(

@@ -8,7 +8,7 @@ from rnn_scaling.audit import baselines, rounding, work_model
 from rnn_scaling.audit.checks import batch_rule
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "shape"
@@ -33,9 +33,9 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         yield from batch_rule.check(NAME, table, group.rows)
 
 
-def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Interval | None:
+def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Bounds | None:
     if row is base and row.devices == 1:
-        return Interval(1.0, 1.0)
+        return Bounds(1.0, 1.0)
     by_rate = baselines.efficiency_of(row, base)
     if row.speedup:  # coarser, but right where the rates are a worker's
         by_speedup = rounding.of(row.speedup) / row.devices
@@ -49,7 +49,7 @@ def _spread(row: ScalingRow) -> float:
     return max(cell.relative_spread if cell else 0.0 for cell in (row.rate, row.speedup, row.efficiency))
 
 
-def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Interval]]) -> Iterator[Finding | None]:
+def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Bounds]]) -> Iterator[Finding | None]:
     for k in range(1, len(known)):
         if len(known) < 3:
             return
@@ -69,10 +69,10 @@ def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Interval]]) -
 def _superlinear(
     table: ScalingTable,
     row: ScalingRow,
-    value: Interval,
+    value: Bounds,
     left: ScalingRow,
-    left_value: Interval,
-    others: list[Interval],
+    left_value: Bounds,
+    others: list[Bounds],
 ) -> Finding:
     rate = value * row.devices
     field = "speedup" if row.speedup else "rate" if row.rate else "efficiency"
@@ -90,7 +90,7 @@ def _superlinear(
     )  # fmt: skip
 
 
-def _is_each(row: ScalingRow, value: Interval, others: Sequence[Interval]) -> bool:
+def _is_each(row: ScalingRow, value: Bounds, others: Sequence[Bounds]) -> bool:
     if row.speedup or not row.rate or row.devices < 2:
         return False
     low, high = min(other.low for other in others), max(other.high for other in others)

@@ -8,7 +8,7 @@ from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.baselines import Group
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 NAME = "speedup"
@@ -54,7 +54,7 @@ def _by_rate(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
         yield None if good else _finding(table, row, value, _others(rest, total, row), group)
 
 
-def _others(rows: Sequence[ScalingRow], values: Sequence[Interval], row: ScalingRow) -> dict[str, Interval]:
+def _others(rows: Sequence[ScalingRow], values: Sequence[Bounds], row: ScalingRow) -> dict[str, Bounds]:
     near = [(other, value) for other, value in zip(rows, values) if other is not row and other.series == row.series]
     return {f"the row of {name_row(other)}": value for other, value in near[:64]}
 
@@ -91,7 +91,7 @@ def _by_time(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
 
 
 def _finding(
-    table: ScalingTable, row: ScalingRow, value: Interval, others: dict[str, Interval], group: Group | None
+    table: ScalingTable, row: ScalingRow, value: Bounds, others: dict[str, Bounds], group: Group | None
 ) -> Finding:
     base = group.baseline if group else None
     cause = misprints.guess(row.speedup, value, others)
@@ -107,7 +107,7 @@ def _finding(
     )  # fmt: skip
 
 
-def _baseline_finding(table: ScalingTable, base: ScalingRow, implied: Interval, count: int) -> Finding:
+def _baseline_finding(table: ScalingTable, base: ScalingRow, implied: Bounds, count: int) -> Finding:
     cause = f"the speedups of {count} rows are against this other rate: the baseline was mistyped, or measured again"
     return Finding(
         NAME, IMPOSSIBLE, base.source, base.line, name_row(base), column_of(table, "rate"), base.rate.text,
@@ -115,9 +115,7 @@ def _baseline_finding(table: ScalingTable, base: ScalingRow, implied: Interval, 
     )  # fmt: skip
 
 
-def _each_finding(
-    table: ScalingTable, base: ScalingRow, rows: Sequence[ScalingRow], each: Sequence[Interval]
-) -> Finding:
+def _each_finding(table: ScalingTable, base: ScalingRow, rows: Sequence[ScalingRow], each: Sequence[Bounds]) -> Finding:
     row = next(row for row in rows if row.devices and row.devices > 1)
     last: Cell = rows[-1].rate
     cause = (

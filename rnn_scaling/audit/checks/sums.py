@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import misprints
 from rnn_scaling.audit.checks.context import Context, name_line
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
@@ -63,20 +63,20 @@ def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
         yield None if _of(total).meets(value) else _finding(table, lines[-1], k, value, f"the {len(cells)} lines above")
 
 
-def _of(cell: Cell) -> Interval:
-    return Interval(cell.low, cell.high)
+def _of(cell: Cell) -> Bounds:
+    return Bounds(cell.low, cell.high)
 
 
-def _sum(cells: Sequence[Cell]) -> Interval:
-    out = Interval(0.0, 0.0)
+def _sum(cells: Sequence[Cell]) -> Bounds:
+    out = Bounds(0.0, 0.0)
     for cell in cells:
         out = out + _of(cell)
     return out
 
 
-def _finding(table: ScalingTable, line: GridRow, k: int, value: Interval, made_of: str) -> Finding:
+def _finding(table: ScalingTable, line: GridRow, k: int, value: Bounds, made_of: str) -> Finding:
     cell = line.cells[k]
-    cause = misprints.guess(cell, Interval(max(value.low, 0.0), value.high))
+    cause = misprints.guess(cell, Bounds(max(value.low, 0.0), value.high))
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
         expect(value, cell), f"not the sum of {made_of}: {cause}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import rounding, work_model
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.audit.rounding import Interval
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 from rnn_scaling.audit.work_model import WorkModel
 
@@ -93,7 +93,7 @@ def _cause(row: ScalingRow, model: WorkModel, settings: float) -> str:
     return f"rate x seconds is {ratio.middle:.4g} of the other rows' work: the rate, the seconds or a setting is wrong"
 
 
-def _rate_finding(table: ScalingTable, row: ScalingRow, value: Interval, cause: str) -> Finding:
+def _rate_finding(table: ScalingTable, row: ScalingRow, value: Bounds, cause: str) -> Finding:
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
         expect(value, row.rate), cause,
@@ -142,7 +142,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
                 return
 
 
-def _shifted(ratio: Interval, batches: float, shift: int) -> bool:
+def _shifted(ratio: Bounds, batches: float, shift: int) -> bool:
     factor = (batches + shift) / batches
     return batches + shift > 0 and (ratio.meets(rounding.point(factor)) or ratio.meets(rounding.point(1 / factor)))
 
@@ -152,7 +152,7 @@ def _fraction(batches: float, shift: int) -> str:
 
 
 def _items_finding(
-    table: ScalingTable, row: ScalingRow, model: WorkModel, expected: Interval, kind: str, cause: str
+    table: ScalingTable, row: ScalingRow, model: WorkModel, expected: Bounds, kind: str, cause: str
 ) -> Finding:
     return Finding(
         NAME, kind, row.source, row.line, f"{name_row(row)} and the rows that agree with it", column_of(table, "rate"),

@@ -2,6 +2,8 @@
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
+export RNN_SCALING_COMMAND=./run.sh # what a command to repeat begins with
 
 usage() {
   cat <<'USAGE'
@@ -23,12 +25,13 @@ usage() {
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
   test         the tests, in two processes; arguments go to pytest (-n0: in one)
   lint         ruff's checks
-  tensorboard  shows logs/ (or --logdir=DIR): graph, trace, report           ./run.sh tensorboard --help
+  tensorboard  shows logs/ (or --logdir=DIR): graph, scalars, report         ./run.sh tensorboard --help
   setup        only sets up the environment
 
 Paths are relative to the folder of run.sh, from wherever it is called.
 
-Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv).
+Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv),
+SETUP_TIMEOUT (seconds that installing may take, default 900).
 USAGE
 }
 
@@ -72,26 +75,75 @@ make_environment() {
 
 has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
+# Copies pip's lines from stdin to stdout; says on stderr every ten seconds what it is at.
+progress() {
+  local line= step="asking the package index" said=$SECONDS status
+  while true; do
+    status=0
+    IFS= read -r -t 10 line || status=$?
+    if [ "$status" = 0 ]; then
+      printf '%s\n' "$line"
+      case "$line" in
+        *Collecting* | *Downloading* | *Building*) step=${line#"${line%%[! ]*}"} ;;
+        Installing*) step="Installing what was downloaded" ;;
+      esac
+    elif [ "$status" -le 128 ]; then
+      return
+    fi
+    if [ $((SECONDS - said)) -ge 10 ]; then
+      said=$SECONDS
+      echo "  $((SECONDS)) s: ${step:0:90}" >&2
+    fi
+  done
+}
+
+# Installs requirements in the versions of constraints.txt, unless the stamp says that these are there:
+# install ENVIRONMENT STAMP WANTED REQUIREMENTS...
+install() {
+  local venv=$1 stamp=$2 wanted=$3 files=() file limit=() status=0
+  shift 3
+  for file; do files+=(-r "$file"); done
+  if command -v timeout >/dev/null; then limit=(timeout --foreground "$SETUP_TIMEOUT"); fi
+  PYTHONUNBUFFERED=1 ${limit[@]+"${limit[@]}"} "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --progress-bar=off -c constraints.txt "${files[@]}" 2>&1 | progress >"$venv/set-up.log" || status=${PIPESTATUS[0]}
+  if [ "$status" = 124 ]; then
+    echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; SETUP_TIMEOUT=3600 ./run.sh ... gives it an hour" >&2
+  elif [ "$status" != 0 ]; then
+    grep '^ERROR' "$venv/set-up.log" >&2 || true
+    echo "error: installing $* failed; is the package index reachable? (PIP_INDEX_URL=... names another;" \
+      "$venv/set-up.log has all that pip said)" >&2
+  else
+    printf '%s' "$wanted" >"$stamp"
+    return
+  fi
+  return 1
+}
+
 # Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
 setup() {
-  local venv=${VENV:-.venv} wanted python
+  local venv=${VENV:-.venv} wanted python files=(requirements.txt requirements-dev.txt)
   python=$(python_for_setup "$venv")
-  wanted=$(cat requirements.txt requirements-dev.txt; has_gpu && echo gpu || echo cpu; "$python" --version)
+  if has_gpu; then files+=(requirements-gpu.txt); fi
+  wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
   if [ -f "$venv/.installed" ] && [ "$(cat "$venv/.installed")" = "$wanted" ]; then
     return
   fi
-  echo "setting up $venv with $("$python" --version) (first use; a minute or more)" >&2
+  echo "setting up $venv with $("$python" --version) (first use: 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
-  local requirements=requirements.txt
-  if has_gpu; then
-    requirements=$venv/requirements-gpu.txt
-    sed 's/^tensorflow==/tensorflow[and-cuda]==/' requirements.txt >"$requirements"
+  install "$venv" "$venv/.installed" "$wanted" "${files[@]}"
+}
+
+# Adds TensorBoard's tab Profile to the environment.
+setup_profile() {
+  local venv=${VENV:-.venv} wanted
+  wanted=$(cat requirements-profile.txt constraints.txt)
+  if [ -f "$venv/.installed-profile" ] && [ "$(cat "$venv/.installed-profile")" = "$wanted" ]; then
+    return
   fi
-  if ! "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" -r requirements-dev.txt >&2; then
-    echo "error: installing $requirements failed; is the package index reachable?" >&2
-    return 1
-  fi
-  printf '%s' "$wanted" >"$venv/.installed"
+  echo "adding the tab Profile to $venv (first use: 40 packages, 230 MB; a minute or more)" >&2
+  install "$venv" "$venv/.installed-profile" "$wanted" requirements-profile.txt && return
+  echo "error: without --profile, ./run.sh tensorboard shows all other tabs" >&2
+  return 1
 }
 
 main() {
@@ -102,9 +154,15 @@ main() {
     *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
   esac
   [ $# -gt 0 ] && shift
+  if ! [[ "$SETUP_TIMEOUT" =~ ^[1-9][0-9]*$ ]]; then
+    echo "error: SETUP_TIMEOUT=$SETUP_TIMEOUT must be a whole number of seconds, 1 or more" >&2
+    return 2
+  fi
   setup
+  if [ "$command" = tensorboard ] && [[ " $* " = *" --profile "* ]]; then setup_profile; fi
   local bin=${VENV:-.venv}/bin
   case "$command" in
+    setup) ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
     *) exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@" ;;

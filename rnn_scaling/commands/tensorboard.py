@@ -1,11 +1,13 @@
-"""python -m rnn_scaling tensorboard: TensorBoard with the profiler's tab and one with the runs' report."""
+"""python -m rnn_scaling tensorboard: TensorBoard with the report of the runs, and with the profiler's tab."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import errno
+import importlib.util
 import logging
+import os
 import socket
 import sys
 import threading
@@ -18,8 +20,8 @@ from rnn_scaling.training.native_log import NativeLog
 USAGE = """\
 python -m rnn_scaling tensorboard [--logdir=logs] [--port=6006] ...    (or ./run.sh tensorboard)
 
-Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Graphs, Text, HParams), the trace of
---trace_batches in the tab Profile, and in the tab Report the page that ./run.sh report makes of all runs, or of one.
+Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Graphs, Text, HParams), in the tab Report
+the page that ./run.sh report makes of all runs, or of one, and with --profile the trace of --trace_batches.
 
     ./run.sh train --num_devices=2 --variable_update=replicated --log_dir=logs/replicated-2
     ./run.sh tensorboard                          http://localhost:6006
@@ -29,6 +31,7 @@ Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Gr
 --port=N         the port (default: 6006, or the next free one; 0: any free one)
 --host=ADDRESS   who may connect: localhost, this machine alone (default), or an address of this machine
 --bind_all       everybody who can reach this machine; nobody is asked for a password
+--profile        with the tab Profile; ./run.sh installs what it needs (xprof: 40 packages, 230 MB), once
 --helpfull       every flag of TensorBoard; all are passed on
 
 The report of a run is at http://localhost:6006/data/plugin/rnn_scaling/report?run=NAME, of all runs without ?run=.
@@ -40,6 +43,7 @@ DEFAULT_LOG_DIR = "logs"
 EXIT_FAILED, EXIT_USAGE = 1, 2
 MAX_PORT = 65_535
 HELP_WORDS = ("--help", "-h", "-?", "-help")
+PROFILE = "--profile"
 CHATTY = ("tensorboard.plugins.profile",)  # logs every request, and a missing cache as an error with its traceback
 
 
@@ -60,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word in HELP_WORDS for word in words):
         print(USAGE)
         return 0
+    wants_profile, words = PROFILE in words, [word for word in words if word != PROFILE]
+    has_profile = importlib.util.find_spec("xprof") is not None
+    if wants_profile and not has_profile:
+        return _fail(EXIT_FAILED, f"{PROFILE}: xprof is not installed; {_profile_command()} installs it")
     loaders = _loaders()
     parser = _parser(loaders)
     if "--helpfull" in words:
@@ -73,7 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(EXIT_USAGE, *lines)
     if flags.port and not flags.reuse_port and _is_taken("" if flags.bind_all else flags.host, flags.port):
         return _fail(EXIT_FAILED, f"--port={flags.port} is taken; name another, or none, to take the next free one")
+    if not has_profile:
+        print(f"without the tab Profile; {_profile_command()} adds it (40 packages, 230 MB)", file=sys.stderr)
     return _serve([*words, *_defaults(flags)], flags, loaders)
+
+
+def _profile_command() -> str:
+    """What installs the package of the tab Profile: run.sh in a clone, pip where the suite was installed."""
+    if "RNN_SCALING_COMMAND" in os.environ:
+        return f"{os.environ['RNN_SCALING_COMMAND']} tensorboard {PROFILE}"
+    return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"
 
 
 def problems(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:

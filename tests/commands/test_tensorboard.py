@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import re
 import socket
+import sys
 import types
 from urllib.parse import parse_qs, urlsplit
 
@@ -261,6 +263,23 @@ def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
             assert tensorboard.main([f"--logdir={tmp_path}", f"--port={port}", *host]) == 1
             said = f"error: --port={port} is taken; name another, or none, to take the next free one\n"
             assert capsys.readouterr().err == said
+
+
+def test_without_xprof_it_is_said_how_to_get_the_tab_profile(tmp_path, monkeypatch, capsys):
+    served = []
+    monkeypatch.setattr(tensorboard, "_serve", lambda words, *_: served.append(words) or 0)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("RNN_SCALING_COMMAND", raising=False)
+    assert tensorboard.main([f"--logdir={tmp_path}", "--profile"]) == 1 and not served
+    by_pip = f"{sys.executable} -m pip install 'rnn_scaling[profile]'"
+    assert capsys.readouterr().err == f"error: --profile: xprof is not installed; {by_pip} installs it\n"
+    monkeypatch.setenv("RNN_SCALING_COMMAND", "./run.sh")
+    assert tensorboard.main([f"--logdir={tmp_path}"]) == 0 and len(served) == 1
+    by_run_sh = "./run.sh tensorboard --profile"
+    assert capsys.readouterr().err == f"without the tab Profile; {by_run_sh} adds it (40 packages, 230 MB)\n"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert tensorboard.main(["--profile", f"--logdir={tmp_path}"]) == 0
+    assert served[1] == [f"--logdir={tmp_path}", "--host=localhost"] and capsys.readouterr().err == ""
 
 
 def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, parser):

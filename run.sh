@@ -169,4 +169,4 @@ main() {
   esac
 }
 
-main "$@"
+main "$@"; exit # in one line: bash reads on in this file, which may have changed meanwhile

@@ -140,6 +140,7 @@ def may_load(module):
 
 
 def test_init_files_are_empty():
+    """But for the package's own, which holds what `import rnn_scaling` offers."""
     for folder in ("rnn_scaling", "models", "tests"):
         for path in (ROOT / folder).rglob("__init__.py"):
-            assert path.read_text() == "", path
+            assert path.read_text() == "" or path == ROOT / "rnn_scaling" / "__init__.py", path

@@ -152,6 +152,8 @@ def _load_average() -> list[float] | None:
 
 def _commit() -> dict[str, Any] | None:
     root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # installed: what git would find further up is another project
+        return None
     head = run_command("git", "-C", str(root), "rev-parse", "HEAD")
     if head is None:
         return None

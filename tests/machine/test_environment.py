@@ -123,6 +123,10 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
     assert first["hash"] == second["hash"] == "abc" and first["modified"] and first["diff"] != second["diff"]
     said["status"] = ""
     assert read_environment()["commit"] == {"hash": "abc", "modified": False, "diff": None}
+    monkeypatch.setattr(
+        environment, "__file__", "/clone/.venv/lib/python3/site-packages/rnn_scaling/machine/environment.py"
+    )
+    assert read_environment()["commit"] is None, "the suite is installed, and the clone is another project's"
 
 
 @pytest.fixture

@@ -1,0 +1,68 @@
+"""The wheel: every file of the packages is in it, and it works from another folder than a clone's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from email import message_from_string
+
+import pytest
+
+import rnn_scaling
+from tests.support.paths import ROOT
+
+pytest.importorskip("setuptools", minversion="77", reason="setuptools is older than pyproject.toml asks for")
+PACKAGES = ("models", "rnn_scaling")
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built by the setuptools that is here, from a copy, since building writes beside the sources."""
+    clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("wheel")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, clone)
+    done = subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return zipfile.ZipFile(next(out.glob("*.whl")))
+
+
+def metadata(wheel, name):
+    (text,) = [wheel.read(each).decode() for each in wheel.namelist() if each.endswith(f".dist-info/{name}")]
+    return text
+
+
+def test_every_file_of_the_packages_is_in_it(wheel):
+    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    wanted = {path.relative_to(ROOT).as_posix() for path in paths if path.parent.name != "__pycache__"}
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == wanted
+
+
+def test_it_says_what_it_is(wheel):
+    told = message_from_string(metadata(wheel, "METADATA"))
+    assert (told["Version"], told["License-Expression"]) == (rnn_scaling.__version__, "Apache-2.0")
+    assert told.get_all("Provides-Extra") == ["gpu", "profile", "test"]
+    needed = [line for line in told.get_all("Requires-Dist") if "extra ==" not in line]
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert len(needed) == len([line for line in lines if not line.startswith("#")])
+    assert "rnn-scaling = rnn_scaling.__main__:console" in metadata(wheel, "entry_points.txt").splitlines()
+    assert "Apache License" in metadata(wheel, "licenses/LICENSE")
+
+
+def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(wheel, tmp_path):
+    installed, work = tmp_path / "installed", tmp_path / "work"
+    wheel.extractall(installed)
+    before = sorted(installed.rglob("*"))
+    shutil.copytree(ROOT / "docs" / "results" / "threads", work / "records", ignore=shutil.ignore_patterns("*.png"))
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "rnn_scaling", "report", "records", "--output=out"]
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "<style>" in (work / "out" / "report.html").read_text()
+    assert sorted(installed.rglob("*")) == before

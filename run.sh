@@ -23,7 +23,7 @@ usage() {
   links        bandwidth and latency of memory, copies and all-reduces       ./run.sh links --help
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
-  test         the tests, in two processes; arguments go to pytest (-n0: in one)
+  test         the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
   lint         ruff's checks
   tensorboard  shows logs/ (or --logdir=DIR): graph, scalars, report         ./run.sh tensorboard --help
   setup        only sets up the environment

@@ -1,14 +1,67 @@
-"""Four logical CPU devices for every test, set before TensorFlow starts."""
+"""Which tests run and in which order; four logical CPU devices for every test, set before TensorFlow starts."""
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
 
-# A shell that starts the tests in the background lets SIGINT be ignored, by their children too, which are to obey it.
+# A shell that starts the tests in the background (nohup: SIGHUP) lets these be ignored, by their children too, which
+# are to obey them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+TESTS = Path(__file__).parent
+# What loads TensorFlow, opens a browser or runs commands as processes: all that --quick leaves out. Longest first: so
+# two processes, which take file by file, come to their ends together.
+SLOW = (
+    "training/test_variable_update.py",
+    "test_train.py",
+    "inspection/test_step_counts.py",
+    "models",
+    "browser",
+    "commands",
+    "training",
+    "data",
+    "links",
+    "inspection/test_inspection.py",
+    "reports/test_graph_view.py",
+)
+
+
+def pytest_addoption(parser):
+    """Adds --quick."""
+    parser.addoption("--quick", action="store_true", help="only what loads no TensorFlow and runs no long process")
+
+
+def pytest_configure(config):
+    """Processes take files in the order below and not by how many tests each has; --quick cannot load TensorFlow."""
+    config.option.loadscopereorder = False
+    if config.getoption("quick"):
+        sys.modules["tensorflow"] = None
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Under --quick, slow files are not even imported."""
+    return True if config.getoption("quick") and _rank(collection_path) < len(SLOW) else None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Slow files first; under --quick, tests of other files that need TensorFlow are left out."""
+    items.sort(key=lambda item: _rank(item.path))
+    if config.getoption("quick"):
+        slow = [item for item in items if "tf" in item.fixturenames]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def _rank(path: Path) -> int:
+    """Place of a file in SLOW; its length where it is not there."""
+    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+    return next((rank for rank, slow in enumerate(SLOW) if name == slow or name.startswith(slow + "/")), len(SLOW))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
+from rnn_scaling.audit.having import RateAndSpeedup
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
@@ -68,10 +69,8 @@ def merged(parts: Sequence[Group]) -> list[Group]:
     return out
 
 
-def implied_by_speedup(row: ScalingRow) -> Bounds | None:
+def implied_by_speedup(row: RateAndSpeedup) -> Bounds:
     """The rate on one device that a row's rate and speedup imply."""
-    if row.rate is None or row.speedup is None:
-        return None
     return rounding.of(row.rate) / rounding.of(row.speedup)
 
 

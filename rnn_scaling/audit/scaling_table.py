@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 # A relative slack for the arithmetic itself: records keep 17 digits, and their sums are not exact either.
 FLOAT_SLACK = 1e-9
@@ -125,6 +125,10 @@ class GridRow:
     texts: tuple[str, ...]
     cells: tuple[Cell | None, ...]
 
+    def numbers(self, columns: Iterable[int]) -> list[Cell]:
+        """The numbers in these columns, without what is none."""
+        return [cell for cell in (self.cells[k] for k in columns) if cell]
+
 
 @dataclasses.dataclass(frozen=True)
 class ScalingTable:
@@ -173,7 +177,7 @@ def _with_spread(bare: str) -> Cell | None:
         return _plus_minus(_number(match["value"]), _number(match["spread"]))
     match = _ASIDE.fullmatch(bare)
     value = _number(match["value"]) if match else None
-    if value is None:
+    if match is None or value is None:
         return None
     aside = [match["aside"]]
     for separator in (_FROM_TO, re.compile(",")):
@@ -181,8 +185,8 @@ def _with_spread(bare: str) -> Cell | None:
     single = _number(match["aside"])
     if single:  # "4 (2 nodes)" is no deviation
         return _plus_minus(value, single) if single.unit in ("", value.unit) else None
-    ends = [_number(end) for end in aside]
-    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+    ends = [end for end in map(_number, aside) if end]
+    if not len(ends) == len(aside) == 2:
         return None
     low, high = (_in_unit(end, value) for end in ends)
     if not low <= value.value <= high:

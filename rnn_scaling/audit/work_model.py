@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
+from rnn_scaling.audit.having import RateAndSeconds, WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
@@ -19,6 +20,10 @@ SAMPLE_UNITS = ("images/s", "examples/s", "samples/s", "sequences/s", "sentences
 _NARROW = 1e-3
 
 WEAK, STRONG, EACH, VARIES = "weak", "strong", "each", "varies"
+
+
+class Timed(RateAndSeconds, WithDevices):
+    """A row whose work can be compared with that of others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +40,7 @@ class WorkModel:
     kind: str
     items: Bounds
     absolute: bool
-    rows: tuple[ScalingRow, ...]
+    rows: tuple[Timed, ...]
     fits: tuple[bool, ...]
 
 
@@ -48,7 +53,7 @@ def samples(row: ScalingRow, with_devices: bool = True) -> float:
     return batch * batches * ((row.devices or 1) if with_devices else 1)
 
 
-def product(row: ScalingRow) -> Bounds:
+def product(row: RateAndSeconds) -> Bounds:
     """Rate x seconds.
 
     Means over several runs, which have a spread, need not multiply to the mean work: the mean of 1 / x is not 1 over
@@ -60,12 +65,11 @@ def product(row: ScalingRow) -> Bounds:
 
 def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
     """One model a series with two usable rows or more; series of one row are taken together."""
-    usable = _usable(rows)
-    by_series: dict[tuple, list[ScalingRow]] = {}
-    for row in usable:
+    by_series: dict[tuple[object, ...], list[Timed]] = {}
+    for row in having(rows, Timed):
         settings = (bool(row.batch_size), bool(row.global_batch_size), bool(row.batches), row.rate_unit)
         by_series.setdefault((row.series, *settings), []).append(row)
-    single: dict[tuple, list[ScalingRow]] = {}
+    single: dict[tuple[object, ...], list[Timed]] = {}
     for key, members in by_series.items():
         if len(members) == 1:
             single.setdefault(key[1:], []).extend(members)
@@ -74,14 +78,10 @@ def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
     return [_model(members) for members in groups]
 
 
-def alone(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
+def alone(rows: Sequence[ScalingRow]) -> list[Timed]:
     """Usable rows that have no other to agree with."""
     together = {id(row) for model in models(rows) for row in model.rows}
-    return [row for row in _usable(rows) if id(row) not in together]
-
-
-def _usable(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
-    return [row for row in rows if row.rate and row.seconds and row.devices]
+    return [row for row in having(rows, Timed) if id(row) not in together]
 
 
 def has_settings(row: ScalingRow) -> bool:
@@ -89,7 +89,7 @@ def has_settings(row: ScalingRow) -> bool:
     return bool((row.batch_size or row.global_batch_size) and row.batches)
 
 
-def _model(rows: Sequence[ScalingRow]) -> WorkModel:
+def _model(rows: Sequence[Timed]) -> WorkModel:
     weak = [product(row) / samples(row) for row in rows]
     fixed = [product(row) / samples(row, with_devices=False) for row in rows]
     shared_weak, members_weak = rounding.consensus(weak)
@@ -106,7 +106,7 @@ def _model(rows: Sequence[ScalingRow]) -> WorkModel:
     return WorkModel(VARIES, span, absolute, tuple(rows), (True,) * len(rows))
 
 
-def _flags(rows: Sequence[ScalingRow], members: Sequence[int]) -> tuple[bool, ...]:
+def _flags(rows: Sequence[Timed], members: Sequence[int]) -> tuple[bool, ...]:
     inside = set(members)
     return tuple(k in inside for k in range(len(rows)))
 
@@ -118,7 +118,7 @@ def _agree(values: Sequence[Bounds], members: Sequence[int]) -> bool:
     return len(members) >= 3 or (len(members) == 2 and narrow)
 
 
-def _falls(rows: Sequence[ScalingRow]) -> bool:
+def _falls(rows: Sequence[Timed]) -> bool:
     """Whether more devices take less time, as with a fixed total work."""
     few, many = min(rows, key=lambda r: r.devices), max(rows, key=lambda r: r.devices)
     speedup = few.seconds.value / many.seconds.value

@@ -40,6 +40,10 @@ CASES = {
         "GPUs\tExamples/s\tSpeedup\n1\t202\t1.00\n2\t191\t1.89\n4\t193\t3.82\n8\t191\t7.56\n",
         [("speedup", 3, "191", "a worker's rate")],
     ),
+    "worker_rates_above_a_line_without_devices": (
+        "GPUs\tExamples/s\tSpeedup\n1\t202\t1.00\n2\t191\t1.89\n4\t193\t3.82\n8\t191\t7.56\nbest\t202\t1.00\n",
+        [("speedup", 3, "191", "(the last: 8 x 191 = 1528)")],
+    ),
     "one_worker_rate": (
         "| GPUs | images/sec |\n|---|---|\n| 1 | 100.0 |\n| 2 | 190.0 |\n| 4 | 91.0 |\n| 8 | 690.0 |\n",
         [("shape", 5, "91.0", "a worker's rate")],

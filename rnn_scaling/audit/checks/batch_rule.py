@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import rounding
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
@@ -18,9 +19,9 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
       rows: of one series. Nothing is said of fewer than three numbers of devices, nor where the same devices have
         several batch sizes: those are series of their own.
     """
-    by_devices: dict[int, ScalingRow] = {}
-    for row in rows:
-        if row.devices and _size(row) and _size(by_devices.setdefault(row.devices, row)) != _size(row):
+    by_devices: dict[int, WithDevices] = {}
+    for row in having(rows, WithDevices):
+        if _size(row) and _size(by_devices.setdefault(row.devices, row)) != _size(row):
             return
     known = [row for _, row in sorted(by_devices.items())]
     if len(known) < 3 or len({bool(row.global_batch_size) for row in known}) > 1:
@@ -40,18 +41,18 @@ def _size(row: ScalingRow) -> float:
     return cell.value if cell else 0.0
 
 
-def _of_each(row: ScalingRow) -> Bounds:
+def _of_each(row: WithDevices) -> Bounds:
     return rounding.point(_size(row) / row.devices if row.global_batch_size else _size(row))
 
 
-def _of_all(row: ScalingRow) -> Bounds:
+def _of_all(row: WithDevices) -> Bounds:
     """Samples of all devices a step; the size of one may be that of all, divided and rounded down or up."""
     if row.global_batch_size:
         return rounding.point(_size(row))
     return Bounds(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
 
 
-def _finding(name: str, table: ScalingTable, known: Sequence[ScalingRow], odd: Sequence[ScalingRow]) -> Finding:
+def _finding(name: str, table: ScalingTable, known: Sequence[WithDevices], odd: Sequence[WithDevices]) -> Finding:
     field = "global_batch_size" if known[0].global_batch_size else "batch_size"
     sizes = ", ".join(f"{_size(row):g}" for row in known)
     devices = ", ".join(str(row.devices) for row in known)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rnn_scaling.audit import baselines
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
+from rnn_scaling.audit.having import DevicesAndRate, having
+from rnn_scaling.audit.scaling_table import Cell, ScalingTable
 
 NAME = "copies"
 _DIGITS = 6  # equal by chance in one pair of a million; for rate and seconds together
@@ -17,10 +18,10 @@ _MAX_ROWS = 64  # in a long series equal digits do occur by chance
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each row whose rate and seconds are those of another number of devices."""
     for group in baselines.groups(table.rows):
-        rows = [row for row in group.rows if row.devices and row.rate]
+        rows = having(group.rows, DevicesAndRate)
         if not 1 < len(rows) <= _MAX_ROWS:
             continue
-        seen: dict[tuple[str, str], ScalingRow] = {}
+        seen: dict[tuple[str, str], DevicesAndRate] = {}
         for row in rows:
             seconds = row.seconds.text if row.seconds else ""
             first = seen.setdefault((row.rate.text, seconds), row)

@@ -7,10 +7,29 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
-from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.having import (
+    DevicesAndEfficiency,
+    DevicesAndRate,
+    DevicesAndSpeedup,
+    RateAndSpeedup,
+    WithDevices,
+    WithSeconds,
+    having,
+)
+from rnn_scaling.audit.scaling_table import ScalingTable
 
 NAME = "cross_table"
-_Pairs = list[tuple[ScalingRow, ScalingRow]]
+
+
+class _Timed(WithDevices, WithSeconds):
+    pass
+
+
+class _Compared(WithDevices, RateAndSpeedup):
+    pass
+
+
+_TimesAndRates = list[tuple[_Timed, DevicesAndRate]]
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
@@ -18,28 +37,35 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     before = context.previous
     if before is None or before.source != table.source or before.title != table.title:
         return
-    pairs = _pairs(before, table)
-    if len(pairs) < 3:
+    first, second = _same_points(before, table)
+    if len(first) < 3:
         return
-    if all(a.speedup and b.efficiency and not b.speedup and not a.efficiency for a, b in pairs):
-        yield from _efficiency(table, before, pairs)
-    elif all(a.efficiency and b.speedup and not b.efficiency and not a.speedup for a, b in pairs):
-        yield from _efficiency(table, before, [(b, a) for a, b in pairs])
-    elif all(a.seconds and not a.rate and b.rate and not b.seconds for a, b in pairs):
-        yield from _time_and_rate(table, pairs)
-    elif all(b.seconds and not b.rate and a.rate and not a.seconds for a, b in pairs):
-        yield from _time_and_rate(table, [(b, a) for a, b in pairs])
+    both_ways = ((first, second), (second, first))
+    for speedups, efficiencies in both_ways:
+        if all(a.speedup and not a.efficiency for a in speedups) and all(
+            b.efficiency and not b.speedup for b in efficiencies
+        ):
+            pairs = zip(having(speedups, DevicesAndSpeedup), having(efficiencies, DevicesAndEfficiency))
+            yield from _efficiency(table, list(pairs))
+            return
+    for times, rates in both_ways:
+        if all(a.seconds and not a.rate for a in times) and all(b.rate and not b.seconds for b in rates):
+            yield from _time_and_rate(table, list(zip(having(times, _Timed), having(rates, DevicesAndRate))))
+            return
 
 
-def _pairs(before: ScalingTable, table: ScalingTable) -> _Pairs:
-    """Rows of one series and one number of devices; nothing when the tables do not cover the same points."""
-    first = {(row.series, row.devices): row for row in before.rows if row.devices}
-    second = {(row.series, row.devices): row for row in table.rows if row.devices}
+def _same_points(before: ScalingTable, table: ScalingTable) -> tuple[list[WithDevices], list[WithDevices]]:
+    """The rows of both, each beside that of its series and devices; none when they do not cover the same points."""
+    first, second = (
+        {(row.series, row.devices): row for row in having(each.rows, WithDevices)} for each in (before, table)
+    )
     same = first.keys() == second.keys() and len(first) == len(before.rows) and len(second) == len(table.rows)
-    return [(first[key], second[key]) for key in first] if same else []
+    return (list(first.values()), [second[key] for key in first]) if same else ([], [])
 
 
-def _efficiency(table: ScalingTable, before: ScalingTable, pairs: _Pairs) -> Iterator[Finding | None]:
+def _efficiency(
+    table: ScalingTable, pairs: Sequence[tuple[DevicesAndSpeedup, DevicesAndEfficiency]]
+) -> Iterator[Finding | None]:
     values = [rounding.of(a.speedup) / a.devices for a, _ in pairs]
     holds = [rounding.of(b.efficiency).meets(value) for (_, b), value in zip(pairs, values)]
     if 2 * sum(holds) < len(pairs):
@@ -59,16 +85,16 @@ def _efficiency(table: ScalingTable, before: ScalingTable, pairs: _Pairs) -> Ite
         )  # fmt: skip
 
 
-def _time_and_rate(table: ScalingTable, pairs: _Pairs) -> Iterator[Finding | None]:
+def _time_and_rate(table: ScalingTable, pairs: _TimesAndRates) -> Iterator[Finding | None]:
     """One finding for all: speedups by time and by rate differ, and which fixed cost would explain it."""
     differing = [
-        (time, rate) for time, rate in pairs
+        ((time, time.speedup), (rate, rate.speedup)) for time, rate in pairs
         if time.speedup and rate.speedup and not rounding.of(time.speedup).meets(rounding.of(rate.speedup))
     ]  # fmt: skip
     if not differing:
         yield from (None for _ in pairs)
         return
-    time, rate = max(differing, key=lambda pair: pair[0].devices)
+    time, rate = max(differing, key=lambda pair: pair[0][0].devices)
     work, fixed, worst = _fixed_cost(pairs)
     cause = (
         f"{len(differing)} of {len(pairs)} speedups differ beyond rounding. Seconds = {work:.5g} items / total rate + "
@@ -76,15 +102,15 @@ def _time_and_rate(table: ScalingTable, pairs: _Pairs) -> Iterator[Finding | Non
     )
     if fixed <= 0 or worst > 0.1 * max(t.seconds.value for t, _ in pairs):
         cause = f"{len(differing)} of {len(pairs)} speedups differ beyond rounding: they are not of the same work"
-    row = rate if rate.source == table.source and rate in table.rows else time
-    other = time if row is rate else rate
+    in_this = rate[0].source == table.source and rate[0] in table.rows
+    (row, printed), (other, expected) = (rate, time) if in_this else (time, rate)
     yield Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "speedup"), row.speedup.text,
-        f"{other.speedup.text} (line {other.line}), if both are the speedup of one run", cause,
+        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "speedup"), printed.text,
+        f"{expected.text} (line {other.line}), if both are the speedup of one run", cause,
     )  # fmt: skip
 
 
-def _fixed_cost(pairs: _Pairs) -> tuple[float, float, float]:
+def _fixed_cost(pairs: _TimesAndRates) -> tuple[float, float, float]:
     """Least squares of seconds against 1 / total rate: (items, fixed seconds, largest residual in seconds)."""
     one = next((rate for _, rate in pairs if rate.devices == 1), pairs[0][1])
     each = _is_each([rate for _, rate in pairs], one)
@@ -97,8 +123,8 @@ def _fixed_cost(pairs: _Pairs) -> tuple[float, float, float]:
     return work, fixed, max(abs(b - work * a - fixed) for a, b in zip(x, y))
 
 
-def _is_each(rows: Sequence[ScalingRow], one: ScalingRow) -> bool:
+def _is_each(rows: Sequence[DevicesAndRate], one: DevicesAndRate) -> bool:
     """Whether the speedups say that the rates are a worker's."""
-    rest = [row for row in rows if row is not one and row.speedup]
+    rest = having((row for row in rows if row is not one), _Compared)
     implied = [baselines.implied_by_speedup(row) * row.devices for row in rest]
     return bool(rest) and 2 * sum(value.meets(rounding.of(one.rate)) for value in implied) > len(rest)

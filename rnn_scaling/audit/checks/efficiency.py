@@ -8,16 +8,29 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.having import (
+    DevicesAndEfficiency,
+    DevicesAndRate,
+    DevicesAndSpeedup,
+    WithDevices,
+    WithEfficiency,
+    WithSpeedup,
+    having,
+)
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 NAME = "efficiency"
 
 
+class _SpeedupAndEfficiency(WithSpeedup, WithEfficiency):
+    pass
+
+
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each efficiency that does not fit; None for each comparison that holds."""
     for group in baselines.groups(table.rows):
-        rows = [row for row in group.rows if row.efficiency and row.devices]
+        rows = having(group.rows, DevicesAndEfficiency)
         by_rate_known = group.baseline is not None and not group.inferred and group.baseline.rate is not None
         base = group.baseline if by_rate_known and not any(row.speedup for row in rows) else None
         unit = _unit_devices(group.rows)
@@ -27,20 +40,20 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         as_each = sum(rounding.of(row.efficiency).meets(value) for row, value in each)
         as_total = sum(rounding.of(row.efficiency).meets(value) for row, value in known if row.devices > 1)
         if as_each > max(as_total, 1) and 2 * as_each >= len(each):
-            yield _each_finding(table, each[0][0], len(each))
+            yield _each_finding(table, having((row for row, _ in each), DevicesAndRate)[0], len(each))
             known = each
         for row, value in known:
             printed = rounding.of(row.efficiency)
             by_rate = baselines.efficiency_of(row, group.baseline) if by_rate_known else None
             # Where it fits the rates, a speedup that it does not fit is the wrong one, and another check says so.
             good = printed.meets(value) or (by_rate is not None and printed.meets(by_rate))
-            yield None if good else _finding(table, row, value, rows)
-    yield from _without_devices(table, [r for r in table.rows if not r.devices and r.speedup and r.efficiency])
+            yield None if good else _finding(table, row, value, _others(row, value, rows))
+    yield from _without_devices(table, having((r for r in table.rows if not r.devices), _SpeedupAndEfficiency))
 
 
 def _unit_devices(rows: Sequence[ScalingRow]) -> int:
     """The devices that a speedup of 1 stands for: 1, or the fewest of a series that starts with a whole machine."""
-    fewest = min((row for row in rows if row.speedup and row.devices), key=lambda row: row.devices, default=None)
+    fewest = min(having(rows, DevicesAndSpeedup), key=lambda row: row.devices, default=None)
     if fewest is None or not rounding.of(fewest.speedup).meets(rounding.point(1.0)):
         return 1
     of_one = rounding.of(fewest.speedup) / fewest.devices
@@ -48,23 +61,26 @@ def _unit_devices(rows: Sequence[ScalingRow]) -> int:
     return 1 if says_one else fewest.devices
 
 
-def _expected(row: ScalingRow, base: ScalingRow | None, unit: int) -> Bounds | None:
+def _expected(row: WithDevices, base: ScalingRow | None, unit: int) -> Bounds | None:
     if row.speedup:
         return rounding.of(row.speedup) * unit / row.devices
     return baselines.efficiency_of(row, base)
 
 
-def _finding(table: ScalingTable, row: ScalingRow, value: Bounds, rows: Sequence[ScalingRow]) -> Finding:
-    others = {
-        f"{n} devices": value * row.devices / n for n in sorted({r.devices for r in rows}) if n != row.devices
-    }  # the row may be divided by another row's devices
+def _others(row: WithDevices, value: Bounds, rows: Sequence[WithDevices]) -> dict[str, Bounds]:
+    """What the row's efficiency would be if it was divided by another row's devices."""
+    counts = sorted({other.devices for other in rows} - {row.devices})
+    return {f"{count} devices": value * row.devices / count for count in counts}
+
+
+def _finding(table: ScalingTable, row: WithEfficiency, value: Bounds, others: dict[str, Bounds]) -> Finding:
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "efficiency"), row.efficiency.text,
         expect(value, row.efficiency), misprints.guess(row.efficiency, value, others),
     )  # fmt: skip
 
 
-def _each_finding(table: ScalingTable, row: ScalingRow, count: int) -> Finding:
+def _each_finding(table: ScalingTable, row: DevicesAndRate, count: int) -> Finding:
     expected = expect(rounding.of(row.rate) * row.devices, row.rate)
     cause = f"a worker's rate printed as if it were the total: {count} efficiencies are not divided by devices"
     return Finding(
@@ -73,7 +89,7 @@ def _each_finding(table: ScalingTable, row: ScalingRow, count: int) -> Finding:
     )  # fmt: skip
 
 
-def _without_devices(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+def _without_devices(table: ScalingTable, rows: Sequence[_SpeedupAndEfficiency]) -> Iterator[Finding | None]:
     """The devices are speedup / efficiency: a whole number, and in one table the same for most rows."""
     implied = [rounding.of(row.speedup) / rounding.of(row.efficiency) for row in rows]
     counts = Counter(n for value in implied for n in list(value.integers())[:16])
@@ -84,5 +100,4 @@ def _without_devices(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
         if value.meets(rounding.point(-number)):
             yield None
         else:
-            expected = rounding.of(row.speedup) / -number
-            yield _finding(table, row, expected, ())
+            yield _finding(table, row, rounding.of(row.speedup) / -number, {})

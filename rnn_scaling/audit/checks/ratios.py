@@ -9,7 +9,7 @@ from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks.context import Context, name_line
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ASIDE, GridRow, ScalingTable
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
 NAME = "ratios"
@@ -102,56 +102,59 @@ def _is_value(table: ScalingTable, i: int) -> bool:
 
 
 def _mean(line: GridRow, where: Sequence[int]) -> Bounds | None:
-    cells = [rounding.of(line.cells[i]) for i in where if line.cells[i] and line.cells[i].value > 0]
-    if not cells:
+    values = [rounding.of(cell) for cell in line.numbers(where) if cell.value > 0]
+    if not values:
         return None
-    return Bounds(sum(c.low for c in cells) / len(cells), sum(c.high for c in cells) / len(cells))
+    return Bounds(sum(v.low for v in values) / len(values), sum(v.high for v in values) / len(values))
 
 
 def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> Iterator[Finding | None]:
     """Checks a ratio of two means; for times "A vs. B" may be B / A, which then fits more lines."""
-    lines = [line for line in table.grid if line.cells[k] and _mean(line, top) and _mean(line, bottom)]
-    values = [_mean(line, top) / _mean(line, bottom) for line in lines]
-    inverse = [_mean(line, bottom) / _mean(line, top) for line in lines]
-    holds = [rounding.of(line.cells[k]).meets(value) for line, value in zip(lines, values)]
-    turned = [rounding.of(line.cells[k]).meets(value) for line, value in zip(lines, inverse)]
+    lines = [
+        (line, cell, above, below) for line in table.grid
+        if (cell := line.cells[k]) and (above := _mean(line, top)) and (below := _mean(line, bottom))
+    ]  # fmt: skip
+    values = [above / below for _, _, above, below in lines]
+    inverse = [below / above for _, _, above, below in lines]
+    holds = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, values)]
+    turned = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, inverse)]
     if sum(turned) > sum(holds):
         values, holds, top, bottom = inverse, turned, bottom, top
     if len(lines) > 2 and not any(holds):
         return  # the header means something else
-    for line, value, good in zip(lines, values, holds):
-        yield None if good else _finding(table, line, k, value, _spell(line, top, bottom))
+    for (line, cell, _, _), value, good in zip(lines, values, holds):
+        yield None if good else _finding(table, line, k, cell, value, _spell(line, top, bottom))
 
 
 def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:
-    sides = [[line.cells[i].text for i in where if line.cells[i]] for where in (top, bottom)]
+    sides = [[cell.text for cell in line.numbers(where)] for where in (top, bottom)]
     return " / ".join(side[0] if len(side) == 1 else f"mean({', '.join(side)})" for side in sides)
 
 
 def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
     """A bare "%": the column on the left against its line of 100 %, or against its sum."""
-    left = [i for i in range(k) if _is_value(table, i)]
-    lines = [line for line in table.grid if line.cells[k] and left and line.cells[left[-1]]]
-    whole = next((line for line in lines if line.cells[k].value == 1.0), None)
-    if len(lines) < 3:
+    left = max((i for i in range(k) if _is_value(table, i)), default=k)
+    lines = [(line, cell, part) for line in table.grid if (cell := line.cells[k]) and (part := line.cells[left])]
+    whole = next((part for _, cell, part in lines if cell.value == 1.0), None)
+    if len(lines) < 3 or left == k:
         return
-    values = [rounding.of(line.cells[left[-1]]) for line in lines]
+    values = [rounding.of(part) for _, _, part in lines]
     total = Bounds(sum(v.low for v in values), sum(v.high for v in values))
     candidates = [[v / total for v in values]]
     if whole is not None:
-        base = rounding.of(whole.cells[left[-1]])
-        candidates.insert(0, [rounding.point(1.0) if line is whole else v / base for line, v in zip(lines, values)])
-    holds = [[rounding.of(line.cells[k]).meets(v) for line, v in zip(lines, made)] for made in candidates]
+        base = rounding.of(whole)
+        of_whole = [rounding.point(1.0) if part is whole else v / base for (_, _, part), v in zip(lines, values)]
+        candidates.insert(0, of_whole)
+    holds = [[rounding.of(cell).meets(v) for (_, cell, _), v in zip(lines, made)] for made in candidates]
     best = max(range(len(candidates)), key=lambda i: sum(holds[i]))
     if 2 * sum(holds[best]) < len(lines):
         return
-    for line, value, good in zip(lines, candidates[best], holds[best]):
-        of_what = f"{line.cells[left[-1]].text} / {whole.cells[left[-1]].text if whole else 'sum'}"
-        yield None if good else _finding(table, line, k, value, of_what)
+    for (line, cell, part), value, good in zip(lines, candidates[best], holds[best]):
+        of_what = f"{part.text} / {whole.text if whole else 'sum'}"
+        yield None if good else _finding(table, line, k, cell, value, of_what)
 
 
-def _finding(table: ScalingTable, line: GridRow, k: int, value: Bounds, made_of: str) -> Finding:
-    cell = line.cells[k]
+def _finding(table: ScalingTable, line: GridRow, k: int, cell: Cell, value: Bounds, made_of: str) -> Finding:
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
         expect(value, cell), f"not {made_of}: {misprints.guess(cell, value)}",

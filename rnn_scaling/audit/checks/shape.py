@@ -8,8 +8,9 @@ from rnn_scaling.audit import baselines, rounding, work_model
 from rnn_scaling.audit.checks import batch_rule
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 NAME = "shape"
 # A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
@@ -18,14 +19,14 @@ _FAR_BELOW = 0.6
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each point out of line; None for each that is in line."""
-    said = {(r.series, r.devices) for r in context.previous.rows if r.speedup} if context.previous else set()
+    with_speedup = {(r.series, r.devices) for r in context.previous.rows if r.speedup} if context.previous else set()
     models = work_model.models(table.rows)
     misfits = {id(row) for model in models for row, fits in zip(model.rows, model.fits) if not fits}
     for group in baselines.groups(table.rows):
         base = None if group.inferred else group.baseline
-        if all(not r.speedup and not r.rate and (r.series, r.devices) in said for r in group.rows):
+        if all(not r.speedup and not r.rate and (r.series, r.devices) in with_speedup for r in group.rows):
             continue  # efficiencies of the points whose speedups the table before has
-        rows = sorted((row for row in group.rows if row.devices), key=lambda row: row.devices)
+        rows = sorted(having(group.rows, WithDevices), key=lambda row: row.devices)
         if len({row.devices for row in rows}) != len(rows):
             continue  # repeats: neighbours mean nothing
         known = [(row, _efficiency(row, base)) for row in rows if id(row) not in misfits]
@@ -33,7 +34,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         yield from batch_rule.check(NAME, table, group.rows)
 
 
-def _efficiency(row: ScalingRow, base: ScalingRow | None) -> Bounds | None:
+def _efficiency(row: WithDevices, base: ScalingRow | None) -> Bounds | None:
     if row is base and row.devices == 1:
         return Bounds(1.0, 1.0)
     by_rate = baselines.efficiency_of(row, base)
@@ -49,7 +50,7 @@ def _spread(row: ScalingRow) -> float:
     return max(cell.relative_spread if cell else 0.0 for cell in (row.rate, row.speedup, row.efficiency))
 
 
-def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Bounds]]) -> Iterator[Finding | None]:
+def _points(table: ScalingTable, known: Sequence[tuple[WithDevices, Bounds]]) -> Iterator[Finding | None]:
     for k in range(1, len(known)):
         if len(known) < 3:
             return
@@ -60,17 +61,17 @@ def _points(table: ScalingTable, known: Sequence[tuple[ScalingRow, Bounds]]) -> 
         steps = row.devices - left.devices
         if gain > steps * (1 + 1e-9) and all(value.low > other.high for _, other in neighbours):
             yield _superlinear(table, row, value, left, left_value, [other for _, other in neighbours])
-        elif _is_each(row, value, [other for _, other in neighbours]):
-            yield _each(table, row)
+        elif row.rate and _is_each(row, value, [other for _, other in neighbours]):
+            yield _each(table, row, row.rate)
         else:
             yield None
 
 
 def _superlinear(
     table: ScalingTable,
-    row: ScalingRow,
+    row: WithDevices,
     value: Bounds,
-    left: ScalingRow,
+    left: WithDevices,
     left_value: Bounds,
     others: list[Bounds],
 ) -> Finding:
@@ -90,16 +91,16 @@ def _superlinear(
     )  # fmt: skip
 
 
-def _is_each(row: ScalingRow, value: Bounds, others: Sequence[Bounds]) -> bool:
-    if row.speedup or not row.rate or row.devices < 2:
+def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
+    if row.speedup or row.devices < 2:
         return False
     low, high = min(other.low for other in others), max(other.high for other in others)
     return value.high < _FAR_BELOW * low and 0.8 * low < value.middle * row.devices < 1.2 * high
 
 
-def _each(table: ScalingTable, row: ScalingRow) -> Finding:
-    expected = expect(rounding.of(row.rate) * row.devices, row.rate)
+def _each(table: ScalingTable, row: WithDevices, rate: Cell) -> Finding:
+    expected = expect(rounding.of(rate) * row.devices, rate)
     return Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text, expected,
+        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), rate.text, expected,
         f"far below both neighbours, and in line with them when multiplied by {row.devices}: a worker's rate",
     )  # fmt: skip

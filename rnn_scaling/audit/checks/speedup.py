@@ -8,23 +8,32 @@ from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.baselines import Group
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.having import DevicesAndSpeedup, RateAndSpeedup, WithDevices, WithSeconds, WithSpeedup, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
 NAME = "speedup"
 
 
+class _Timed(DevicesAndSpeedup, WithSeconds):
+    pass
+
+
+class _Counted(RateAndSpeedup, WithDevices):
+    pass
+
+
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each speedup, or baseline, that does not fit; None for each comparison that holds."""
     for group in baselines.merged(baselines.groups(table.rows)):
-        rows = [row for row in group.rows if row.speedup]
+        rows = having(group.rows, WithSpeedup)
         if any(row.rate for row in rows):
-            yield from _by_rate(table, group, [row for row in rows if row.rate])
+            yield from _by_rate(table, group, having(rows, RateAndSpeedup))
         elif any(row.seconds for row in rows):
-            yield from _by_time(table, group, [row for row in rows if row.seconds and row.devices])
+            yield from _by_time(table, group, having(rows, _Timed))
 
 
-def _by_rate(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+def _by_rate(table: ScalingTable, group: Group, rows: Sequence[RateAndSpeedup]) -> Iterator[Finding | None]:
     base = group.baseline
     if base is None or base.rate is None or (base.speedup and not rounding.of(base.speedup).meets(rounding.point(1))):
         yield from _by_agreement(table, base, rows)
@@ -42,12 +51,12 @@ def _by_rate(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
     if group.inferred and not 2 * sum(holds) >= max(len(rest), 3):
         return  # the numbers do not bear out that this row is the baseline
     if sum(holds_each) > max(sum(holds), 1) and 2 * sum(holds_each) >= len(rest):
-        yield _each_finding(table, base, rest, each)
+        yield _each_finding(table, base.rate, rest)
         total, holds = each, holds_each
     elif len(rest) >= 3 and 2 * sum(holds) < len(rest):
         implied, members = rounding.consensus([baselines.implied_by_speedup(row) for row in rest])
         if len(members) >= 3 and 2 * len(members) > len(rest) and not implied.meets(one):
-            yield _baseline_finding(table, base, implied, len(members))
+            yield _baseline_finding(table, base, base.rate, implied, len(members))
             total = [rounding.of(row.rate) / implied for row in rest]
             holds = [k in members for k in range(len(rest))]
     for row, value, good in zip(rest, total, holds):
@@ -59,19 +68,22 @@ def _others(rows: Sequence[ScalingRow], values: Sequence[Bounds], row: ScalingRo
     return {f"the row of {name_row(other)}": value for other, value in near[:64]}
 
 
-def _by_agreement(table: ScalingTable, base: ScalingRow | None, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+def _by_agreement(
+    table: ScalingTable, base: ScalingRow | None, rows: Sequence[RateAndSpeedup]
+) -> Iterator[Finding | None]:
     """Without a baseline of speedup 1: the rate on one device that the rows imply must be the same in most."""
     shared, members = rounding.consensus([baselines.implied_by_speedup(row) for row in rows])
     if len(members) < 3 or 2 * len(members) <= len(rows):
-        if base is not None and base.speedup and not rounding.of(base.speedup).meets(rounding.point(1.0)):
-            yield _finding(table, base, rounding.point(1.0), {}, None)
+        for one in having([base] if base else [], WithSpeedup):
+            if not rounding.of(one.speedup).meets(rounding.point(1.0)):
+                yield _finding(table, one, rounding.point(1.0), {}, None)
         return
     for k, row in enumerate(rows):
         value = rounding.of(row.rate) / shared
         yield None if k in members else _finding(table, row, value, {}, None)
 
 
-def _by_time(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> Iterator[Finding | None]:
+def _by_time(table: ScalingTable, group: Group, rows: Sequence[_Timed]) -> Iterator[Finding | None]:
     base = group.baseline
     if base is None or base.seconds is None:
         return
@@ -91,7 +103,7 @@ def _by_time(table: ScalingTable, group: Group, rows: Sequence[ScalingRow]) -> I
 
 
 def _finding(
-    table: ScalingTable, row: ScalingRow, value: Bounds, others: dict[str, Bounds], group: Group | None
+    table: ScalingTable, row: WithSpeedup, value: Bounds, others: dict[str, Bounds], group: Group | None
 ) -> Finding:
     base = group.baseline if group else None
     cause = misprints.guess(row.speedup, value, others)
@@ -107,20 +119,20 @@ def _finding(
     )  # fmt: skip
 
 
-def _baseline_finding(table: ScalingTable, base: ScalingRow, implied: Bounds, count: int) -> Finding:
+def _baseline_finding(table: ScalingTable, base: ScalingRow, rate: Cell, implied: Bounds, count: int) -> Finding:
     cause = f"the speedups of {count} rows are against this other rate: the baseline was mistyped, or measured again"
     return Finding(
-        NAME, IMPOSSIBLE, base.source, base.line, name_row(base), column_of(table, "rate"), base.rate.text,
-        expect(implied, base.rate), cause,
+        NAME, IMPOSSIBLE, base.source, base.line, name_row(base), column_of(table, "rate"), rate.text,
+        expect(implied, rate), cause,
     )  # fmt: skip
 
 
-def _each_finding(table: ScalingTable, base: ScalingRow, rows: Sequence[ScalingRow], each: Sequence[Bounds]) -> Finding:
-    row = next(row for row in rows if row.devices and row.devices > 1)
-    last: Cell = rows[-1].rate
+def _each_finding(table: ScalingTable, one: Cell, rows: Sequence[RateAndSpeedup]) -> Finding:
+    counted = having(rows, _Counted)
+    row, last = next(row for row in counted if row.devices > 1), counted[-1]
     cause = (
-        f"a worker's rate printed as if it were the total: the speedups are devices x rate / {base.rate.text} in "
-        f"{len(each)} rows (the last: {rows[-1].devices} x {last.text} = {rows[-1].devices * last.value:.6g})"
+        f"a worker's rate printed as if it were the total: the speedups are devices x rate / {one.text} in "
+        f"{len(rows)} rows (the last: {last.devices} x {last.rate.text} = {last.devices * last.rate.value:.6g})"
     )
     expected = expect(rounding.of(row.rate) * row.devices, row.rate)
     return Finding(

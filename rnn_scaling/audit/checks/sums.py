@@ -40,14 +40,17 @@ def _addends(table: ScalingTable, k: int) -> list[int]:
 
 
 def _column(table: ScalingTable, total: int, parts: Sequence[int]) -> Iterator[Finding | None]:
-    lines = [line for line in table.grid if line.cells[total] and all(line.cells[i] for i in parts)]
-    values = [_sum([line.cells[i] for i in parts]) for line in lines]
-    holds = [_of(line.cells[total]).meets(value) for line, value in zip(lines, values)]
+    lines = [
+        (line, cell, addends) for line in table.grid
+        if (cell := line.cells[total]) and len(addends := line.numbers(parts)) == len(parts)
+    ]  # fmt: skip
+    values = [_sum(addends) for _, _, addends in lines]
+    holds = [_of(cell).meets(value) for (_, cell, _), value in zip(lines, values)]
     if not lines or 2 * sum(holds) < len(lines) or not any(holds):
         return  # another relation than a sum
-    for line, value, good in zip(lines, values, holds):
-        made_of = " + ".join(line.cells[i].text for i in parts)
-        yield None if good else _finding(table, line, total, value, made_of)
+    for (line, cell, addends), value, good in zip(lines, values, holds):
+        made_of = " + ".join(addend.text for addend in addends)
+        yield None if good else _finding(table, line, total, cell, value, made_of)
 
 
 def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
@@ -55,12 +58,12 @@ def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
     if len(lines) < 3 or not _TOTAL.fullmatch(plain(next((text for text in lines[-1].texts if text), ""))):
         return
     for k, name in enumerate(table.columns):
-        cells = [line.cells[k] for line in lines[:-1] if line.cells[k]]
+        cells = [cell for line in lines[:-1] for cell in line.numbers([k])]
         total = lines[-1].cells[k]
         if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency", ASIDE):
             continue
-        value = _sum(cells)
-        yield None if _of(total).meets(value) else _finding(table, lines[-1], k, value, f"the {len(cells)} lines above")
+        value, made_of = _sum(cells), f"the {len(cells)} lines above"
+        yield None if _of(total).meets(value) else _finding(table, lines[-1], k, total, value, made_of)
 
 
 def _of(cell: Cell) -> Bounds:
@@ -68,14 +71,10 @@ def _of(cell: Cell) -> Bounds:
 
 
 def _sum(cells: Sequence[Cell]) -> Bounds:
-    out = Bounds(0.0, 0.0)
-    for cell in cells:
-        out = out + _of(cell)
-    return out
+    return sum(map(_of, cells), Bounds(0.0, 0.0))
 
 
-def _finding(table: ScalingTable, line: GridRow, k: int, value: Bounds, made_of: str) -> Finding:
-    cell = line.cells[k]
+def _finding(table: ScalingTable, line: GridRow, k: int, cell: Cell, value: Bounds, made_of: str) -> Finding:
     cause = misprints.guess(cell, Bounds(max(value.low, 0.0), value.high))
     return Finding(
         NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,

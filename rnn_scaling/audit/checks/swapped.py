@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rnn_scaling.audit.checks.context import Context, name_line
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
-from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "swapped"
 # Put right, the logarithms of the ratios of the two columns must agree this well, against their size and by themselves
@@ -34,16 +34,18 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 
 def _unit(table: ScalingTable, k: int) -> str:
     """Role and unit: only like quantities are exchanged by mistake without it being seen."""
-    units = {line.cells[k].unit for line in table.grid if line.cells[k]}
+    units = {cell.unit for line in table.grid for cell in line.numbers([k])}
     return f"{table.roles.get(table.columns[k], '')}/{min(units, default='')}"
 
 
 def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
-    lines = [line for line in table.grid if _positive(line, a) and _positive(line, b)]
-    lines = [line for line in lines if _apart(line.cells[a], line.cells[b])]
+    lines = [
+        (line, first, second) for line in table.grid
+        if (first := line.cells[a]) and (second := line.cells[b]) and _apart(first, second)
+    ]  # fmt: skip
     if len(lines) < 3:
         return
-    ratios = [math.log(line.cells[a].value / line.cells[b].value) for line in lines]
+    ratios = [math.log(first.value / second.value) for _, first, second in lines]
     above = [ratio > 0 for ratio in ratios]
     put_right = [abs(ratio) for ratio in ratios]
     middle = statistics.median(put_right)
@@ -52,32 +54,19 @@ def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
         yield from (None for _ in lines)
         return
     usual = 2 * sum(above) > len(above) if 2 * sum(above) != len(above) else above[0]
-    for line, high in zip(lines, above):
-        yield (
-            None
-            if high == usual
-            else _finding(table, line, a, b, 1 / (1 + math.exp(-middle)), len(lines), above.count(usual))
-        )
-
-
-def _positive(line: GridRow, k: int) -> bool:
-    return line.cells[k] is not None and line.cells[k].value > 0
+    columns = f"{table.columns[a]} / {table.columns[b]}"
+    cause = (
+        f"the two columns are exchanged here, or in the {above.count(usual)} of {len(lines)} rows that are the other "
+        f"way round: the larger one is {100 / (1 + math.exp(-middle)):.0f} % of both in every row"
+    )
+    kind = IMPOSSIBLE if 4 * above.count(usual) >= 3 * len(lines) else UNLIKELY
+    for (line, first, second), high in zip(lines, above):
+        yield None if high == usual else Finding(
+            NAME, kind, table.source, line.line, name_line(table, line), columns,
+            f"{first.text} / {second.text}", f"{second.text} / {first.text}", cause,
+        )  # fmt: skip
 
 
 def _apart(one: Cell, other: Cell) -> bool:
-    """Whether one number is larger beyond the spread that is printed beside it."""
-    return abs(one.value - other.value) > one.spread + other.spread
-
-
-def _finding(table: ScalingTable, line: GridRow, a: int, b: int, share: float, count: int, usual: int) -> Finding:
-    first, second = line.cells[a].text, line.cells[b].text
-    columns = f"{table.columns[a]} / {table.columns[b]}"
-    cause = (
-        f"the two columns are exchanged here, or in the {usual} of {count} rows that are the other way round: the "
-        f"larger one is {100 * share:.0f} % of both in every row"
-    )
-    clear = usual >= 3 * (count - usual)
-    return Finding(
-        NAME, IMPOSSIBLE if clear else UNLIKELY, table.source, line.line, name_line(table, line), columns,
-        f"{first} / {second}", f"{second} / {first}", cause,
-    )  # fmt: skip
+    """Whether both are above zero, and one is larger beyond the spread that is printed beside it."""
+    return min(one.value, other.value) > 0 and abs(one.value - other.value) > one.spread + other.spread

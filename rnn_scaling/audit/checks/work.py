@@ -7,24 +7,27 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import rounding, work_model
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.having import RateAndSeconds, having
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
-from rnn_scaling.audit.work_model import WorkModel
+from rnn_scaling.audit.scaling_table import Cell, ScalingTable
+from rnn_scaling.audit.work_model import Timed, WorkModel
 
 NAME = "work"
 
 
+class _WithWork(RateAndSeconds):
+    work: Cell
+
+
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each row whose work is not that of its settings; None for each comparison that holds."""
-    for row in table.rows:
-        if row.work and row.rate and row.seconds:
-            value = rounding.of(row.work) / rounding.of(row.seconds)
-            good = rounding.of(row.work).meets(work_model.product(row))
-            yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
+    for row in having(table.rows, _WithWork):
+        value = rounding.of(row.work) / rounding.of(row.seconds)
+        good = rounding.of(row.work).meets(work_model.product(row))
+        yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
     for model in work_model.models(table.rows):
         yield from _series(table, model, context)
-    if context.items_per_sample is not None:
-        yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
+    yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
 
 
 def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator[Finding | None]:
@@ -44,9 +47,11 @@ def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator
         yield from _window(table, model, _known_items(model, context))
 
 
-def _known(table: ScalingTable, rows: Sequence[ScalingRow], items: float | None) -> Iterator[Finding | None]:
+def _known(table: ScalingTable, rows: Sequence[Timed], items: float | None) -> Iterator[Finding | None]:
     """Rows that agree on nothing, each against the items a sample that the user knows."""
-    rows = [row for row in rows if work_model.has_settings(row)] if items is not None else []
+    if items is None:
+        return
+    rows = [row for row in rows if work_model.has_settings(row)]
     fits = {
         a_device: [_is_work(row, items * work_model.samples(row, with_devices=a_device)) for row in rows]
         for a_device in (True, False)
@@ -65,7 +70,7 @@ def _known(table: ScalingTable, rows: Sequence[ScalingRow], items: float | None)
         yield _rate_finding(table, row, value, cause)
 
 
-def _is_work(row: ScalingRow, work: float) -> bool:
+def _is_work(row: Timed, work: float) -> bool:
     return work_model.product(row).meets(rounding.point(work))
 
 
@@ -75,7 +80,7 @@ def _known_items(model: WorkModel, context: Context) -> float | None:
     return context.items_per_sample
 
 
-def _cause(row: ScalingRow, model: WorkModel, settings: float) -> str:
+def _cause(row: Timed, model: WorkModel, settings: float) -> str:
     ratio = work_model.product(row) / settings / model.items
     if model.kind == work_model.WEAK:
         if ratio.meets(rounding.point(1 / row.devices)):
@@ -93,7 +98,7 @@ def _cause(row: ScalingRow, model: WorkModel, settings: float) -> str:
     return f"rate x seconds is {ratio.middle:.4g} of the other rows' work: the rate, the seconds or a setting is wrong"
 
 
-def _rate_finding(table: ScalingTable, row: ScalingRow, value: Bounds, cause: str) -> Finding:
+def _rate_finding(table: ScalingTable, row: RateAndSeconds, value: Bounds, cause: str) -> Finding:
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
         expect(value, row.rate), cause,
@@ -114,8 +119,8 @@ def _each(table: ScalingTable, model: WorkModel) -> Finding:
 
 def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Iterator[Finding | None]:
     """All rows agree on the items a sample: is it the known number, or one batch more or less of a round one?"""
-    row = next(row for row, fits in zip(model.rows, model.fits) if fits)
-    batches = row.batches.value
+    fitting = (row for row, fits in zip(model.rows, model.fits) if fits)
+    row, batches = next((row, row.batches.value) for row in fitting if row.batches)
     if known is not None:
         if model.items.meets(rounding.point(known)):
             yield None
@@ -152,7 +157,7 @@ def _fraction(batches: float, shift: int) -> str:
 
 
 def _items_finding(
-    table: ScalingTable, row: ScalingRow, model: WorkModel, expected: Bounds, kind: str, cause: str
+    table: ScalingTable, row: Timed, model: WorkModel, expected: Bounds, kind: str, cause: str
 ) -> Finding:
     return Finding(
         NAME, kind, row.source, row.line, f"{name_row(row)} and the rows that agree with it", column_of(table, "rate"),

@@ -1,0 +1,70 @@
+"""Rows that have the numbers that a check reads, so that from there on nobody asks whether they are there.
+
+The classes are for the type checker: each names fields of ScalingRow that are not None. No object of them is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar, cast
+
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow
+
+
+class Having(ScalingRow):
+    """A row in which `fields` are there: those that the class and its bases annotate."""
+
+    fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        inherited = [field for base in cls.__bases__ if issubclass(base, Having) for field in base.fields]
+        cls.fields = tuple(dict.fromkeys([*inherited, *inspect.get_annotations(cls)]))
+
+
+class WithDevices(Having):
+    devices: int
+
+
+class WithSeconds(Having):
+    seconds: Cell
+
+
+class WithRate(Having):
+    rate: Cell
+
+
+class WithSpeedup(Having):
+    speedup: Cell
+
+
+class WithEfficiency(Having):
+    efficiency: Cell
+
+
+class DevicesAndRate(WithDevices, WithRate):
+    pass
+
+
+class DevicesAndSpeedup(WithDevices, WithSpeedup):
+    pass
+
+
+class DevicesAndEfficiency(WithDevices, WithEfficiency):
+    pass
+
+
+class RateAndSpeedup(WithRate, WithSpeedup):
+    pass
+
+
+class RateAndSeconds(WithRate, WithSeconds):
+    pass
+
+
+Kind = TypeVar("Kind", bound=Having)
+
+
+def having(rows: Iterable[ScalingRow], kind: type[Kind]) -> list[Kind]:
+    """Those of the rows, in their order, that have every field that `kind` names."""
+    return cast("list[Kind]", [row for row in rows if all(getattr(row, field) for field in kind.fields)])

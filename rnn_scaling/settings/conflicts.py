@@ -19,6 +19,8 @@ from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.read_when import READ_WHEN, unread
 from rnn_scaling.settings.spelling import spell
 
+NUL_BYTE = "a name cannot hold a NUL byte"  # in our words: each Python says it in others
+
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
     """Every reason why `config` cannot run; empty when it can.
@@ -195,12 +197,14 @@ def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterat
 
 def _unreadable(path: str) -> str | None:
     """Why a file cannot be read, or None."""
+    if "\0" in path:
+        return NUL_BYTE
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return "it is not a regular file"
         with open(path, "rb"):
             return None
-    except (OSError, ValueError) as e:  # ValueError: a NUL byte in the name
+    except (OSError, ValueError) as e:  # ValueError: a name that no file system can have
         return getattr(e, "strerror", None) or str(e)
 
 
@@ -218,7 +222,7 @@ def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 def _unwritable(path: Path, kind: str) -> str | None:
     """Why an output cannot be written, or None."""
     if "\0" in str(path):
-        return " cannot be written: a name cannot hold a NUL byte"
+        return f" cannot be written: {NUL_BYTE}"
     try:
         if kind == "file" and path.is_dir():
             return " is a folder; name a file"

@@ -85,7 +85,6 @@ DATA_SOURCES: Table = {
     ),
 }
 ENGINES = _modules("rnn_scaling.training.engines", "local")
-METRICS = _modules("rnn_scaling.analysis.metrics", "words_per_second", "speedup", "efficiency")
 REPORTS: Table = {
     "table": Choice("rnn_scaling.reports.table"),
     "csv": Choice("rnn_scaling.reports.csv_table"),

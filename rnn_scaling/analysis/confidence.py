@@ -124,7 +124,7 @@ def over_processes(rates: Sequence[float]) -> Interval:
         raise ValueError(f"expected positive rates, got {list(rates)}")
     logs = [math.log(rate) for rate in rates]
     k = len(logs)
-    return _log_interval(math.fsum(logs) / k, _spread(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
+    return _log_interval(math.fsum(logs) / k, scatter(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
 
 
 def within_process(step_s: Sequence[float], words: Sequence[float]) -> float | None:
@@ -224,8 +224,18 @@ def compare(before: Sequence[float], after: Sequence[float], paired: bool = Fals
       Student's t over pairs, or Welch's t; "cannot judge" below two processes a side.
     """
     change = paired_ratio(before, after) if paired else ratio(over_processes(after), over_processes(before))
+    return judged(change, paired)
+
+
+def judged(change: Interval, paired: bool = False) -> Comparison:
+    """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" if a single process is behind it.
+
+    Args:
+      change: the ratio, with the processes behind each of its sides.
+      paired: the processes ran interleaved.
+    """
     error = _relative(change)
-    if error is None:
+    if error is None or min(change.processes) < 2:
         return Comparison(change, None, None, paired, "cannot judge")
     distance = abs(math.log(change.value))
     p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
@@ -254,6 +264,14 @@ def gate(comparison: Comparison, max_regression: float) -> str:
 def detectable_effect(error: float, degrees: float) -> float:
     """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
     return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
+
+
+def scatter(values: Sequence[float]) -> float:
+    """Standard deviation; 0.0 of a single value."""
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def welch(errors: Sequence[float], degrees: Sequence[float]) -> tuple[float, float]:
@@ -296,11 +314,6 @@ def _no_interval(processes: tuple[int, ...]) -> str:
 
 def _relative(interval: Interval) -> float | None:
     return None if interval.standard_error is None else interval.standard_error / interval.value
-
-
-def _spread(logs: Sequence[float]) -> float:
-    mean = math.fsum(logs) / len(logs)
-    return math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1))
 
 
 def _slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, rate_interval
+from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit, unit_of
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
@@ -48,21 +48,29 @@ class Row:
 
     @functools.cached_property
     def rate(self) -> Interval | None:
-        """words/s with its interval over the runs, or over the batches of the only one; None without a good run."""
+        """items/s with its interval over the runs, or over the batches of the only one; None without a good run."""
         if not self.good:
             return None
         measured = [measured_batches(record) for record in self.good]
-        return rate_interval([seconds for seconds, _ in measured], [words for _, words in measured])
+        return rate_interval([seconds for seconds, _ in measured], [items for _, items in measured])
 
-    def metric(self, name: str) -> Interval | None:
-        """A metric of METRICS by name; None where it cannot be known."""
-        if name not in self._metrics:
-            base = self.baseline.rate if self.baseline else None
-            self._metrics[name] = registry.load(registry.METRICS, name).compute(self.rate, base, self.num_devices)
-        return self._metrics[name]
+    @property
+    def unit(self) -> str:
+        """What its runs count: "words"."""
+        return unit_of(self.records[0])
+
+    def metric(self, metric: Metric) -> Interval | None:
+        """A metric in SI units; None where it cannot be known."""
+        if metric.compute not in self._computed:
+            self._computed[metric.compute] = metric.compute(self._measured)
+        return self._computed[metric.compute]
 
     @functools.cached_property
-    def _metrics(self) -> dict[str, Interval | None]:
+    def _measured(self) -> Measured:
+        return Measured(self.good, self.num_devices, self.rate, self.baseline.rate if self.baseline else None)
+
+    @functools.cached_property
+    def _computed(self) -> dict[Compute, Interval | None]:
         return {}
 
 
@@ -71,8 +79,14 @@ def full_config(record: RunRecord) -> dict[str, Any]:
     return {**{name: field.default for name, field in configs.OPTIONS.items()}, **record.config}
 
 
+def shown(rows: Sequence[Row]) -> list[Metric]:
+    """The metrics that a report of these rows has, named after their unit; in the order of the table."""
+    unit = common_unit(row.unit for row in rows)
+    return [each.of(unit) for each in METRICS.values() if each.always or any(row.metric(each) for row in rows)]
+
+
 def measured_batches(record: RunRecord) -> tuple[list[float], list[int]]:
-    """(seconds, words) of the batches after the warm-up."""
+    """(seconds, items) of the batches after the warm-up."""
     first = record.batches["warmup"]
     return record.batches["seconds"][first:], record.batches["words"][first:]
 

@@ -13,6 +13,7 @@ from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import InputError, Matched, Side
+from rnn_scaling.analysis.metrics import CHOICES, RATE, common_unit, named, unit_of
 from rnn_scaling.reports import comparison
 from rnn_scaling.reports.comparison import Found, Report
 
@@ -29,7 +30,8 @@ before and all runs after is the change.
 
     --max_regression      the largest slow-down that passes, as 5% or 0.05 (default 5%)
     --paired              the runs of the same repeat number ran beside each other (./run.sh ab): compares pair by pair
-    --metric              words_per_second (default), speedup or efficiency; the latter need runs on one device too
+    --metric              items_per_second (default; words_per_second is the same), speedup or efficiency; the latter
+                          need runs on one device too
     --format              text (default), markdown or json ("rnn_scaling.compare/1")
     --force_incomparable  judge although the runs differ in more than the change: everything, or the named
                           differences alone (--force_incomparable=cpu_model,batch_size)
@@ -53,7 +55,7 @@ class Options:
     after: Path
     max_regression: float = 0.05
     paired: bool = False
-    metric: str = "words_per_second"
+    metric: str = RATE.name
     format: str = "text"
     accepted: frozenset[str] = frozenset()
 
@@ -98,14 +100,14 @@ def parse(words: Sequence[str]) -> Options:
             raise InputError(f"{word} is not an option of compare, or lacks its value; --help explains")
     if len(paths) != 2:
         raise InputError(f"expected two folders or records, BEFORE and AFTER, got {len(paths)}; --help explains")
-    for name, choices in (("metric", verdicts.METRICS), ("format", tuple(comparison.RENDER)), ("paired", PAIRED)):
+    for name, choices in (("metric", CHOICES), ("format", tuple(comparison.RENDER)), ("paired", PAIRED)):
         if name in values and values[name] not in choices:
             raise InputError(f"--{name}={values[name]} must be one of {', '.join(choices)}")
     return Options(
         *paths,
         max_regression=_share(values.get("max_regression", "5%")),
         paired=PAIRED.get(values.get("paired", "false"), False),
-        metric=values.get("metric", "words_per_second"),
+        metric=values.get("metric", RATE.name),
         format=values.get("format", "text"),
         accepted=frozenset(plain_name(name) for name in values.get("force_incomparable", "").split(",") if name),
     )
@@ -157,7 +159,9 @@ def build(options: Options, before: Side, after: Side) -> Report:
     common = [c for c in matched.configurations if c.before and c.after]
     if not common:
         raise InputError(_nothing_in_common(before, after, matched))
-    if options.metric != "words_per_second":
+    units = (unit_of(file.record) for side in (before, after) for file in side.runs)
+    metric = named(options.metric).of(common_unit(units))
+    if metric.ideal is not None:
         common = [c for c in common if max(c.before.num_devices, c.after.num_devices) > 1]
         if not common:
             raise InputError(
@@ -172,7 +176,7 @@ def build(options: Options, before: Side, after: Side) -> Report:
     barred = {label for f in stopping for label in f.labels}
     results = []
     for configuration in common:
-        result = verdicts.measure(configuration, options.metric, options.paired)
+        result = verdicts.measure(configuration, metric, options.paired)
         if configuration.label in barred and not result.reason:
             names = [f.difference.what for f in stopping if configuration.label in f.labels]
             result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
@@ -183,7 +187,7 @@ def build(options: Options, before: Side, after: Side) -> Report:
         before=str(before.path),
         after=str(after.path),
         runs=(len(before.runs), len(after.runs)),
-        metric=options.metric,
+        metric=metric,
         paired=options.paired,
         max_regression=options.max_regression,
         changes=matched.changes,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
+from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
@@ -135,7 +136,7 @@ def _files(summary: Summary) -> dict[str, Render]:
     made = {file: _render(kind) for file, kind in names.items()}
     for k, (name, series) in enumerate(figures.groups(summary)):
         suffix = f"_{name.split()[0].lower()}" if k else ""  # a second kind of scaling has pictures of its own
-        made |= {f"{metric}{suffix}.svg": _picture(series, metric) for metric in figures.METRICS}
+        made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
     return made
 
 
@@ -143,7 +144,7 @@ def _render(kind: str) -> Render:
     return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
 
 
-def _picture(series: Sequence[SeriesSummary], metric: str) -> Render:
+def _picture(series: Sequence[SeriesSummary], metric: Metric) -> Render:
     return lambda _: figures.standalone(figures.lines(series, metric, legend=True))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling.analysis.attribution import Attribution, Part
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 from rnn_scaling.reports.table import plus_minus
 from rnn_scaling.settings.spelling import command
@@ -169,7 +170,7 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
 
 def _kept(row: RowSummary) -> str:
-    speedup = row.row.metric("speedup")
+    speedup = row.row.metric(SPEEDUP)
     single = _one_run(row)
     verb = " scales at" if not single else f" ({single}: {ONE_RUN}) ran at"
     return f"{verb} {_percent(_efficiency(row))} on {row.devices} ({plus_minus(speedup, 2)} times the speed of one)"

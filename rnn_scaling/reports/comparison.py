@@ -13,11 +13,10 @@ from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import Change
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.compare/1"
-UNITS = {"words_per_second": "words/s", "speedup": "speedup", "efficiency": "efficiency"}
-DIGITS = {"words_per_second": 1, "speedup": 3, "efficiency": 3}
 MAX_SHOWN = 3
 
 
@@ -36,7 +35,7 @@ class Report:
     before: str
     after: str
     runs: tuple[int, int]
-    metric: str
+    metric: Metric
     paired: bool
     max_regression: float
     changes: tuple[Change, ...]
@@ -74,7 +73,12 @@ def render_markdown(report: Report) -> str:
 
 def render_json(report: Report) -> str:
     """Everything, for a program."""
-    fields: dict[str, Any] = {"schema": SCHEMA, "result": verdict(report), **dataclasses.asdict(report)}
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "result": verdict(report),
+        **dataclasses.asdict(report),
+        "metric": report.metric.name,
+    }
     fields["within"] = {when: [dataclasses.asdict(d) for d in held] for when, held in report.within}
     return json.dumps(_finite(fields), indent=1, allow_nan=False)
 
@@ -105,9 +109,8 @@ def verdict(report: Report) -> str:
 
 
 def _head(report: Report) -> list[str]:
-    unit = UNITS[report.metric]
     lines = [
-        f"{unit}: before {report.before} ({_count(report.runs[0], 'run')}), "
+        f"{report.metric.title}: before {report.before} ({_count(report.runs[0], 'run')}), "
         f"after {report.after} ({_count(report.runs[1], 'run')})"
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
@@ -122,12 +125,21 @@ def _plain(text: str) -> str:
 
 
 def _table(report: Report) -> list[list[str]]:
-    unit = UNITS[report.metric]
-    head = ["configuration", "runs", f"{unit} before", f"{unit} after", "change (95 % CI)", "p", "verdict"]
-    return [head, *(_cells(result, DIGITS[report.metric]) for result in report.results)]
+    metric = report.metric
+    unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
+    head = [
+        "configuration",
+        "runs",
+        f"{metric.title} before{unit}",
+        f"{metric.title} after{unit}",
+        "change (95 % CI)",
+        "p",
+        "verdict",
+    ]
+    return [head, *(_cells(result, metric) for result in report.results)]
 
 
-def _cells(result: Result, digits: int) -> list[str]:
+def _cells(result: Result, metric: Metric) -> list[str]:
     comparison, change, p_value = result.comparison, "n/a", "n/a"
     if comparison is not None:
         ratio = comparison.ratio
@@ -138,7 +150,7 @@ def _cells(result: Result, digits: int) -> list[str]:
     if result.p_adjusted is not None:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))
-    before, after = (_plus_minus(side, digits) for side in (result.before, result.after))
+    before, after = (_plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
     return [result.label, runs, before, after, change, p_value, _verdict_cell(result)]
 
 

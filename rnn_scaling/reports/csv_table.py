@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
-METRICS = {"words_per_second": "words_per_second", "speedup": "speedup", "efficiency": "efficiency"}
-COLUMNS = (
-    "schema",
-    "series",
-    "scaling",
-    "num_devices",
-    "batch_size",
-    "global_batch_size",
-    "runs_ok",
-    "runs_failed",
-    "seconds",
-    *(f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")),
-    "interval",
-)
+WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
 
 
 def render(summary: Summary) -> bytes:
     """One line a row, under a header."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    writer.writerows(_line(series, row) for series in summary.series for row in series.rows)
+    metrics = shown(summary.rows)
+    numbers = (f"{metric.name}{end}" for metric in metrics for end in ("", "_low", "_high"))
+    writer.writerow(("schema", "series", "scaling", *WORK, *numbers, "interval"))
+    writer.writerows(_line(series, row, metrics) for series in summary.series for row in series.rows)
     return text.getvalue().encode()
 
 
-def _line(series: SeriesSummary, summary: RowSummary) -> list[object]:
+def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric]) -> list[object]:
     row = summary.row
     good = len(row.good)
     line: list[object] = [
@@ -48,8 +40,8 @@ def _line(series: SeriesSummary, summary: RowSummary) -> list[object]:
         len(row.records) - good,
         "" if (taken := seconds(row)) is None else rounded(taken),
     ]
-    for name in METRICS:
-        line += _interval(row.metric(name))
+    for metric in metrics:
+        line += _interval(row.metric(metric))
     return [*line, row.rate.kind if row.rate else ""]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, steps
 from rnn_scaling.reports.csv_table import rounded
@@ -17,6 +20,7 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 def render(summary: Summary) -> bytes:
     """The summary as JSON text."""
+    metrics = shown(summary.rows)
     fields = {
         "schema": REPORT_SCHEMA,
         "answer": answer.lead(summary),
@@ -24,7 +28,7 @@ def render(summary: Summary) -> bytes:
         "cautions": summary.cautions,
         "runs": summary.runs,
         "left_out": list(summary.left_out),
-        "series": [_series(each, summary) for each in summary.series],
+        "series": [_series(each, summary, metrics) for each in summary.series],
         "failures": [vars(failure) for failure in summary.failures],
         "environment": [
             {"name": fact.name, "values": [{"value": value, "runs": runs} for value, runs in fact.values]}
@@ -39,17 +43,17 @@ def render(summary: Summary) -> bytes:
     return (json.dumps(fields, indent=indent, allow_nan=False) + "\n").encode()
 
 
-def _series(series: SeriesSummary, summary: Summary) -> dict[str, Any]:
+def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) -> dict[str, Any]:
     return {
         "title": series.title,
         "scaling": "strong" if series.strong else "weak",
         "sentence": answer.sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
-        "rows": [_row(row) for row in series.rows],
+        "rows": [_row(row, metrics) for row in series.rows],
     }
 
 
-def _row(summary: RowSummary) -> dict[str, Any]:
+def _row(summary: RowSummary, metrics: Sequence[Metric]) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
     strong = bool(config["global_batch_size"])
     return {
@@ -60,7 +64,7 @@ def _row(summary: RowSummary) -> dict[str, Any]:
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
         "command": repeated(row),
-        **{name: interval(row.metric(name)) for name in ("words_per_second", "speedup", "efficiency")},
+        **{metric.name: interval(row.metric(metric)) for metric in metrics},
         "attribution": _attribution(summary),
         "steady_state": [_steady(run) for run in summary.steady],
         "speedups": _speedups(summary),

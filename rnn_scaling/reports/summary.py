@@ -15,6 +15,7 @@ from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.analysis.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -85,8 +86,7 @@ class RowSummary:
     @functools.cached_property
     def efficiency(self) -> Interval | None:
         """In per cent."""
-        value = self.row.metric("efficiency")
-        return None if value is None else value.scaled(100)
+        return EFFICIENCY.printed(self.row.metric(EFFICIENCY))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -284,7 +284,7 @@ def _speedups(row: Row) -> Speedups | None:
         return None
     if not all(_timed(record) for record in (*row.good, *base.good)):
         return None
-    steady = row.metric("speedup")
+    steady = row.metric(SPEEDUP)
     train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases["total"]))
     phases = _mean_phases(row)
     words = sum(sum(record.batches["words"][1:]) for record in base.good) / len(base.good)

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.rows import Row, measured_batches, with_baselines
+from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
+SEEDS_DIGITS = 3  # of seconds and rates in the seed's tables
 WIDE = 0.15  # half an interval over its number, from which on both ends are printed: they are not equally far away
 NOTHING = 1e-9  # points of efficiency below it are the error of floating point
 ALL_THERE = "every run that the parts need is there"
@@ -26,10 +28,12 @@ def render(summary: Summary) -> bytes:
 
 def text(summary: Summary) -> str:
     """Tables for each series: rates, where the loss goes, where a traced step goes; what ± is stands below each."""
-    return "\n".join(
-        f"### {each.title}\n\n{table([row.row for row in each.rows])}{_split(each)}{_steps(each)}"
-        for each in summary.series
-    )
+    return "\n".join(f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}" for each in summary.series)
+
+
+def _rates(series: SeriesSummary) -> str:
+    rows = [row.row for row in series.rows]
+    return table(rows) + further(rows)
 
 
 def _steps(series: SeriesSummary) -> str:
@@ -61,18 +65,43 @@ def table(rows: Sequence[Row]) -> str:
     return markdown_table(*grid(rows)) + "".join(f"\n{note}\n" for note in notes(rows))
 
 
+def further(rows: Sequence[Row]) -> str:
+    """The table of the metrics that the seed's has no column for; empty where no row has one."""
+    head, lines = further_grid(rows)
+    if not lines:
+        return ""
+    return f"\n{markdown_table(head, lines)}" + "".join(f"\n{note}\n" for note in further_notes(rows))
+
+
 def notes(rows: Sequence[Row]) -> list[str]:
     """What the intervals of each column are over: a line for each kind, with the columns that have it."""
+    return _notes(rows, _seeds(rows))
+
+
+def further_notes(rows: Sequence[Row]) -> list[str]:
+    """The same for `further`."""
+    return _notes(rows, _others(rows))
+
+
+def _seeds(rows: Sequence[Row]) -> list[Metric]:
+    """The metrics of the seed's table; a single run has nothing to be compared with, and the seed's own columns."""
+    return [each for each in shown(rows) if each.always and not (_is_plain(rows) and each.name == EFFICIENCY.name)]
+
+
+def _others(rows: Sequence[Row]) -> list[Metric]:
+    return [each for each in shown(rows) if not each.always]
+
+
+def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     if _is_plain(rows):
         return []
-    names = {"words_per_second": "words/s", "speedup": "speedup", "efficiency": "efficiency"}
-    found: dict[str, dict[str, bool]] = {}
-    for metric, name in names.items():
+    kinds: dict[str, dict[str, bool]] = {}
+    for metric in metrics:
         for value in (row.metric(metric) for row in rows):
             if value is not None and value.half_width:
-                columns = found.setdefault(value.kind, {})
-                columns[name] = columns.get(name, False) or is_wide(value)
-    return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in found.items()]
+                columns = kinds.setdefault(value.kind, {})
+                columns[metric.title] = columns.get(metric.title, False) or is_wide(value)
+    return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in kinds.items()]
 
 
 def _marks(wide: Iterable[bool]) -> str:
@@ -114,20 +143,26 @@ def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         row.config["num_batches"] for row in rows
     }
     batches = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
-    repeated = any(len(row.records) > 1 for row in rows)
+    repeated, metrics = any(len(row.records) > 1 for row in rows), _seeds(rows)
     head = [
-        f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number",
+        _devices_column(rows),
         "Batch size",
+        *(["Runs"] if repeated else []),
         f"Total time to process {batches} batches (s)",
-        "Processing speed (words/s)",
-        "Speedup ratio",
+        *(metric.column for metric in metrics),
     ]
-    plain = _is_plain(rows)
-    if not plain:
-        head.append("Efficiency (%)")
-    if repeated:
-        head.insert(2, "Runs")
-    return head, [_cells(row, plain=plain, repeated=repeated) for row in rows]
+    return head, [[*_work(row, repeated), *_numbers(row, metrics, _is_plain(rows))] for row in rows]
+
+
+def further_grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """(header, a line of cells for each row) of `further`; no lines where no row has such a metric."""
+    metrics, plain = _others(rows), _is_plain(rows)
+    head = [_devices_column(rows), *(metric.column for metric in metrics)]
+    return head, [[str(row.num_devices), *_numbers(row, metrics, plain)] for row in rows if metrics]
+
+
+def _devices_column(rows: Sequence[Row]) -> str:
+    return f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
 
 
 def _is_plain(rows: Sequence[Row]) -> bool:
@@ -135,26 +170,28 @@ def _is_plain(rows: Sequence[Row]) -> bool:
     return len(rows) == 1 and len(rows[0].records) == 1
 
 
-def _cells(row: Row, plain: bool, repeated: bool) -> list[str]:
-    config = row.config
+def _work(row: Row, repeated: bool) -> list[str]:
+    """The cells that say what was done, in how many runs and seconds."""
+    config, taken = row.config, seconds(row)
     size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(config["batch_size"])
     cells = [str(row.num_devices), size]
     if repeated:
         failed = len(row.records) - len(row.good)
         cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))
-    taken = seconds(row)
-    if row.rate is None or taken is None:
-        return [*cells, row.records[-1].status, "n/a", "n/a", *([] if plain else ["n/a"])]
-    if plain:
-        return [*cells, f"{taken:.3f}", f"{row.rate.value:.3f}", "n/a"]
-    speedup, efficiency = row.metric("speedup"), row.metric("efficiency")
-    return [
-        *cells,
-        f"{taken:.3f}",
-        plus_minus(row.rate, 3),
-        plus_minus(speedup, 2),
-        plus_minus(efficiency.scaled(100) if efficiency else None, 1),
-    ]
+    return [*cells, row.records[-1].status if taken is None else f"{taken:.{SEEDS_DIGITS}f}"]
+
+
+def _numbers(row: Row, metrics: Sequence[Metric], plain: bool) -> list[str]:
+    """A cell for each metric; in the seed's own form without intervals, and without a speedup over itself."""
+    cells = []
+    for metric in metrics:
+        value = metric.printed(row.metric(metric))
+        digits = SEEDS_DIGITS if metric.always and metric.ideal is None else metric.digits
+        if plain and value is not None:
+            cells.append("n/a" if metric.ideal else f"{value.value:.{digits}f}")
+        else:
+            cells.append(plus_minus(value, digits))
+    return cells
 
 
 def plus_minus(interval: Interval | None, digits: int) -> str:

@@ -9,6 +9,7 @@ import shlex
 import pytest
 
 from rnn_scaling.analysis import attribution, rows
+from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
@@ -192,7 +193,7 @@ def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_inter
 def test_the_points_lost_are_100_less_the_efficiency_with_the_same_interval():
     runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
     result = attribute(runs)
-    efficiency = result.row.metric("efficiency").scaled(100)
+    efficiency = result.row.metric(EFFICIENCY).scaled(100)
     assert result.loss_points.value == pytest.approx(100 - efficiency.value)
     assert result.loss_points.half_width == pytest.approx(efficiency.half_width, rel=0.01)
     assert result.parts[0].points == result.loss_points

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import record
 from tests.support.compared import run, write
@@ -220,12 +221,15 @@ def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
         write(tmp_path / side, [two * r for r in reversed(STEADY)], "n2", num_devices=2, resolved=threads(2))
     status, out, _ = go("--metric=speedup")
     assert (
-        status == 1
-        and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out
-        and "1.900 ± " in out
+        status == 1 and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out and "1.90 ± " in out
     )
     paired = go("--metric=efficiency", "--paired")
-    assert paired[0] == 1 and "0.950 ± " in paired[1] and "regression beyond 5 %, -21.1 %" in paired[1]
+    assert (
+        paired[0] == 1
+        and "efficiency before, %" in paired[1]
+        and "95.0 ± " in paired[1]
+        and "regression beyond 5 %, -21.1 %" in paired[1]
+    )
     for path in (tmp_path / "after").glob("n1*"):
         path.unlink()
     status, out, _ = go("--metric=speedup", "--force_incomparable")
@@ -241,9 +245,9 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
     before, after = (compare.matching.read(tmp_path / side) for side in ("before", "after"))
     single = [compare.matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
     configuration = compare.matching.Configuration("2 to 4", *single)
-    assert verdicts.measure(configuration, "speedup", False).comparison.ratio.value == pytest.approx(1.5)
+    assert verdicts.measure(configuration, SPEEDUP, False).comparison.ratio.value == pytest.approx(1.5)
     for paired in (False, True):
-        assert verdicts.measure(configuration, "efficiency", paired).comparison.ratio.value == pytest.approx(0.75)
+        assert verdicts.measure(configuration, EFFICIENCY, paired).comparison.ratio.value == pytest.approx(0.75)
 
 
 def test_holm():
@@ -305,7 +309,7 @@ def test_runs_needed_are_enough():
     [
         (["--bogus"], "--bogus is not an option of compare, or lacks its value; --help explains"),
         (["--metric="], "--metric= is not an option of compare, or lacks its value; --help explains"),
-        (["--metric=loss"], "--metric=loss must be one of words_per_second, speedup, efficiency"),
+        (["--metric=loss"], "--metric=loss must be one of items_per_second, words_per_second, speedup, efficiency"),
         (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
         (["--paired=maybe"], "--paired=maybe must be one of true, false"),
         (["--max_regression=5"], "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05"),

@@ -15,6 +15,7 @@ import pytest
 
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
@@ -64,33 +65,33 @@ def value(row, metric):
 def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
     table = rows.with_baselines(series())
     both = pytest.approx((770 * 780) ** 0.5 / 500)  # repeats are one row, at their geometric mean
-    assert [value(row, "speedup") for row in table] == [1.0, pytest.approx(1.9), None, 1.0, both]
-    assert [value(row, "efficiency") for row in table][:2] == [1.0, pytest.approx(0.95)]
+    assert [value(row, SPEEDUP) for row in table] == [1.0, pytest.approx(1.9), None, 1.0, both]
+    assert [value(row, EFFICIENCY) for row in table][:2] == [1.0, pytest.approx(0.95)]
     assert [len(row.records) for row in table] == [1, 1, 1, 1, 2]
 
 
 def test_without_a_baseline_there_is_no_speedup():
     (row,) = rows.with_baselines([run(2, 1900.0)])
-    assert row.metric("speedup") is None and row.metric("efficiency") is None
+    assert row.metric(SPEEDUP) is None and row.metric(EFFICIENCY) is None
 
 
 def test_runs_that_differ_in_more_than_devices_are_not_compared():
     one, two = rows.with_baselines([run(1, 1000.0, batch_size=16), run(2, 1900.0, batch_size=32)])
-    assert two.metric("speedup") is None
+    assert two.metric(SPEEDUP) is None
     failed_baseline = rows.with_baselines([run(1, 0.0, "failed"), run(2, 1900.0)])[1]
-    assert failed_baseline.metric("speedup") is None
+    assert failed_baseline.metric(SPEEDUP) is None
 
 
 def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
     one, two = rows.with_baselines([run(1, 1000.0, all_reduce_spec="xring"), run(2, 1900.0)])
-    assert value(two, "speedup") == pytest.approx(1.9)
+    assert value(two, SPEEDUP) == pytest.approx(1.9)
 
 
 def test_weak_and_strong_scaling_are_never_one_series():
     weak = [run(1, 1000.0, batch_size=64), run(2, 1900.0, batch_size=64)]
     strong = [run(1, 1000.0, batch_size=64, global_batch_size=64), run(2, 1500.0, batch_size=32, global_batch_size=64)]
     table = rows.with_baselines([*weak, *strong])
-    assert [value(row, "speedup") for row in table] == [1.0, pytest.approx(1.9), 1.0, pytest.approx(1.5)]
+    assert [value(row, SPEEDUP) for row in table] == [1.0, pytest.approx(1.9), 1.0, pytest.approx(1.5)]
     assert rows.titles(rows.by_series(table)) == [
         "cudnn_lstm, independent",
         "cudnn_lstm, independent, strong scaling, 64 sentence pairs a step",

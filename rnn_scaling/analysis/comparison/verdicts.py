@@ -1,6 +1,6 @@
 """The runs of a configuration before and after -> how much it changed, whether that is real, whether it passes.
 
-Student's t over pairs or Welch's over processes (statistics.py); over several configurations Holm's step-down keeps
+Student's t over pairs or Welch's over processes (confidence.py); over several configurations Holm's step-down keeps
 the chance of any false alarm at 5 %.
 """
 
@@ -11,14 +11,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis import confidence, rows
+from rnn_scaling.analysis import confidence
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.comparison.matching import Configuration, Runs
 from rnn_scaling.analysis.confidence import Comparison, Interval
-from rnn_scaling.analysis.student import t_cdf
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.folder import RunFile
 
-METRICS = ("words_per_second", "speedup", "efficiency")
 ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
 ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says nothing about it
@@ -51,40 +51,66 @@ class Result:
     notes: tuple[str, ...] = ()
 
 
-def measure(configuration: Configuration, metric: str, paired: bool) -> Result:
-    """Compares one configuration, by itself: `conclude` judges them together."""
-    sides = (configuration.before, configuration.after)
+def measure(configuration: Configuration, metric: Metric, paired: bool) -> Result:
+    """Compares one configuration, by itself: `conclude` judges them together.
+
+    Args:
+      configuration: its runs before and after.
+      metric: what is compared.
+      paired: whether runs of the same repeat number ran beside each other.
+    """
+    before, after = configuration.before, configuration.after
     label, notes = configuration.label, _not_ok(configuration)
-    counts = tuple(len(matching.good(side.files)) if side else 0 for side in sides)
-    for side, when in zip(sides, ("before", "after")):
-        if side is None or not matching.good(side.files):
-            why = "no run" if side is None else f"none of {len(side.files)} runs is good"
-            return Result(label, counts, None, None, None, reason=f"{why} {when}", notes=notes)
-        if metric != "words_per_second" and not matching.good(side.baseline):
-            why = f"no good run on one device {when}, which {metric} is relative to"
-            return Result(label, counts, None, None, None, reason=why, notes=notes)
+    counts = (_good_runs(before), _good_runs(after))
+    why = _not_good(before, "before", metric) or _not_good(after, "after", metric)
+    if before is None or after is None or why:
+        return Result(label, counts, None, None, None, reason=why, notes=notes)
+    rows = (_row(before), _row(after))
+    if rows[0].unit != rows[1].unit:
+        why = f"before counts {rows[0].unit} and after {rows[1].unit}, which are never compared"
+        return Result(label, counts, None, None, None, reason=why, notes=notes)
     if paired:
-        return _in_pairs(label, sides, metric, notes)
-    intervals = [_interval(side, metric) for side in sides]
-    if metric == "words_per_second":
-        comparison = confidence.compare(*([_rate(file) for file in matching.good(side.files)] for side in sides))
-    else:
-        comparison = _from_change(confidence.ratio(intervals[1], intervals[0]))
-    if comparison.verdict == "cannot judge":
-        # What the batches of single runs tell is shown, and never judged by.
-        comparison = dataclasses.replace(comparison, ratio=confidence.ratio(intervals[1], intervals[0]))
-        return Result(label, counts, *intervals, comparison, reason=_too_few(counts), notes=notes)
-    return Result(label, counts, *intervals, comparison, notes=notes)
+        return _in_pairs(label, (before, after), metric, notes)
+    values = (rows[0].metric(metric), rows[1].metric(metric))
+    if values[0] is None or values[1] is None:
+        why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
+        return Result(label, counts, *values, None, reason=why, notes=notes)
+    # What the batches of single runs tell is shown, and never judged by.
+    comparison = confidence.judged(confidence.ratio(values[1], values[0]))
+    why = _too_few(counts) if comparison.verdict == "cannot judge" else ""
+    return Result(label, counts, *values, comparison, reason=why, notes=notes)
+
+
+def _good_runs(side: Runs | None) -> int:
+    return len(matching.good(side.files)) if side else 0
+
+
+def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
+    """Why a side by itself says nothing; empty if it does."""
+    if side is None:
+        return f"no run {when}"
+    if not matching.good(side.files):
+        return f"none of {len(side.files)} runs is good {when}"
+    if metric.ideal is not None and not matching.good(side.baseline):
+        return f"no good run on one device {when}, which {metric.title} is relative to"
+    return ""
+
+
+def _row(side: Runs) -> Row:
+    one = Row(tuple(file.record for file in side.baseline), ()) if side.baseline else None
+    return Row(tuple(file.record for file in side.files), (), one)
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
     """Adds the verdicts of all configurations together.
 
     Args:
+      results: each configuration by itself.
       max_regression: the largest slow-down that is let through, as a share.
     """
-    tested = [i for i, r in enumerate(results) if not r.reason and r.comparison and r.comparison.p_value is not None]
-    adjusted = dict(zip(tested, holm([results[i].comparison.p_value for i in tested])))
+    p_values = {i: r.comparison.p_value for i, r in enumerate(results) if not r.reason and r.comparison}
+    tested = {i: p_value for i, p_value in p_values.items() if p_value is not None}
+    adjusted = dict(zip(tested, holm(list(tested.values()))))
     return [_conclude(result, adjusted.get(i), max_regression) for i, result in enumerate(results)]
 
 
@@ -148,35 +174,7 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
     return dataclasses.replace(result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason)
 
 
-def _rate(file: RunFile) -> float:
-    return confidence.process_rate(*rows.measured_batches(file.record))
-
-
-def _rates(files: Sequence[RunFile]) -> Interval:
-    measured = [rows.measured_batches(file.record) for file in matching.good(files)]
-    return confidence.rate_interval([seconds for seconds, _ in measured], [words for _, words in measured])
-
-
-def _interval(side: Runs, metric: str) -> Interval:
-    rate = _rates(side.files)
-    if metric == "words_per_second":
-        return rate
-    speedup = confidence.ratio(rate, _rates(side.baseline))
-    return speedup if metric == "speedup" else speedup.scaled(1 / side.num_devices)
-
-
-def _from_change(change: Interval) -> Comparison:
-    """As statistics.compare, of a ratio that is known already."""
-    if change.standard_error is None or min(change.processes) < 2:
-        return Comparison(change, None, None, False, "cannot judge")
-    error = change.standard_error / change.value
-    distance = abs(math.log(change.value))
-    p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
-    detectable = -math.expm1(-confidence.detectable_effect(error, change.degrees))
-    return Comparison(change, p_value, detectable, False, "no difference seen")
-
-
-def _in_pairs(label: str, sides: Sequence[Runs], metric: str, notes: tuple[str, ...]) -> Result:
+def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple[str, ...]) -> Result:
     """Runs with the same repeat number, which ran beside each other."""
     numbered = [_by_repeat(side, metric) for side in sides]
     twice = [n for each in numbered for n, values in each.items() if len(values) > 1]
@@ -187,35 +185,34 @@ def _in_pairs(label: str, sides: Sequence[Runs], metric: str, notes: tuple[str, 
     alone = sum(len(each) for each in numbered) - 2 * len(both)
     if alone:
         notes = (*notes, f"{alone} runs without a good partner of the same repeat number are left out")
-    values = [[each[n][0] for n in both] for each in numbered]
     counts = (len(both), len(both))
     if not both:
         return Result(label, counts, None, None, None, reason="no pair of good runs", notes=notes)
-    intervals = [confidence.over_processes(side) for side in values]
+    before, after = ([each[n][0] for n in both] for each in numbered)
     if len(both) > 1:
-        return Result(label, counts, *intervals, confidence.compare(*values, paired=True), notes=notes)
-    intervals = [_interval(Runs(*_only(side, both[0])), metric) for side in sides]
-    change = Comparison(confidence.ratio(intervals[1], intervals[0]), None, None, True, "cannot judge")
-    return Result(label, counts, *intervals, change, reason=_too_few(counts), notes=notes)
+        rates = [[value.value for value in side] for side in (before, after)]
+        means = (confidence.over_processes(rates[0]), confidence.over_processes(rates[1]))
+        return Result(label, counts, *means, confidence.compare(rates[0], rates[1], paired=True), notes=notes)
+    change = confidence.judged(confidence.ratio(after[0], before[0]), paired=True)
+    return Result(label, counts, before[0], after[0], change, reason=_too_few(counts), notes=notes)
 
 
-def _only(side: Runs, number: int) -> tuple[tuple[RunFile, ...], ...]:
-    return tuple(tuple(f for f in files if matching.repeat(f.name) == number) for files in (side.files, side.baseline))
-
-
-def _by_repeat(side: Runs, metric: str) -> dict[int, list[float]]:
+def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:
     """The metric of each repeat; a speedup is relative to the run on one device of the same repeat."""
-    rates, ones = (_grouped(files) for files in (side.files, side.baseline))
-    if metric == "words_per_second":
-        return rates
-    share = side.num_devices if metric == "efficiency" else 1
-    return {n: [rate / one / share for rate in rates[n] for one in ones[n]] for n in rates if n in ones}
+    runs, ones = (_grouped(files) for files in (side.files, side.baseline))
+    values: dict[int, list[Interval]] = {}
+    for n, files in runs.items():
+        baselines = [(one,) for one in ones.get(n, [])] if metric.ideal else [()]
+        rows = [_row(Runs((file,), baseline)) for file in files for baseline in baselines]
+        if known := [value for row in rows if (value := row.metric(metric)) is not None]:
+            values[n] = known
+    return values
 
 
-def _grouped(files: Sequence[RunFile]) -> dict[int, list[float]]:
-    groups: dict[int, list[float]] = collections.defaultdict(list)
+def _grouped(files: Sequence[RunFile]) -> dict[int, list[RunFile]]:
+    groups: dict[int, list[RunFile]] = collections.defaultdict(list)
     for file in matching.good(files):
-        groups[matching.repeat(file.name)].append(_rate(file))
+        groups[matching.repeat(file.name)].append(file)
     return dict(groups)
 
 

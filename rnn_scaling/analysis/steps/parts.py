@@ -11,12 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.steps.straggler import name_straggler, scatter
-from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.analysis.confidence import over_processes, scatter
+from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import IDLE, OWN, PARTS
-
-LEVEL = 0.975  # of each side: 95 % intervals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,20 +107,17 @@ class StepParts:
     def cost(self) -> Cost:
         """What tracing cost, of all runs."""
         costs = [run["cost"] for run in self.runs]
-        logs = [math.log(s / cost["untraced_s"]) for cost in costs for s in cost["timed_s"]]
-        counted = [math.log(s / cost["untraced_s"]) for cost in costs for s in cost["counted_s"]]
-        mean = math.fsum(logs) / len(logs)
-        low = high = None
-        if len(logs) > 1:
-            half = t_quantile(LEVEL, len(logs) - 1) * scatter(logs) / math.sqrt(len(logs))
-            low, high = math.exp(mean - half), math.exp(mean + half)
+        timed, counted = (
+            over_processes([s / cost["untraced_s"] for cost in costs for s in cost[name]])
+            for name in ("timed_s", "counted_s")
+        )
         starts, stops = ([cost[name] for cost in costs] for name in ("start_s", "stop_s"))
         return Cost(
-            math.exp(mean),
-            low,
-            high,
-            len(logs),
-            math.exp(math.fsum(counted) / len(counted)),
+            timed.value,
+            timed.low,
+            timed.high,
+            sum(timed.processes),
+            counted.value,
             math.fsum(starts) / len(starts),
             math.fsum(stops) / len(stops),
         )

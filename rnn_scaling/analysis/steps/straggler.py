@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.confidence import scatter
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_names import BACKWARD, FORWARD, IDLE
 
@@ -100,14 +101,6 @@ def _lower(values: Sequence[float]) -> tuple[float, float]:
     """(mean, lower end of its one-sided 95 % interval)."""
     mean = math.fsum(values) / len(values)
     return mean, mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))
-
-
-def scatter(values: Sequence[float]) -> float:
-    """Standard deviation; 0.0 of a single value."""
-    if len(values) < 2:
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _ms(values: Sequence[float]) -> str:

@@ -97,6 +97,7 @@ def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
 def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
     rows = [row.row for row in series.rows]
     head, lines = table.grid(rows)
+    further = table.further_grid(rows)
     config = rows[-1].config
     if series.strong:
         held = (
@@ -114,6 +115,8 @@ def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
         "held": held,
         "grid": Grid(series.title, head, lines),
         "notes": table.notes(rows),
+        "further": Grid(f"{series.title}: what else was measured", *further) if further[1] else None,
+        "further_notes": table.further_notes(rows),
         "command": series.command(),
     }
 
@@ -151,13 +154,14 @@ def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
     if len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) < 2:
         return []  # one number of devices makes no line
     found = []
-    for metric, (title, _, _) in figures.METRICS.items():
+    for metric in figures.drawn(series):
         if any(row.row.metric(metric) for each in series for row in each.rows):
             about = (
-                f"{title} over the number of devices, a line for each series; the numbers stand in the tables above."
+                f"{metric.caption} over the number of devices, a line for each series; the numbers stand in the tables "
+                "above."
             )
-            name = f"fig-{metric}{suffix}"
-            found.append(figure_of(figures.lines(series, metric, name=name), name, title, about))
+            name = f"fig-{metric.name}{suffix}"
+            found.append(figure_of(figures.lines(series, metric, name=name), name, metric.caption, about))
     return found
 
 

@@ -10,10 +10,12 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
 
@@ -34,11 +36,6 @@ THEME = {  # sentinel -> (CSS variable of the page, colour of a file that stands
     GAIN: ("gain", "#009E73"),
     REST: ("rest", "#8a929c"),
     **{colour.lower(): (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
-}
-METRICS = {  # metric -> (title, factor, format of a tick)
-    "words_per_second": ("words/s", 1, "{:,.0f}"),
-    "speedup": ("speedup", 1, "{:g}"),
-    "efficiency": ("efficiency, % of ideal", 100, "{:g}"),
 }
 MOST_LINES = 12
 BAR = 0.62  # height of a bar, in rows
@@ -67,35 +64,43 @@ def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
     return [(name, series) for name, series in found if series]
 
 
-def lines(series: Sequence[SeriesSummary], metric: str, legend: bool = False, name: str = "") -> str:
+def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:
+    """The metrics of which these series have pictures."""
+    return shown([row.row for each in series for row in each.rows])
+
+
+def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False, name: str = "") -> str:
     """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed.
 
-    `name`: what the ids in the picture begin with, unique on a page.
+    Args:
+      series: of one unit; the first MOST_LINES are drawn.
+      metric: what is drawn.
+      legend: whether the picture says which line is which.
+      name: what the ids in the picture begin with, unique on a page.
     """
-    shown = series[:MOST_LINES]
-    below = 0.45 + (0.17 * (len(shown) + 1) + 0.1 if legend else 0)
+    few = series[:MOST_LINES]
+    below = 0.45 + (0.17 * (len(few) + 1) + 0.1 if legend else 0)
     with style():
         figure, axes = blank(4.2, 2.55 + below)
-        draw_lines(axes, shown, metric)
+        draw_lines(axes, few, metric)
         set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
-        return as_svg(figure, name or metric)
+        return as_svg(figure, name or metric.name)
 
 
-def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: str, ideal: str = MUTED) -> None:
+def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = MUTED) -> None:
     """Draws one metric of at most MOST_LINES series; `ideal`: the colour of the ideal."""
-    title, factor, form = METRICS[metric]
     counts = sorted({row.row.num_devices for each in series for row in each.rows if row.row.metric(metric)})
     top = 0.0
-    if metric != "words_per_second" and counts:
-        bound = counts if metric == "speedup" else [100] * len(counts)
+    if metric.ideal is not None and counts:
+        bound = [metric.factor * metric.ideal(count) for count in counts]
         top = 1.1 * max(bound)
         axes.plot(counts, bound, color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
     for k, (each, look) in enumerate(zip(series, looks(series))):
-        top = max(top, _draw_line(axes, each, metric, factor, look, 0.02 * (k - (len(series) - 1) / 2)))
-    axes.set(title=title, xlabel="devices", ylim=(0, top or 1))
-    _ticks(axes, counts, form)
+        top = max(top, _draw_line(axes, each, metric, look, 0.02 * (k - (len(series) - 1) / 2)))
+    axes.set(title=metric.caption, xlabel="devices", ylim=(0, top or 1))
+    _ticks(axes, counts)
 
 
 def waterfall(loss: Attribution, name: str) -> str:
@@ -234,10 +239,9 @@ def set_margins(figure: Figure, left: float, right: float, top: float, bottom: f
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
 
 
-def _draw_line(
-    axes: Axes, series: SeriesSummary, metric: str, factor: float, look: dict[str, str], shift: float
-) -> float:
+def _draw_line(axes: Axes, series: SeriesSummary, metric: Metric, look: dict[str, Any], shift: float) -> float:
     """Draws one series, moved aside so that intervals of neighbours do not cover each other; returns its top."""
+    factor = metric.factor
     points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
     x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
     axes.plot(x, y, markersize=4.5, linewidth=1.4, label=series.title, **look)
@@ -251,12 +255,12 @@ def _draw_line(
     return max((1.08 * factor * min(2 * v.value, v.high or v.value) for _, v in points), default=0.0)
 
 
-def _ticks(axes: Axes, counts: Sequence[int], form: str) -> None:
+def _ticks(axes: Axes, counts: Sequence[int]) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xticks([n for n in counts if len(counts) <= 8 or n in (counts[0], counts[-1]) or not n & (n - 1)])
     axes.set_xlim(min(counts, default=0) - 0.25, max(counts, default=1) + 0.25)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form.format(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.grid(axis="x", visible=False)
 
 

@@ -26,7 +26,8 @@ def render(summary: Summary) -> bytes:
         figure = Figure(figsize=(11, sum(heights)), layout="constrained")
         panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
         for part, series in zip(panels, shown):
-            for axes, metric in zip(part.subplots(1, len(figures.METRICS)), figures.METRICS):
+            metrics = figures.drawn(series)
+            for axes, metric in zip(part.subplots(1, len(metrics)), metrics):
                 figures.draw_lines(axes, series, metric, ideal="#5b636d")
             handles, labels = part.axes[1].get_legend_handles_labels()
             part.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)

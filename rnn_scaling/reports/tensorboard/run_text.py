@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
 from rnn_scaling.reports.markdown import markdown_table
@@ -61,7 +62,8 @@ def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
 def _result(run: RunRecord) -> list[str]:
     if not run.throughput:
         return ["No batch was measured."]
-    lines = table.render_runs([run]).splitlines()
+    rows = with_baselines([run])
+    lines = [*table.table(rows).splitlines(), *table.further(rows).splitlines()]
     text = run.steady_state.get("text")
     return [*lines, "", f"Steady state: {text}."] if text else lines
 

@@ -33,6 +33,7 @@ LOADS_TENSORFLOW = (
     "rnn_scaling/inspection/observe.py",
     "rnn_scaling/inspection/placement.py",
     "rnn_scaling/inspection/tracing.py",
+    "rnn_scaling/links/compute.py",
     "rnn_scaling/links/cpu_copies.py",
     "rnn_scaling/links/reduce.py",
     "rnn_scaling/links/worker.py",

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling links: bandwidth and latency of memory, copies and all-reduces of this machine."""
+"""python -m rnn_scaling links: rates of memory, copies, matrix products and all-reduces of this machine."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.links import nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
 from rnn_scaling.links.display import Display
+from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import Outcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Found
-from rnn_scaling.machine import process, topology
+from rnn_scaling.machine import peaks, process, topology
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.records.files import write_bytes
+from rnn_scaling.records.files import write_bytes, write_text
 from rnn_scaling.settings import flags
 
 USAGE = """\
@@ -29,10 +30,12 @@ python -m rnn_scaling links [--out=DIR] [--name=value ...]    (or ./run.sh links
 
 Measures what the exchange of gradients rests on: the host's memory, copies between host and GPUs and between GPUs
 (pinned and pageable, one way and both ways), and TensorFlow's all-reduce by every algorithm of --all_reduce_spec. Each
-is fitted to time = alpha + bytes / beta; the sums of every all-reduce are compared with the exact ones.
+is fitted to time = alpha + bytes / beta; the sums of every all-reduce are compared with the exact ones. Matrix products
+show what a step's arithmetic can reach; their rate is kept for the runs of this machine.
 
     python -m rnn_scaling links                                     everything, some minutes
     python -m rnn_scaling links --measure=memory                    some seconds, without TensorFlow
+    python -m rnn_scaling links --measure=compute                   half a minute, on a machine that is idle otherwise
     python -m rnn_scaling links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
 
 Prints the tables. --out gets links.md (the same, and every size), links.json (all raw times), all_reduce.txt (columns
@@ -78,6 +81,7 @@ def main(argv: Sequence[str] | None = None, worker: Sequence[str] = processes.WO
     environment = read_environment()
     with process.termination_interrupts():
         found = measure(wanted, worker)
+    keep_peaks(found.products, environment)
     written = _write(out, found, wanted, environment)  # first: whoever reads the tables may stop reading
     print(table.render(found), end="", flush=True)
     for error in found.errors:
@@ -140,8 +144,15 @@ def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Found:
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
         joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
+    products = tuple(gemm.from_json(fields) for _, outcome in outcomes for fields in outcome.facts.get("products", ()))
     return Found(
-        wanted.devices, tuple(joined.values()), nothing, wanted.left_out, tuple(gradient_bytes.items()), _topology()
+        wanted.devices,
+        tuple(joined.values()),
+        nothing,
+        wanted.left_out,
+        tuple(gradient_bytes.items()),
+        _topology(),
+        products=products,
     )
 
 
@@ -176,6 +187,25 @@ def _write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) -
     return whole
 
 
+def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
+    """Keeps the best rates for this machine's runs; says on stderr if it cannot, which fails nothing."""
+    measured = []
+    for each in products:
+        kind = "CPU" if each.cores_per_device else "GPU"
+        where = peaks.place(environment, kind, each.onednn, each.cores_per_device, each.dtype)
+        if where is not None:
+            best = each.best
+            measured.append(peaks.Peak(where, each.num_devices, best.median, best.low, best.high))
+    file = peaks.path()
+    if not measured or file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(peaks.as_text(peaks.read(file), measured), file)
+    except OSError as e:
+        print(f"warning: {file}: {e.strerror or e}; runs will not know the rate of matrix products", file=sys.stderr)
+
+
 def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
     """links.json: every raw time with what explains it."""
     fields = {
@@ -188,6 +218,7 @@ def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
             name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
         },
         "series": [series.to_json(each) for each in found.series],
+        "products": [gemm.to_json(each) for each in found.products],
         "nothing_exchanged": None if found.nothing is None else series.to_json(found.nothing),
         "gradient_bytes": dict(found.gradient_bytes),
         "left_out": found.left_out,

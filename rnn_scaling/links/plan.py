@@ -17,12 +17,16 @@ from rnn_scaling.settings import all_reduce_spec, config, flags
 from rnn_scaling.settings import sweep_options as flag_options
 from rnn_scaling.settings.thread_pools import pool_sizes
 
-MEMORY, COPIES, ALL_REDUCE = PARTS = ("memory", "copies", "all_reduce")
+MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = ("memory", "copies", "compute", "all_reduce")
 ALL = "all"
 FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
 SMALLEST_MEMORY = 1024
 MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
 MOST_DEVICES = 1024
+# Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32 sentences of 30 words.
+CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (960, 256, 8000), (2048, 2048, 2048))
+GPU_SHAPES = ((960, 256, 8000), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))
+CPU_DTYPES, GPU_DTYPES = ("float32", "bfloat16"), ("float32", "bfloat16", "float16")
 _UNITS = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -31,11 +35,15 @@ class LinkOptions:
     """Links."""
 
     out: str = option("results/links", "folder of links.md, links.json, all_reduce.txt and the pictures")
-    measure: str = option("memory,copies,all_reduce", "what is measured, separated by commas")
+    measure: str = option(",".join(PARTS), "what is measured, separated by commas")
     device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
     num_devices: int = option(
-        0, "ranks of the all-reduce (0: all GPUs, or as many logical CPU devices as there are cores, 2 to 4)", minimum=0
+        0,
+        "ranks of the all-reduce (0: all GPUs, or as many logical CPU devices as there are cores, 2 to 4); "
+        "devices that compute at once (0: all)",
+        minimum=0,
     )
+    cpu_cores_per_device: int = option(1, "compute: cores that a CPU device has, as of a run", minimum=1, maximum=1_024)
     algorithms: str = option(
         ALL, "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); all: every one that can run"
     )
@@ -96,6 +104,7 @@ def make(words: Sequence[str]) -> Plan:
     device = _device(given, num_gpus, lines)
     ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
     lines += _rank_problems(given, device, num_gpus, parts)
+    lines += _core_problems(given, device, len(cores), parts)
     bounds = [_size(given, name, default, lines) for name, default in (("min_bytes", "4"), ("max_bytes", "256M"))]
     if None not in bounds and bounds[0] > bounds[1]:
         lines.append(
@@ -106,7 +115,7 @@ def make(words: Sequence[str]) -> Plan:
     (options,) = flag_options.build((LinkOptions,), given, lines + wrong)
     common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
     common["inter_op_threads"], common["intra_op_threads"] = threads(device, ranks, len(cores))
-    tasks, more_left_out, sizes = _tasks(parts, common, names, bounds, options, num_gpus)
+    tasks, more_left_out, sizes = _tasks(parts, common, names, bounds, options, num_gpus, len(cores))
     left_out = [*(left_out if ALL_REDUCE in parts and ranks > 1 else []), *more_left_out]
     in_words = _in_words(device, ranks, num_gpus if device == "gpu" else len(cores))
     return Plan(options, device, ranks, in_words, tuple(sizes), tuple(tasks), tuple(left_out))
@@ -134,9 +143,18 @@ def _rank_problems(given: Mapping[str, Any], device: str, num_gpus: int, parts: 
     if ranks > MOST_DEVICES:
         return [f"--num_devices={ranks} must be at most {MOST_DEVICES}"]
     if ranks == 1 and ALL_REDUCE in parts:
-        return ["--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies"]
+        return ["--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute"]
     if device == "gpu" and num_gpus and ranks > 0 and (uneven := uneven_towers(ranks, num_gpus)):
         return [uneven]
+    return []
+
+
+def _core_problems(given: Mapping[str, Any], device: str, num_cores: int, parts: Sequence[str]) -> list[str]:
+    wanted = given.get("cpu_cores_per_device", 1)
+    if wanted > 1 and (device == "gpu" or COMPUTE not in parts):
+        return [f"--cpu_cores_per_device={wanted} is read by --measure=compute on CPUs alone; leave it out"]
+    if wanted > num_cores:
+        return [f"--cpu_cores_per_device={wanted} must be at most {num_cores}, the cores that there are"]
     return []
 
 
@@ -158,6 +176,7 @@ def _tasks(
     bounds: Sequence[int],
     options: LinkOptions,
     num_gpus: int,
+    num_cores: int,
 ) -> tuple[list[Task], list[str], list[int]]:
     """(what to run, what is left out and why, sizes of the all-reduce)."""
     free, ranks, tasks = fitting_sizes.free_bytes(), common["num_devices"], []
@@ -174,6 +193,8 @@ def _tasks(
         left_out += _too_large("copies", wanted, sizes, fitting_sizes.needed_bytes(wanted, 2), free)
         made = _gpu_copies(common, sizes, min(ranks, num_gpus)) if on_gpus else [_cpu_copies(common, sizes)]
         tasks += made if sizes else []
+    if COMPUTE in parts:
+        tasks += computes(common, options, num_gpus, num_cores)
     sizes = []
     if ALL_REDUCE in parts and ranks < 2:
         left_out.append("all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it")
@@ -227,6 +248,26 @@ def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence
     return tasks
 
 
+def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int) -> list[Task]:
+    """Matrix products by one device, and by all of them at once; as many as there really are.
+
+    Args:
+      common: of every request.
+      options: the flags.
+      num_gpus, num_cores: that there are.
+    """
+    on_gpus, cores = common["device"] == "gpu", options.cpu_cores_per_device
+    real = num_gpus if on_gpus else num_cores // cores
+    request = {**common, "what": "compute", "cores_per_device": 0 if on_gpus else cores}
+    request["shapes"], request["dtypes"] = (GPU_SHAPES, GPU_DTYPES) if on_gpus else (CPU_SHAPES, CPU_DTYPES)
+    tasks = []
+    for count in sorted({1, min(options.num_devices or real, real)}):
+        pools = dict(zip(("inter_op_threads", "intra_op_threads"), threads(common["device"], count, num_cores, cores)))
+        what = f"matrix products on {count} device{'' if count == 1 else 's'}"
+        tasks.append(Task(what, {**request, "num_devices": count, **pools}))
+    return tasks
+
+
 def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[list[str], list[str], list[str]]:
     """Which algorithms to measure.
 
@@ -258,11 +299,18 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
     return usable, [line.removeprefix("--algorithms=").partition(";")[0] for line in wrong], []
 
 
-def threads(device: str, ranks: int, num_cores: int) -> tuple[int, int]:
-    """(inter-op, intra-op) threads as the trainer has them with these devices."""
-    given = {"device": device, "num_devices": ranks}
+def threads(device: str, ranks: int, num_cores: int, cores_per_device: int = 1) -> tuple[int, int]:
+    """(inter-op, intra-op) threads as the trainer has them.
+
+    Args:
+      device: "cpu" or "gpu".
+      ranks: devices.
+      num_cores: that there are.
+      cores_per_device: of a CPU device.
+    """
+    given = {"device": device, "num_devices": ranks, "cpu_cores_per_device": cores_per_device}
     resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)
-    return pool_sizes(resolved, num_cores if device == "gpu" else min(num_cores, ranks))
+    return pool_sizes(resolved, num_cores if device == "gpu" else min(num_cores, ranks * cores_per_device))
 
 
 def _in_words(device: str, ranks: int, num_physical: int) -> str:

@@ -61,7 +61,7 @@ def run(request: Mapping[str, Any], timeout_s: float, told: Told, worker: Sequen
         error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
     elif ended.returncode:
         error = _why(ended)
-    elif not found["series"]:
+    elif not any(found.values()):
         error = "it ended without a result"
     facts = {name: value for name, value in found.items() if name != "series"}
     return Outcome(tuple(from_json(fields) for fields in found["series"]), error, ended.timed_out, facts)

@@ -6,11 +6,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from rnn_scaling.links import gemm
 from rnn_scaling.links.fit import HOLDS_WITHIN, Fit, between
+from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.series import ALL_REDUCE, Point, Series, size_text
 from rnn_scaling.reports.markdown import markdown_table
 
 MISSING, NO_COPY = "n/a", "no copy"
+GIGA = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Found:
     Attributes:
       devices: what the all-reduce ran on, in words.
       series: every link and algorithm.
+      products: matrix products of each type.
       nothing: the timed call with nothing exchanged; None: not measured.
       left_out: what was not measured and why, a line each.
       gradient_bytes: preset -> bytes of its gradients.
@@ -34,6 +38,7 @@ class Found:
     gradient_bytes: tuple[tuple[str, int], ...] = ()
     topology: str = ""
     interrupted: str = ""
+    products: tuple[Gemm, ...] = ()
 
     @property
     def links(self) -> list[Series]:
@@ -60,6 +65,8 @@ def render(found: Found, every_size: bool = False) -> str:
     parts = ["# Links\n"]
     if any(each.points for each in found.links):
         parts += ["## Memory and copies\n", _links(found.links), _notes(found.links)]
+    if found.products:
+        parts += ["## Matrix products\n", _products(found.products)]
     if any(each.points for each in found.all_reduces):
         parts += _all_reduce(found)
     if every_size:
@@ -110,6 +117,27 @@ def _fit(found: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
     if not found.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
     return alpha, beta, size_text(found.from_bytes), residual
+
+
+def _products(products: Sequence[Gemm]) -> str:
+    shapes = sorted({each.shape for gemm_ in products for each in gemm_.products}, key=gemm.flops)
+    titles = [gemm.title(shape) for shape in shapes]
+    rows = []
+    for each in products:
+        rates = {product.shape: _number(each.rate(product).median / GIGA) for product in each.products}
+        best = tuple(_number(value / GIGA) for value in dataclasses.astuple(each.best))
+        cells = [rates.get(shape, MISSING) for shape in shapes]
+        rows.append((each.dtype, each.devices, *cells, "{} ({} to {})".format(*best)))
+    text = (
+        "\nGFLOP/s: 10^9 operations a second, 2 m k n for [m, k] x [k, n], of all the devices that compute at once; "
+        "medians, and of the best product the quartiles. Runs of this machine relate to the best.\n"
+    )
+    head = ("Type", "Devices", *titles, "Best (quartiles)")
+    return markdown_table(head, rows) + text + _bullets(_product_notes(products))
+
+
+def _product_notes(products: Sequence[Gemm]) -> list[str]:
+    return [f"{each.dtype}, {each.devices}: {note}" for each in products for note in each.notes]
 
 
 def _all_reduce(found: Found) -> list[str]:

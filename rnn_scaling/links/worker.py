@@ -6,6 +6,7 @@ measured before it had to end this process. How far it is goes to stderr, as "pr
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from rnn_scaling.links import series
 from rnn_scaling.links.series import Series
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
+from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
 from rnn_scaling.records.files import write_text
 
 EXIT_FAILED = 1
@@ -31,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
         "memory": _host_memory,
         "gpu_copies": _gpu_copies,
         "cpu_copies": _cpu_copies,
+        "compute": _compute,
         "all_reduce": _all_reduce,
     }
     try:
@@ -72,6 +75,30 @@ def _cpu_copies(request: dict[str, Any], write: Any) -> None:
     write(cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _told))
 
 
+def _compute(request: dict[str, Any], write: Any) -> None:
+    """Matrix products of every type, by all devices at once."""
+    engine = _start(request)
+    from rnn_scaling.links import compute, gemm
+    from rnn_scaling.training.engines.local import uses_onednn
+
+    cores = request["cores_per_device"]
+    meter = LoadMeter(available_cores())
+    products = compute.measure(
+        engine.devices,
+        [tuple(shape) for shape in request["shapes"]],
+        request["dtypes"],
+        request["rounds"],
+        cores,
+        cores > 0 and uses_onednn(),
+        _told,
+    )
+    load = meter.read()
+    if cores and load is not None and load.others > NOTICEABLE:
+        note = f"other processes used {load.others:.0%} of the cores: the rates are too low; measure again"
+        products = [dataclasses.replace(each, notes=(*each.notes, note)) for each in products]
+    write([], {"products": [gemm.to_json(each) for each in products]})
+
+
 def _all_reduce(request: dict[str, Any], write: Any) -> None:
     """One algorithm, or nothing exchanged where none is named."""
     engine = _start(request)
@@ -108,7 +135,7 @@ def _start(request: dict[str, Any]) -> Any:
     """TensorFlow on the request's devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if request["device"] == "cpu":
-        bind_to_cores(request["num_devices"])
+        bind_to_cores(request["num_devices"] * request.get("cores_per_device", 1))
     from rnn_scaling.training.engines import local
 
     threads = request["inter_op_threads"], request["intra_op_threads"]

@@ -16,7 +16,9 @@ import pytest
 
 from rnn_scaling.commands import import_log, links
 from rnn_scaling.links import cuda, fitting_sizes, plan, worker
+from rnn_scaling.machine import peaks
 from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.machine.load import Load
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
 from tests.links.fake_cuda import FakeCudart
@@ -36,6 +38,7 @@ def pictures(request):
 def call(pictures, tmp_path, monkeypatch, capsys):
     """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if not pictures:
         monkeypatch.setattr(links.picture, "render", lambda found, kind: b"picture")
 
@@ -198,6 +201,8 @@ def test_every_bad_flag_is_named_at_once(call):
         (["--num_devices=1"], "nothing to do"),
         (["--num_devices=5000"], "at most 1024"),
         (["--device=gpu"], "none is visible"),
+        (["--cpu_cores_per_device=999"], "must be at most"),
+        (["--cpu_cores_per_device=2", "--measure=memory"], "read by --measure=compute on CPUs alone"),
         (["--algorithms=nccl"], "nccl needs --device=gpu"),
         (["--algorithms=pscpu:4k:xring"], "without limits"),
         (["--num_devices=3", "--algorithms=rechd"], "power of two"),
@@ -235,12 +240,22 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
-    assert [task.request["what"] for task in made.tasks] == ["memory", *["gpu_copies"] * 4, *["all_reduce"] * 8]
+    assert [task.request["what"] for task in made.tasks] == [
+        "memory",
+        *["gpu_copies"] * 4,
+        *["compute"] * 2,
+        *["all_reduce"] * 8,
+    ]
     copies = made.tasks[1].request
     pairs = [(task.request["origin"], task.request["devices"]) for task in made.tasks[1:5]]
     assert pairs == [(None, [0, 1, 2, 3]), (0, [0, 1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3])]
     assert copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
-    assert made.tasks[6].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
+    products = [made.tasks[i].request for i in (5, 6)]
+    assert [(each["num_devices"], each["cores_per_device"], each["dtypes"][-1]) for each in products] == [
+        (1, 0, "float16"),
+        (4, 0, "float16"),
+    ]
+    assert made.tasks[8].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
     trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
     assert (copies["inter_op_threads"], copies["intra_op_threads"]) == pool_sizes(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
@@ -259,7 +274,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
 def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
     made = plan.make([])
-    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies"]
+    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies", "compute"]
     assert made.left_out == (
         "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
     )
@@ -372,6 +387,71 @@ def test_the_real_workers(tmp_path):
     assert "host memory copy, 1 core" in by_name
     assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
     assert found["gradient_bytes"] == {"small": 4 * SMALL, "seed": 4 * SEED}
+
+
+def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2])
+    status, out, err = call("--measure=compute")
+    assert status == 0, err
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if " core" in line]
+    assert rows == [
+        ["float32", "1 core", "2", "4", "6", "8", "8 (8 to 8)"],
+        ["bfloat16", "1 core", "4", "8", "12", "16", "16 (16 to 16)"],
+        ["float32", "2 cores", "4", "8", "12", "16", "16 (16 to 16)"],  # --num_devices=2
+        ["bfloat16", "2 cores", "8", "16", "24", "32", "32 (32 to 32)"],
+    ]
+    written = json.loads((tmp_path / "out/links.json").read_text())
+    assert [each["best_flops_per_second"] for each in written["products"]] == pytest.approx([8e9, 16e9, 16e9, 32e9])
+    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
+    where = peaks.place(written["environment"], "CPU", True, 1, "bfloat16")
+    assert peaks.flops_per_second(kept, where, 1) == pytest.approx(16e9)
+    assert peaks.flops_per_second(kept, where, 2) == pytest.approx(32e9)
+    # Devices of two cores are others: they are kept beside these.
+    assert call("--measure=compute", "--num_devices=1", "--cpu_cores_per_device=2")[0] == 0
+    wide = peaks.place(written["environment"], "CPU", True, 2, "bfloat16")
+    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
+    assert len(kept) == 6 and peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)
+
+
+def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
+    (tmp_path / "cache").touch()
+    status, out, err = call("--measure=compute")
+    (warning,) = [line for line in err if line.startswith("warning: ")]
+    assert status == 0 and "## Matrix products" in out and "Not a directory; runs will not know" in warning
+
+
+@pytest.mark.parametrize("fault", ["error: no such device", "crash"])
+def test_products_that_failed_leave_what_was_kept(call, tmp_path, fault):
+    assert call("--measure=compute")[0] == 0
+    before = (tmp_path / "cache/rnn_scaling/peaks.json").read_text()
+    status, out, err = call("--measure=compute", compute=fault)
+    assert status == 1 and sum(line.startswith("error: matrix products on ") for line in err) == 2
+    assert (tmp_path / "cache/rnn_scaling/peaks.json").read_text() == before
+
+
+def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):
+    monkeypatch.setattr(plan, "available_cores", lambda: list(range(9)))
+    asked = [task.request for task in plan.make(["--measure=compute", "--cpu_cores_per_device=2"]).tasks]
+    assert [(each["num_devices"], each["cores_per_device"]) for each in asked] == [(1, 2), (4, 2)]
+    for each in asked:
+        given = {"device": "cpu", "num_devices": each["num_devices"], "cpu_cores_per_device": 2}
+        trainer = config.resolve(given, num_gpus=0, num_cores=9)
+        pools = pool_sizes(trainer, 2 * each["num_devices"])
+        assert (each["inter_op_threads"], each["intra_op_threads"]) == pools
+        assert each["dtypes"] == ("float32", "bfloat16") and (2048, 2048, 2048) in each["shapes"]
+    assert [t.request["num_devices"] for t in plan.make(["--measure=compute", "--num_devices=20"]).tasks] == [1, 9]
+
+
+def test_the_worker_of_products(devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2]))
+    monkeypatch.setattr(worker, "LoadMeter", lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)))
+    request = {"what": "compute", "rounds": 3, "cores_per_device": 1, "dtypes": ["float32"], "shapes": [[4, 8, 16]]}
+    (tmp_path / "request").write_text(json.dumps(request))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    answer = json.loads((tmp_path / "result").read_text())
+    (made,) = answer["products"]
+    assert answer["series"] == [] and (made["dtype"], made["num_devices"]) == ("float32", 2)
+    assert "50% of the cores" in made["notes"][0] and len(made["products"][0]["seconds"]) == 3
 
 
 def test_the_worker_of_copies(devices, tmp_path, monkeypatch):

@@ -2,8 +2,8 @@
 
     python -m tests.links.fake_worker FOLDER REQUEST RESULT
 
-Times are 10 us + 1 us a KiB. Faults, by algorithm or by `what`: "hang" (after the first sizes were written), "crash",
-"error: TEXT", "wrong".
+Times are 10 us + 1 us a KiB; those of matrix products are in `products`. Faults, by algorithm or by `what`: "hang"
+(after the first sizes were written), "crash", "error: TEXT", "wrong".
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from rnn_scaling.links import gemm
+from rnn_scaling.links.gemm import Gemm, Product
 from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series, to_json
 
 
@@ -26,8 +28,11 @@ def main(folder: Path, request_file: Path, result: Path) -> None:
     print(f"progress 0 {request['rounds']} {name}, first calls", file=sys.stderr, flush=True)
     if fault.startswith("error"):
         sys.exit(fault)
+    if request["what"] == "compute" and fault != "crash":
+        result.write_text(json.dumps({"series": [], "products": [gemm.to_json(each) for each in products(request)]}))
+        return
     wrong = 5 if fault == "wrong" else None if fault == "hang" else 0
-    points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request["sizes"])
+    points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request.get("sizes", ()))
     kind = ALL_REDUCE if request["what"] == "all_reduce" else MEMORY
     traffic = 0 if request["what"] == "cpu_copies" else 1
     series = Series(kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0)
@@ -37,6 +42,23 @@ def main(folder: Path, request_file: Path, result: Path) -> None:
         os.abort()
     if fault == "hang":
         time.sleep(600)
+
+
+def products(request: dict) -> list[Gemm]:
+    """2 GFLOP/s a device for 512^3, 4 for the next shape, and so on; twice that for the second type."""
+    return [
+        Gemm(
+            dtype,
+            request["num_devices"],
+            request["cores_per_device"],
+            True,
+            tuple(
+                Product(tuple(shape), (gemm.flops(shape) / (2e9 * 2**n * (1 + m)),) * 3)
+                for m, shape in enumerate(request["shapes"])
+            ),
+        )
+        for n, dtype in enumerate(request["dtypes"])
+    ]
 
 
 if __name__ == "__main__":

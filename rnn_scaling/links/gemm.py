@@ -1,0 +1,105 @@
+"""Matrix products that were timed: the rate of each, the best of them; JSON. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_scaling.links.fit import quantile
+
+Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """One product, by every device at once.
+
+    Attributes:
+      shape: m, k, n of [m, k] x [k, n].
+      seconds: raw times of one product, each the mean of `calls` in a row.
+      calls: products in a row.
+    """
+
+    shape: Shape
+    seconds: tuple[float, ...]
+    calls: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """FLOP/s: median over the repeats, and their quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gemm:
+    """Products of one type by devices that compute at once.
+
+    Attributes:
+      dtype: "float32", "bfloat16" or "float16".
+      num_devices: that computed at once.
+      cores_per_device: of a CPU device; 0 of GPUs.
+      onednn: whether TensorFlow multiplied by oneDNN.
+      products: by shape.
+      notes: what must be known beside the numbers.
+    """
+
+    dtype: str
+    num_devices: int
+    cores_per_device: int
+    onednn: bool
+    products: tuple[Product, ...]
+    notes: tuple[str, ...] = ()
+
+    def rate(self, product: Product) -> Rate:
+        """Of all devices together."""
+        operations = self.num_devices * flops(product.shape)
+        median, high, low = (operations / quantile(product.seconds, share) for share in (0.5, 0.25, 0.75))
+        return Rate(median, low, high)
+
+    @property
+    def best(self) -> Rate:
+        """The rate of the product that was fastest by its median."""
+        return max(map(self.rate, self.products), key=lambda rate: rate.median)
+
+    @property
+    def devices(self) -> str:
+        """ "1 core", "2 devices of 4 cores", "8 GPUs"."""
+        if not self.cores_per_device:
+            return _count(self.num_devices, "GPU")
+        if self.cores_per_device == 1:
+            return _count(self.num_devices, "core")
+        cores = f"{self.cores_per_device} cores"
+        return cores if self.num_devices == 1 else f"{self.num_devices} devices of {cores}"
+
+
+def flops(shape: Shape) -> int:
+    """Operations of [m, k] x [k, n]: a multiplication and an addition for each of m k n."""
+    m, k, n = shape
+    return 2 * m * k * n
+
+
+def title(shape: Shape) -> str:
+    """ "960x256 x 256x8000", "2048^3"."""
+    m, k, n = shape
+    return f"{m}^3" if m == k == n else f"{m}x{k} x {k}x{n}"
+
+
+def to_json(gemm: Gemm) -> dict[str, Any]:
+    """As it stands in links.json, with its best rate."""
+    return {**dataclasses.asdict(gemm), "best_flops_per_second": gemm.best.median}
+
+
+def from_json(fields: Mapping[str, Any]) -> Gemm:
+    """What `to_json` and JSON made of one; the best is worked out again."""
+    fields = {name: value for name, value in fields.items() if name != "best_flops_per_second"}
+    products = tuple(Product(tuple(p["shape"]), tuple(p["seconds"]), p["calls"]) for p in fields["products"])
+    return Gemm(**{**fields, "products": products, "notes": tuple(fields["notes"])})
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

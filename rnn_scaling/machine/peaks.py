@@ -1,0 +1,116 @@
+"""The rate of matrix products that was measured on this machine, kept for its runs in a file of the user's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "rnn_scaling.peaks/1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What decides how fast one device multiplies matrices.
+
+    Attributes:
+      device: name of the processor or GPU.
+      vector_units: of the processor that TensorFlow chooses kernels by; none of a GPU.
+      onednn: TensorFlow multiplies by oneDNN; False of a GPU.
+      cores_per_device: cores that a CPU device has; 0 of a GPU.
+      dtype: of the arithmetic, "float32", "bfloat16" or "float16".
+    """
+
+    device: str
+    vector_units: tuple[str, ...]
+    onednn: bool
+    cores_per_device: int
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The best rate of `num_devices` such devices at once, in FLOP/s together, and its quartiles over the repeats."""
+
+    place: Place
+    num_devices: int
+    flops_per_second: float
+    lower_quartile: float
+    upper_quartile: float
+
+
+def path(variables: Mapping[str, str] = os.environ) -> Path | None:
+    """The file, which need not be there; None for a user without a home."""
+    cache = variables.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):  # the XDG specification says to pass over a relative one
+        home = variables.get("HOME") or os.path.expanduser("~")
+        if not os.path.isabs(home):
+            return None
+        cache = os.path.join(home, ".cache")
+    return Path(cache, "rnn_scaling", "peaks.json")
+
+
+def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores: int, dtype: str) -> Place | None:
+    """The place of a run, or of a measurement that is to be found by runs; None where its devices have no one name.
+
+    Args:
+      environment: `environment.read_environment()`'s.
+      device_type: "CPU" or "GPU".
+      onednn: whether TensorFlow uses it on this CPU.
+      cores: of a CPU device.
+      dtype: of the arithmetic.
+    """
+    if device_type == "CPU":
+        units = tuple(environment.get("cpu_vector_units") or ())
+        return Place(str(environment["cpu"]), units, onednn, cores, dtype)
+    names = {str(gpu.get("name")) for gpu in environment.get("gpus") or ()}
+    return Place(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
+
+
+def read(file: Path | None) -> list[Peak]:
+    """What the file holds; nothing of a file that cannot be read, and no entry that is not whole."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file else None
+    except (OSError, ValueError, RecursionError):
+        return []
+    entries = content.get("peaks") if isinstance(content, dict) and content.get("schema") == SCHEMA else None
+    return [peak for entry in entries if (peak := _peak(entry))] if isinstance(entries, list) else []
+
+
+def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
+    """The file with what was measured now in place of what was known of the same devices."""
+    peaks = {(peak.place, peak.num_devices): peak for peak in (*known, *measured)}
+    entries = [dataclasses.asdict(peak) for peak in peaks.values()]
+    return json.dumps({"schema": SCHEMA, "peaks": entries}, indent=1) + "\n"
+
+
+def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: int) -> float | None:
+    """FLOP/s that so many devices have together; None where neither they nor one of them was measured.
+
+    Devices that were measured together count as they were then: they may clock lower than one alone.
+
+    Args:
+      peaks: `read`'s.
+      where: the place of the run.
+      num_devices: devices that really compute at once.
+    """
+    rates = {peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where}
+    if num_devices in rates:
+        return rates[num_devices]
+    return num_devices * rates[1] if 1 in rates else None
+
+
+def _peak(entry: Any) -> Peak | None:
+    try:
+        fields = dict(entry["place"])
+        units = tuple(str(unit) for unit in fields.pop("vector_units"))
+        rates = [float(entry[name]) for name in ("flops_per_second", "lower_quartile", "upper_quartile")]
+        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+            return None
+        return Peak(Place(vector_units=units, **fields), int(entry["num_devices"]), *rates)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None

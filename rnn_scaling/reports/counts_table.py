@@ -67,15 +67,19 @@ def _onednn(counts: Sequence[Counts]) -> str:
 
 
 def to_json(inspection: Inspection) -> str:
+    """The same as JSON."""
+    return json.dumps(content(inspection), indent=1) + "\n"
+
+
+def content(inspection: Inspection) -> dict[str, Any]:
     """The same as data."""
     groups = [
         {"title": group.title, "counts": [_as_dict(each) for each in group.counts], "why": reasons(group)}
         for group in inspection.groups
     ]
-    content: dict[str, Any] = {"schema": SCHEMA, "groups": groups}
-    content["growth"] = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
-    content.update({part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")})
-    return json.dumps(content, indent=1) + "\n"
+    lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
+    others = {part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")}
+    return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
 
 
 def _as_dict(counts: Counts) -> dict[str, Any]:

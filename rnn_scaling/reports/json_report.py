@@ -36,9 +36,8 @@ def render(summary: Summary) -> bytes:
         ],
         "differences": [vars(difference) for difference in summary.differences],
     }
-    if found := inside.counts_of(summary):
-        told = json.loads(found["json"])
-        fields["counts"] = {name: told[name] for name in ("groups", "growth", "differences")}
+    if counts := inside.counts_of(summary):
+        fields["counts"] = {name: counts["content"][name] for name in ("groups", "growth", "differences")}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
     return (json.dumps(fields, indent=indent, allow_nan=False) + "\n").encode()
 

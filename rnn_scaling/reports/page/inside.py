@@ -81,5 +81,5 @@ def counts_of(summary: Summary) -> dict[str, Any] | None:
         for group in found.groups
     ]
     agreement = [] if found.differences else [counts_table.agreement(found)]
-    told = {"groups": groups, "agreement": agreement, "differences": found.differences}
-    return {**told, "json": counts_table.to_json(found)}
+    content = counts_table.content(found)
+    return {"groups": groups, "agreement": agreement, "differences": found.differences, "content": content}

@@ -17,13 +17,13 @@ COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Lik
 def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
     """What every check of registry.CHECKS finds in the rows of one unit, and how many comparisons were made."""
     table = scaling_table("imported logs", "Rates", sorted(rows, key=lambda row: (row.series, row.devices or 0)))
-    found, comparisons = [], 0
+    faults, comparisons = [], 0
     for name in registry.CHECKS:
         for outcome in registry.load(registry.CHECKS, name).check(table, Context()):
             comparisons += 1
             if outcome is not None:
-                found.append(outcome)
-    return found, comparisons
+                faults.append(outcome)
+    return faults, comparisons
 
 
 def as_table(found: Sequence[Finding], comparisons: int) -> Table:

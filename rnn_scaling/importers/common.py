@@ -9,28 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
-from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, parse_cell
 from rnn_scaling.reports.markdown import Table
-
-
-class RankReader(Protocol):
-    """Reads a log in which several ranks may write; `streams` is keyed by rank, None for lines without a tag."""
-
-    problems: Problems
-    streams: Mapping[int | None, Any]
-    totals: Sequence[Any]
-    cut: Sequence[ScalingRow]
-
-    def read(self, line: int, rank: int | None, text: str) -> None:
-        """Takes one line; ValueError for a number that cannot be."""
-
-    def end_without_total(self, rank: int | None) -> None:
-        """Closes a rank's run whose total never came."""
-
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -97,6 +80,12 @@ class Problems:
         known = self._first.get(kind)
         self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
+    def too_many(self, line: int, count: int, what: str = "results") -> bool:
+        """Whether `count` of them are more than are kept, which is then a problem."""
+        if count > MAX_ROWS:
+            self.add(line, f"more than {MAX_ROWS} {what}; the rest is left out")
+        return count > MAX_ROWS
+
     def all(self) -> tuple[Problem, ...]:
         """The problems in the order of their lines."""
         return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
@@ -119,11 +108,11 @@ def finish(
       LogError: if no table has a row: the first problem, or `nothing` where there is none.
     """
     kept = tuple(table for table in tables if table.rows)
-    found = problems.all()
+    faults = problems.all()
     if not kept:
-        first = found[0] if found else Problem(1, nothing)
+        first = faults[0] if faults else Problem(1, nothing)
         raise LogError(source, first.line, first.reason)
-    return ImportedLog(format, source, kept, tuple(notes), found)
+    return ImportedLog(format, source, kept, tuple(notes), faults)
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
@@ -163,19 +152,10 @@ def untag(text: str) -> tuple[int | None, str]:
     return int(match[1] or match[2] or match[3]), text[match.end() :]
 
 
-def read_by_rank(reader: RankReader, lines: Iterable[str]) -> None:
-    """Gives `reader` every line with its rank, up to MAX_ROWS results, and then ends the runs that are still open."""
-    for line, tagged in numbered(lines):
-        rank, text = untag(tagged[:4000])
-        try:
-            reader.read(line, rank, text)
-        except ValueError as e:
-            reader.problems.add(line, str(e), "bad number")
-        if len(reader.totals) + len(reader.cut) > MAX_ROWS or len(reader.streams) > MAX_ROWS:
-            reader.problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
-            break
-    for rank in reader.streams:
-        reader.end_without_total(rank)
+def by_rank(lines: Iterable[str], longest: int = 4000) -> Iterator[tuple[int, int | None, str]]:
+    """(number, rank, text without tag) of each line, of which only the first `longest` characters are read."""
+    for number, tagged in numbered(lines):
+        yield number, *untag(tagged[:longest])
 
 
 def positive(text: str, what: str) -> float:
@@ -200,6 +180,24 @@ def not_negative(text: str, what: str) -> float:
     if not 0 <= value <= LARGEST:
         raise ValueError(f"expected {what} of 0 or more, got {text!r}")
     return value
+
+
+def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> Cell:
+    """A number as it was printed.
+
+    Args:
+      text: the number alone.
+      what: it is, for the error.
+      check: `positive` or `not_negative`.
+
+    Raises:
+      ValueError: with `what` and the text, for anything else.
+    """
+    check(text, what)
+    cell = parse_cell(text)
+    if cell is None:
+        raise ValueError(f"expected {what}, got {text!r}")
+    return cell
 
 
 def finite(value: object) -> float | None:

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, numbered, positive, untag
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, positive
 from rnn_scaling.reports.markdown import Table
 
 FORMAT = "bandwidth_test"
@@ -56,16 +56,14 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     rows: list[tuple] = []
     state = _State()
     last = 1
-    for last, tagged in numbered(lines):
-        _, text = untag(tagged[:2000])
+    for last, _, text in by_rank(lines, longest=2000):
         try:
             _read(text, state, rows)
         except ValueError as e:
             problems.add(last, str(e), "bad number")
         if text.startswith("Result = FAIL"):
             problems.add(last, "the test says Result = FAIL")
-        if len(rows) > MAX_ROWS:
-            problems.add(last, f"more than {MAX_ROWS} results; the rest is left out")
+        if problems.too_many(last, len(rows)):
             break
     if state.kind and not state.rows_since:
         problems.add(last, f"the file ends before the numbers of {state.kind}")

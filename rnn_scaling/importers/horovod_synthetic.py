@@ -12,16 +12,8 @@ from collections.abc import Iterable
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers import rank_totals
-from rnn_scaling.importers.common import (
-    ImportedLog,
-    Problems,
-    finish,
-    not_negative,
-    positive,
-    read_by_rank,
-    scaling_table,
-)
-from rnn_scaling.importers.rank_totals import Total
+from rnn_scaling.importers.common import ImportedLog, not_negative, positive, printed
+from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
@@ -70,34 +62,18 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no rate is there.
     """
     reader = _Reader(source)
-    read_by_rank(reader, lines)
-    groups = rank_totals.runs(reader.totals)
-    rows = sorted([*(group[0].value for group in groups), *reader.cut], key=lambda row: row.line)
-    notes = [*NOTES, *rank_totals.note(groups, UNIT)]
-    table = scaling_table(source, "Horovod synthetic benchmark", rows)
-    return finish(FORMAT, source, [table], notes, reader.problems, "no img/sec in this file")
+    groups = reader.read_all(lines)
+    return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")
 
 
-class _Reader:
-    """The state of reading one log.
-
-    streams: what each rank's output said so far; totals: the printed totals; cut: rows of runs without one.
-    """
+class _Reader(RankReader[_Stream]):
+    format, title = FORMAT, "Horovod synthetic benchmark"
 
     def __init__(self, source: str) -> None:
-        self.source = source
-        self.problems = Problems()
-        self.streams: dict[int | None, _Stream] = {}
-        self.totals: list[Total] = []
-        self.cut: list[ScalingRow] = []
+        super().__init__(source)
         self.num_runs = 0
 
     def read(self, line: int, rank: int | None, text: str) -> None:
-        """Takes one line.
-
-        Raises:
-          ValueError: for a number that cannot be.
-        """
         if match := _TOTAL.fullmatch(text):
             stream = self._stream(rank)
             self.streams[rank] = _Stream(settings=stream.settings)
@@ -123,11 +99,8 @@ class _Reader:
 
     def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _Stream) -> Total:
         devices = int(positive(match[1], "a number of devices"))
-        positive(match[3], "Total img/sec")
+        rate = printed(match[3], "Total img/sec")
         not_negative(match[4], "a spread")
-        rate = parse_cell(match[3])
-        if rate is None:
-            raise ValueError(f"expected Total img/sec, got {match[3]!r}")
         each = parse_cell(stream.each[0]) if stream.each else None
         if each and (rate.low > devices * each.high or rate.high < devices * each.low):
             text = f"the total {rate.text} is not {devices} * {each.text} = {devices * each.value:.1f}"
@@ -141,7 +114,6 @@ class _Reader:
         return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
 
     def end_without_total(self, rank: int | None) -> None:
-        """Makes the row of a run whose log ends before its total."""
         stream = self.streams.get(rank)
         if stream is None or not stream.count:
             return

@@ -83,8 +83,8 @@ class JsonReader:
 
     def _retry(self, error: Exception) -> None:
         """Reads at least as much again as is held already, so that a long value costs linear time."""
-        held = len(self._buffer) - self._at
-        if held > MAX_VALUE or not isinstance(error, json.JSONDecodeError):
+        size = len(self._buffer) - self._at
+        if size > MAX_VALUE or not isinstance(error, json.JSONDecodeError):
             raise JsonFault(self.line, "a JSON value too large or too deep to read") from None
         # The decoder fails where the text ends, or a number, string or word was cut there; anywhere else is a fault.
         position = error.pos
@@ -92,7 +92,7 @@ class JsonReader:
         if not near_end:
             line = self.line + self._buffer.count("\n", self._at, position)
             raise JsonFault(line, f"not JSON ({error.msg})") from None
-        if not self._more(least=held):
+        if not self._more(least=size):
             raise JsonFault(self.line, "the file ends within a JSON value") from None
 
     def _more(self, least: int = 1) -> bool:
@@ -115,14 +115,8 @@ def items(reader: JsonReader) -> Iterator[tuple[int, Any]]:
       JsonFault: where the list is broken off or no JSON.
     """
     reader.take("[")
-    while reader.peek() != "]":
-        line = reader.line
+    for line in _lines_until(reader, "]"):
         yield line, reader.value()
-        if reader.peek() == ",":
-            reader.take(",")
-        elif reader.peek() != "]":
-            reader.take("]")  # says what is there instead
-    reader.take("]")
 
 
 def members(reader: JsonReader) -> Iterator[str]:
@@ -132,14 +126,20 @@ def members(reader: JsonReader) -> Iterator[str]:
       JsonFault: where the object is broken off or no JSON.
     """
     reader.take("{")
-    while reader.peek() != "}":
+    for _ in _lines_until(reader, "}"):
         key = reader.value()
         if not isinstance(key, str):
             raise JsonFault(reader.line, f"expected a key in quotes, got {str(key)[:40]!r}")
         reader.take(":")
         yield key
+
+
+def _lines_until(reader: JsonReader, end: str) -> Iterator[int]:
+    """The line of each value or member, which the caller reads; steps over the commas between them and over `end`."""
+    while reader.peek() != end:
+        yield reader.line
         if reader.peek() == ",":
             reader.take(",")
-        elif reader.peek() != "}":
-            reader.take("}")
-    reader.take("}")
+        elif reader.peek() != end:
+            reader.take(end)  # says what is there instead
+    reader.take(end)

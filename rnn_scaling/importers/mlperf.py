@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
-from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, finite, numbered, scaling_table
+from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
 from rnn_scaling.reports.markdown import Table
 
 FORMAT = "mlperf"
@@ -84,16 +84,17 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         except (ValueError, TypeError, KeyError, AttributeError) as e:
             reason = f"{e.args[0]!r} is missing" if isinstance(e, KeyError) else str(e)
             problems.add(line, f"bad event: {reason}", "bad event")
-        if len(runs) > MAX_ROWS:
-            problems.add(line, f"more than {MAX_ROWS} runs; the rest is left out")
+        if problems.too_many(line, len(runs), "runs"):
             break
     started = [run for run in runs if run.start is not None]
     for run in started:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
-    tables = [scaling_table(source, "MLPerf runs that reached their target", rows)]
-    tables.append(Table("MLPerf runs", COLUMNS, tuple(_row(run) for run in started)))
-    return finish(FORMAT, source, tables, [*NOTES, *_notes(started)], problems, "no run_start in this MLPerf log")
+    reached = scaling_table(source, "MLPerf runs that reached their target", rows)
+    every = Table("MLPerf runs", COLUMNS, tuple(_row(run) for run in started))
+    return finish(
+        FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, "no run_start in this MLPerf log"
+    )
 
 
 def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems) -> None:
@@ -141,10 +142,10 @@ def _rates(key: str, value: Any) -> list[float]:
       ValueError: for one that is no positive number.
     """
     named = value if isinstance(value, dict) else {key: value}
-    found = [named[name] for name in _RATE_KEYS if name in named and (key == "tracked_stats" or key in _RATE_KEYS)]
-    rates = [finite(value) or 0.0 for value in found]
+    values = [named[name] for name in _RATE_KEYS if name in named and (key == "tracked_stats" or key in _RATE_KEYS)]
+    rates = [finite(each) or 0.0 for each in values]
     if any(rate <= 0 for rate in rates):
-        raise ValueError(f"expected a throughput above 0, got {str(found)[:40]}")
+        raise ValueError(f"expected a throughput above 0, got {str(values)[:40]}")
     return rates
 
 

@@ -9,17 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.audit.scaling_table import Cell, parse_cell
-from rnn_scaling.importers.common import (
-    MAX_ROWS,
-    ImportedLog,
-    Problems,
-    finish,
-    not_negative,
-    numbered,
-    positive,
-    untag,
-)
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive, printed
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
 
 FORMAT = "nccl_tests"
@@ -62,24 +52,22 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no number is there.
     """
     problems = Problems()
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     runs = [_Run()]
-    for line, tagged in numbered(lines):
-        _, text = untag(tagged[:4000])
+    for line, _, text in by_rank(lines):
         try:
             for one in _read(text, line, runs, problems):
-                found.append(one)
+                measurements.append(one)
                 check(one, problems)
         except ValueError as e:
             problems.add(line, f"{e}; line left out", "bad row")
-        if len(found) > MAX_ROWS:
-            problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
+        if problems.too_many(line, len(measurements)):
             break
-    if found and runs[-1].average is None:
-        problems.add(found[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
+    if measurements and runs[-1].average is None:
+        problems.add(measurements[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
     average = "median" if any(run.is_own for run in runs) else "mean"
-    return finish(FORMAT, source, [table(found)], [*notes(average), *_notes(runs)], problems, nothing)
+    return finish(FORMAT, source, [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
 def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Measurement]:
@@ -151,7 +139,8 @@ def _measurement(named: dict[str, str], values: dict[str, str], place: str, line
     return Measurement(
         line, run.operation, run.num_ranks(), _whole(named["size"]), _whole(named["count"]), named["type"],
         named.get("redop", ""), named.get("root", ""), place,
-        _cell(values[clock], "a time in us"), _cell(values["algbw"], "algbw"), _cell(values["busbw"], "busbw"),
+        printed(values[clock], "a time in us", not_negative), printed(values["algbw"], "algbw", not_negative),
+        printed(values["busbw"], "busbw", not_negative),
         # Older releases print the largest error here, not a count: "0e+00", "5e-07".
         int(not_negative(wrong, "a count of wrong values")) if wrong != "N/A" else None,
         clock == "cputime",
@@ -162,27 +151,19 @@ def _whole(text: str) -> int:
     return int(not_negative(text, "a size"))
 
 
-def _cell(text: str, what: str) -> Cell:
-    not_negative(text, what)
-    cell = parse_cell(text)
-    if cell is None:
-        raise ValueError(f"expected {what}, got {text!r}")
-    return cell
-
-
 def _notes(runs: list[_Run]) -> list[str]:
-    found = []
+    texts = []
     if any(run.columns and not run.ranks for run in runs):
-        found.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
+        texts.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
     if any(run.columns and not run.operation for run in runs):
-        found.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
+        texts.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
     if any(run.repeated_ranks for run in runs):
-        found.append(
+        texts.append(
             "The same rank is listed twice: programs built without MPI=1 ran beside each other, each alone, "
             "instead of one run over all."
         )
     averages = [run.average for run in runs if run.average is not None]
     if averages:
         shown = ", ".join(f"{average:g}" for average in averages[:10])
-        found.append(f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included.")
-    return found
+        texts.append(f"Average bus bandwidth as printed: {shown} GB/s, the mean over all sizes, small ones included.")
+    return texts

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell
-from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, Problems, finish, finite, not_negative
+from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
 
@@ -28,7 +28,7 @@ class _File:
 
     operation: str = ""
     ranks: int | None = None
-    found: list[Measurement] = dataclasses.field(default_factory=list)
+    measurements: list[Measurement] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
-    return finish(FORMAT, source, [table(file.found)], [*notes(), *file.notes], problems, nothing)
+    return finish(FORMAT, source, [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
 
 
 def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:
@@ -63,7 +63,7 @@ def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> No
                 _add(result, line, file, problems)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
-                problems.add(line, f"result {len(file.found)}: {reason}; left out", "bad result")
+                problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
         return
     value = reader.value()
     if key == "args" and isinstance(value, list) and value:
@@ -108,11 +108,9 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
             _cell(values[clock], "a time in us"), _cell(values["alg_bw"], "alg_bw"), _cell(values["bus_bw"], "bus_bw"),
             None if wrong is None else int(not_negative(wrong, "nwrong")), clock == "cpu_time",
         )  # fmt: skip
-        if len(file.found) < MAX_ROWS:
-            file.found.append(one)
+        if not problems.too_many(line, len(file.measurements) + 1):
+            file.measurements.append(one)
             check(one, problems)
-        else:
-            problems.add(line, f"more than {MAX_ROWS} results; the rest is left out")
 
 
 def _whole(value: Any) -> int:

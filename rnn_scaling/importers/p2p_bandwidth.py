@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, not_negative, numbered, positive, untag
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive
 from rnn_scaling.reports.markdown import Table
 
 FORMAT = "p2p_bandwidth_latency"
@@ -43,8 +43,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     devices: list[tuple] = []
     matrices: list[_Matrix] = []
     title, last, is_open = "", 1, False
-    for last, tagged in numbered(lines):
-        _, text = untag(tagged[:20_000])
+    for last, _, text in by_rank(lines, longest=20_000):
         if match := _DEVICE.fullmatch(text):
             devices.append((int(match[1]), match[2], f"{match[5]}:{match[3]}:{match[4]}"))
         elif match := _TITLE.fullmatch(text):

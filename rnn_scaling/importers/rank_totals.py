@@ -1,10 +1,13 @@
-"""A total that every rank repeats is one total: groups the results of one log by the run that they belong to."""
+"""Logs in which every rank may print the total of the run: reads them, and takes what all ranks repeat as one total."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Generic, TypeVar
+
+from rnn_scaling.audit.scaling_table import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, scaling_table
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start and stop within milliseconds.
 SAME_TOTAL = 0.01
@@ -16,7 +19,7 @@ class Total:
 
     rank: the rank whose output it is, None where the launcher put no tag before it.
     key: the settings that the log gives it; workers: how many ranks print one each.
-    rate: items a second; value: whatever the importer keeps with it.
+    rate: items a second; row: the run, as this rank tells it.
     """
 
     line: int
@@ -24,7 +27,74 @@ class Total:
     key: Hashable
     workers: int
     rate: float
-    value: Any = None
+    row: ScalingRow
+
+
+Stream = TypeVar("Stream")
+
+
+class RankReader(Generic[Stream]):
+    """The state of reading one log.
+
+    streams: what each rank's output said so far, None for lines without a tag; totals: the printed totals; cut: rows of
+    runs without one.
+    """
+
+    format: str
+    title: str  # of its table
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems = Problems()
+        self.streams: dict[int | None, Stream] = {}
+        self.totals: list[Total] = []
+        self.cut: list[ScalingRow] = []
+
+    def read(self, line: int, rank: int | None, text: str) -> None:
+        """Takes one line.
+
+        Args:
+          line: its number.
+          rank: whose output it is; None without a tag.
+          text: the line without end and tag.
+
+        Raises:
+          ValueError: for a number that cannot be.
+        """
+        raise NotImplementedError
+
+    def end_without_total(self, rank: int | None) -> None:
+        """Makes the row of a rank's run whose total never came."""
+        raise NotImplementedError
+
+    def read_all(self, lines: Iterable[str]) -> list[list[Total]]:
+        """Reads every line, up to the most results that are kept; returns `runs` of the totals."""
+        for line, rank, text in by_rank(lines):
+            try:
+                self.read(line, rank, text)
+            except ValueError as e:
+                self.problems.add(line, str(e), "bad number")
+            if self.problems.too_many(line, max(len(self.totals) + len(self.cut), len(self.streams))):
+                break
+        for rank in self.streams:
+            self.end_without_total(rank)
+        return runs(self.totals)
+
+    def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
+        """The result: a row a run.
+
+        Args:
+          groups: what `read_all` returned.
+          notes: what the numbers mean, a sentence each.
+          nothing: what to say of a log without a rate.
+
+        Raises:
+          LogError: if no rate is there.
+        """
+        rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
+        return finish(
+            self.format, self.source, [scaling_table(self.source, self.title, rows)], notes, self.problems, nothing
+        )
 
 
 def runs(totals: Iterable[Total]) -> list[list[Total]]:
@@ -33,7 +103,7 @@ def runs(totals: Iterable[Total]) -> list[list[Total]]:
     With tags a rank's k-th total of a setting belongs to the k-th run. Without, neighbours of equal settings are one
     run while they are no more than its ranks and agree within SAME_TOTAL.
     """
-    found: list[list[Total]] = []
+    groups: list[list[Total]] = []
     tagged: dict[tuple[Hashable, int], list[Total]] = {}
     counts: dict[tuple[Hashable, int], int] = {}
     for total in totals:
@@ -41,13 +111,13 @@ def runs(totals: Iterable[Total]) -> list[list[Total]]:
             nth = counts[total.key, total.rank] = counts.get((total.key, total.rank), 0) + 1
             group = tagged.setdefault((total.key, nth), [])
             if not group:
-                found.append(group)
+                groups.append(group)
             group.append(total)
-        elif found and _joins(total, found[-1]):
-            found[-1].append(total)
+        elif groups and _joins(total, groups[-1]):
+            groups[-1].append(total)
         else:
-            found.append([total])
-    return [sorted(group, key=lambda total: -1 if total.rank is None else total.rank) for group in found]
+            groups.append([total])
+    return [sorted(group, key=lambda total: -1 if total.rank is None else total.rank) for group in groups]
 
 
 def _joins(total: Total, group: list[Total]) -> bool:

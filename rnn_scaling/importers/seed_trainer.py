@@ -9,17 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
-from rnn_scaling.importers.common import (
-    MAX_ROWS,
-    ImportedLog,
-    Problems,
-    finish,
-    numbered,
-    positive,
-    scaling_table,
-    untag,
-)
+from rnn_scaling.audit.scaling_table import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed, scaling_table
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"
@@ -46,9 +37,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     problems = Problems()
     rows: list[ScalingRow] = []
     header, ones = 0, 0
-    for line, tagged in numbered(lines):
-        _, text = untag(tagged[:4000])
-        text = text.strip()
+    for line, _, tagged in by_rank(lines):
+        text = tagged.strip()
         if text == HEADER:
             if header:
                 problems.add(header, "no numbers follow this header", "no numbers")
@@ -65,8 +55,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 rows.append(row)
         elif (match := _LOSS.match(text)) and match[2].lower().lstrip("-") in ("nan", "inf"):
             problems.add(line, f"the loss of batch {match[1]} is {match[2]}: the run diverged", "loss")
-        if len(rows) > MAX_ROWS:
-            problems.add(line, f"more than {MAX_ROWS} rows; the rest is left out")
+        if problems.too_many(line, len(rows), "rows"):
             break
     if header:
         problems.add(header, "no numbers follow this header: the log is cut short", "no numbers")
@@ -82,13 +71,7 @@ def _row(text: str, line: int, source: str) -> ScalingRow:
     if len(words) != 5 or not text.startswith("|"):
         raise ValueError(f"expected 5 numbers between bars, got {text[:60]!r}")
     names = ("a number of GPUs", "a batch size", "seconds", "words/s", "a ratio")
-    cells: list[Cell] = []
-    for word, name in zip(words, names):
-        positive(word, name)
-        cell = parse_cell(word)
-        if cell is None:
-            raise ValueError(f"expected {name}, got {word!r}")
-        cells.append(cell)
+    cells = [printed(word, name) for word, name in zip(words, names)]
     devices = int(cells[0].value)
     is_default = devices > 1 and words[4] == "1.00"
     return ScalingRow(

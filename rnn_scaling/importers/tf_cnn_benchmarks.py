@@ -12,15 +12,8 @@ from collections.abc import Iterable
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers import rank_totals
-from rnn_scaling.importers.common import (
-    ImportedLog,
-    Problems,
-    finish,
-    positive,
-    read_by_rank,
-    scaling_table,
-)
-from rnn_scaling.importers.rank_totals import Total
+from rnn_scaling.importers.common import ImportedLog, positive
+from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
@@ -64,33 +57,15 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no rate is there.
     """
     reader = _Reader(source)
-    read_by_rank(reader, lines)
-    groups = rank_totals.runs(reader.totals)
-    rows = sorted([*(_row(group[0], source) for group in groups), *reader.cut], key=lambda row: row.line)
+    groups = reader.read_all(lines)
     notes = [*NOTES, *rank_totals.note(groups, UNIT), *_separate(groups)]
-    table = scaling_table(source, "tf_cnn_benchmarks", rows)
-    return finish(FORMAT, source, [table], notes, reader.problems, "no images/sec in this file")
+    return reader.log(groups, notes, "no images/sec in this file")
 
 
-class _Reader:
-    """The state of reading one log.
-
-    streams: what each rank's output said so far; totals: the printed totals; cut: rows of runs without one.
-    """
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.problems = Problems()
-        self.streams: dict[int | None, _Stream] = {}
-        self.totals: list[Total] = []
-        self.cut: list[ScalingRow] = []
+class _Reader(RankReader[_Stream]):
+    format = title = FORMAT
 
     def read(self, line: int, rank: int | None, text: str) -> None:
-        """Takes one line.
-
-        Raises:
-          ValueError: for a number that cannot be.
-        """
         stream = self.streams.setdefault(rank, _NONE)
         if "images/sec: " in text:
             self._read_rate(line, rank, text, stream)
@@ -111,8 +86,8 @@ class _Reader:
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)
             key = tuple(sorted(stream.settings.items()))
-            value = (match[1], dict(stream.settings), stream.step, devices)
-            self.totals.append(Total(line, rank, key, workers, rate, value))
+            row = _row(self.source, line, stream, devices, parse_cell(match[1]))
+            self.totals.append(Total(line, rank, key, workers, rate, row))
             stream.is_done, stream.step = True, None
         elif match := _STEP.fullmatch(text):
             positive(match[2], "images/sec of a step line")
@@ -121,7 +96,6 @@ class _Reader:
             self.problems.add(line, f"not understood: {text[:60]!r}", "not understood")
 
     def end_without_total(self, rank: int | None) -> None:
-        """Makes the row of a run whose log ends at a step line."""
         stream = self.streams[rank]
         if stream.step is None or stream.is_done:
             return
@@ -135,7 +109,7 @@ class _Reader:
         if workers > 1:
             text, rate = "its rate is one worker's, so the run has no rate", None
         self.problems.add(line, f"no 'total images/sec' follows step {step}: the run is cut short; {text}", "cut short")
-        self.cut.append(_make_row(self.source, line, stream.settings, devices, rate, _spread(stream.step)))
+        self.cut.append(_row(self.source, line, stream, devices, rate))
 
 
 def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
@@ -159,14 +133,8 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
     return devices, max(workers, 1)
 
 
-def _row(total: Total, source: str) -> ScalingRow:
-    text, settings, step, devices = total.value
-    return _make_row(source, total.line, settings, devices, parse_cell(text), _spread(step))
-
-
-def _make_row(
-    source: str, line: int, settings: dict[str, str], devices: int | None, rate: Cell | None, extra: dict[str, Cell]
-) -> ScalingRow:
+def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell | None) -> ScalingRow:
+    settings = stream.settings
     named = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format")
     return ScalingRow(
         source,
@@ -177,7 +145,7 @@ def _make_row(
         global_batch_size=parse_cell(settings.get("Batch size", "").partition(" ")[0]),
         rate=rate,
         rate_unit=UNIT,
-        extra=extra,
+        extra=_spread(stream.step),
     )
 
 

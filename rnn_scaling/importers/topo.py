@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, numbered, untag
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
 from rnn_scaling.machine import topology_matrix
 from rnn_scaling.reports.markdown import Table, Value
 
@@ -44,8 +44,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     matrices: list[_Matrix] = []
     legend: dict[str, str] = {}
     in_legend = False
-    for number, tagged in numbered(lines):
-        _, text = untag(tagged[:20_000])
+    for number, _, text in by_rank(lines, longest=20_000):
         if (header := topology_matrix.read_header(text)) is not None:
             matrices.append(_Matrix(number, header))
             in_legend = False
@@ -107,8 +106,8 @@ def _groups_table(matrix: _Matrix) -> Table:
     links = [[matrix.rows[name].links[matrix.devices.index(other)] for other in gpus] for name in gpus]
     rows = []
     for level in topology_matrix.levels(links):
-        found = topology_matrix.connected(links, level)
-        rows.append((level, " ".join("{" + ", ".join(gpus[i][3:] for i in group) + "}" for group in found)))
+        groups = topology_matrix.connected(links, level)
+        rows.append((level, " ".join("{" + ", ".join(gpus[i][3:] for i in group) + "}" for group in groups)))
     return Table("GPUs connected by this kind of link or a nearer one", ("Link", "Groups of GPUs"), tuple(rows))
 
 

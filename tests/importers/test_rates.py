@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
 from rnn_scaling.importers.common import LogError
 from rnn_scaling.importers.rank_totals import Total
@@ -80,7 +81,7 @@ def test_repeats_of_a_run_stay_apart():
 
 
 def test_ranks_that_disagree_are_not_one_run():
-    totals = [Total(1, None, "a", 2, 100.0), Total(2, None, "a", 2, 103.0)]
+    totals = [Total(line, None, "a", 2, rate, ScalingRow("x", line)) for line, rate in ((1, 100.0), (2, 103.0))]
     assert [len(group) for group in rank_totals.runs(totals)] == [1, 1]
     assert [len(group) for group in rank_totals.runs([totals[0], dataclasses.replace(totals[1], rate=100.5)])] == [2]
     assert [len(group) for group in rank_totals.runs([totals[0]] * 5)] == [2, 2, 1]  # never more than the ranks

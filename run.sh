@@ -128,7 +128,7 @@ setup() {
   if [ -f "$venv/.installed" ] && [ "$(cat "$venv/.installed")" = "$wanted" ]; then
     return
   fi
-  echo "setting up $venv with $("$python" --version) (first use: 70 packages; a minute or more)" >&2
+  echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
   install "$venv" "$venv/.installed" "$wanted" "${files[@]}"
 }

@@ -97,15 +97,20 @@ progress() {
   done
 }
 
-# Installs requirements in the versions of constraints.txt, unless the stamp says that these are there:
+# Whether the stamp says that what is wanted was installed: is_there STAMP WANTED
+is_there() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+
+# Installs requirements in the versions of constraints.txt, then stamps what was wanted:
 # install ENVIRONMENT STAMP WANTED REQUIREMENTS...
 install() {
   local venv=$1 stamp=$2 wanted=$3 files=() file limit=() status=0
   shift 3
   for file; do files+=(-r "$file"); done
   if command -v timeout >/dev/null; then limit=(timeout --foreground "$SETUP_TIMEOUT"); fi
+  trap 'echo "interrupted; the same command goes on" >&2; exit 130' INT
   PYTHONUNBUFFERED=1 ${limit[@]+"${limit[@]}"} "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
     --progress-bar=off -c constraints.txt "${files[@]}" 2>&1 | progress >"$venv/set-up.log" || status=${PIPESTATUS[0]}
+  trap - INT
   if [ "$status" = 124 ]; then
     echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; SETUP_TIMEOUT=3600 ./run.sh ... gives it an hour" >&2
   elif [ "$status" != 0 ]; then
@@ -125,9 +130,7 @@ setup() {
   python=$(python_for_setup "$venv")
   if has_gpu; then files+=(requirements-gpu.txt); fi
   wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
-  if [ -f "$venv/.installed" ] && [ "$(cat "$venv/.installed")" = "$wanted" ]; then
-    return
-  fi
+  if is_there "$venv/.installed" "$wanted"; then return; fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
   install "$venv" "$venv/.installed" "$wanted" "${files[@]}"
@@ -137,9 +140,7 @@ setup() {
 setup_profile() {
   local venv=${VENV:-.venv} wanted
   wanted=$(cat requirements-profile.txt constraints.txt)
-  if [ -f "$venv/.installed-profile" ] && [ "$(cat "$venv/.installed-profile")" = "$wanted" ]; then
-    return
-  fi
+  if is_there "$venv/.installed-profile" "$wanted"; then return; fi
   echo "adding the tab Profile to $venv (first use: 40 packages, 230 MB; a minute or more)" >&2
   install "$venv" "$venv/.installed-profile" "$wanted" requirements-profile.txt && return
   echo "error: without --profile, ./run.sh tensorboard shows all other tabs" >&2

@@ -1,0 +1,76 @@
+"""run.sh sets up once, from constraints.txt, within a limit, and says what failed. pip is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.paths import ROOT
+
+# A Python that notes what pip and the suite are asked for, and makes environments whose Python is itself.
+PYTHON = """#!/bin/sh
+case "$*" in
+  -c*) exit 0 ;;
+  --version) echo Python 3.12.0 ;;
+  "-m pip --version") ;;
+  *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
+  "-m pip install"*) echo "$@" >>"$NOTES"; echo Collecting everything; eval "$PIP" ;;
+  *) echo "$@" >>"$NOTES" ;;
+esac
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(words, pip="what pip does", **variables) -> the ended process, with `.notes`: what Python was asked for."""
+    python, notes = tmp_path / "python", tmp_path / "notes"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    always = {"PYTHON": str(python), "VENV": str(tmp_path / "venv"), "NOTES": str(notes)}
+
+    def run(*words, pip="true", **variables):
+        notes.write_text("")
+        environment = {**os.environ, **always, "PIP": pip, **variables}
+        done = subprocess.run([ROOT / "run.sh", *words], env=environment, capture_output=True, text=True, timeout=60)
+        done.notes = notes.read_text().splitlines()
+        return done
+
+    return run
+
+
+def test_what_was_installed_is_not_installed_again(run, tmp_path):
+    first = run("setup")
+    assert first.returncode == 0 and first.stderr.startswith(f"setting up {tmp_path}/venv with Python 3.12.0 (")
+    (line,) = first.notes
+    assert "-c constraints.txt -r requirements.txt -r requirements-dev.txt" in line
+    again = run("setup")
+    assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
+
+
+def test_only_the_tab_profile_brings_its_packages(run):
+    assert "requirements-profile.txt" not in "".join(run("tensorboard", "--port=0").notes)
+    installed, started = run("tensorboard", "--port=0", "--profile").notes
+    assert installed.endswith("-c constraints.txt -r requirements-profile.txt")
+    assert started == "-m rnn_scaling tensorboard --port=0 --profile"
+    assert run("tensorboard", "--profile").notes == ["-m rnn_scaling tensorboard --profile"]
+
+
+def test_without_a_network_it_says_what_can_be_done(run):
+    failing = "echo ERROR: no such host; exit 1"
+    done = run("setup", pip=failing)
+    assert done.returncode == 1 and "\nERROR: no such host\nerror: installing requirements.txt" in done.stderr
+    assert "PIP_INDEX_URL" in done.stderr and "set-up.log" in done.stderr
+    assert len(run("setup").notes) == 1, "what failed is tried again"
+    done = run("tensorboard", "--profile", pip=failing)
+    assert done.returncode == 1 and len(done.notes) == 1
+    assert done.stderr.endswith("error: without --profile, ./run.sh tensorboard shows all other tabs\n")
+
+
+def test_set_up_has_a_limit(run):
+    done = run("setup", pip="exec sleep 50", SETUP_TIMEOUT="1")
+    assert done.returncode == 1 and "error: set-up took longer than SETUP_TIMEOUT=1 seconds; " in done.stderr
+    done = run("setup", SETUP_TIMEOUT="1h")
+    assert done.returncode == 2 and done.notes == []
+    assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from models.batch import Batch
@@ -11,6 +15,8 @@ from rnn_scaling.settings import config as configs
 MODEL = ModelConfig(
     num_units=6, embedding_dim=5, src_vocab_size=23, tgt_vocab_size=17, num_encoder_layers=2, num_decoder_layers=2
 )
+# One LSTM cell each: traces in half the time, for what does not depend on how many variables there are.
+SMALL = dataclasses.replace(MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni")
 BATCH_SIZE, MAX_LEN = 3, 5
 EMBEDDINGS = ("src_embedding", "tgt_embedding")
 
@@ -61,7 +67,8 @@ def train(devices: list[str], batches: list[list[Batch]], model: ModelConfig = M
       options: by name, as flags would set them.
 
     Returns:
-      "replicas": [{name: array}], "losses": [one a step], "words": [one a step], "update": the mode's object.
+      "after": [one a step: [one a replica: {name: array}]], "replicas": the last of these, "losses", "words" and
+      "positions": [one a step], "update": the mode's object.
     """
     from models import seq2seq
     from rnn_scaling.training import benchmark
@@ -75,9 +82,13 @@ def train(devices: list[str], batches: list[list[Batch]], model: ModelConfig = M
     network = seq2seq.build(config.model, "CPU")
     rows = {"src_embedding": model.src_vocab_size, "tgt_embedding": model.tgt_vocab_size}
     step = TrainStep(network, rows, FixedSource(batches, devices), update, engine, seed=1)
-    results = [step() for _ in batches]
+    results, after = [], []
+    for _ in batches:
+        results.append(step())
+        after.append([{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()])
     return {
-        "replicas": [{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()],
+        "after": after,
+        "replicas": after[-1],
         "losses": [result.loss for result in results],
         "words": [result.words for result in results],
         "positions": [result.positions for result in results],
@@ -91,24 +102,14 @@ class Serial:
     def __init__(self, model: ModelConfig = MODEL, learning_rate: float = 0.5, max_gradient_norm: float = 0.0) -> None:
         from models import seq2seq
 
-        self._network = seq2seq.build(model, "CPU")
+        self._model = model
         self.weights = {spec.name: seq2seq.initial_value(spec, 1) for spec in seq2seq.variable_specs(model)}
         self._learning_rate, self._max_gradient_norm = learning_rate, max_gradient_norm
 
     def gradient(self, batch: Batch, weights: dict | None = None) -> tuple[float, dict]:
         """(loss, dense gradients) of the mean cross entropy a target word at `weights`, or at the present ones."""
-        import tensorflow as tf
-
-        tensors = {name: tf.constant(value) for name, value in (weights or self.weights).items()}
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            rows = [tf.gather(tensors[name], ids) for name, ids in zip(EMBEDDINGS, (batch.source, batch.target_input))]
-            dense = {name: tensor for name, tensor in tensors.items() if name not in EMBEDDINGS}
-            seed = tf.constant([0, 1])
-            loss = self._network.loss(dense, *rows, Batch(*map(tf.constant, batch)), seed) / batch.target_length.sum()
-        gradients = tape.gradient(loss, tensors)
-        dense_gradients = {name: tf.convert_to_tensor(g).numpy() for name, g in gradients.items()}
-        return float(loss), self._clip(dense_gradients)
+        loss, gradients = _gradient_function(self._model)(weights or self.weights, batch)
+        return float(loss), self._clip({name: gradient.numpy() for name, gradient in gradients.items()})
 
     def apply(self, gradients: dict) -> None:
         """One SGD update."""
@@ -119,6 +120,32 @@ class Serial:
         if not self._max_gradient_norm or norm <= self._max_gradient_norm:
             return gradients
         return {name: g * np.float32(self._max_gradient_norm / norm) for name, g in gradients.items()}
+
+
+@functools.cache
+def _gradient_function(model: ModelConfig) -> Callable:
+    """(weights, batch) -> (mean loss, dense gradients); traced once for all widths of a batch."""
+    import tensorflow as tf
+
+    from models import seq2seq
+
+    network = seq2seq.build(model, "CPU")
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def gradient(weights, batch):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            rows = [tf.gather(weights[name], ids) for name, ids in zip(EMBEDDINGS, (batch.source, batch.target_input))]
+            dense = {name: tensor for name, tensor in weights.items() if name not in EMBEDDINGS}
+            words = tf.cast(tf.reduce_sum(batch.target_length), tf.float32)
+            loss = network.loss(dense, *rows, batch, tf.constant([0, 1])) / words
+        gradients = tape.gradient(loss, weights)
+        return loss, {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}
+
+    def of_arrays(weights, batch):
+        return gradient({name: tf.constant(value) for name, value in weights.items()}, Batch(*map(tf.constant, batch)))
+
+    return of_arrays
 
 
 def largest_difference(left: dict, right: dict) -> float:

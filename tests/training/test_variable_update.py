@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.support.training import (
     BATCH_SIZE,
     MAX_LEN,
     MODEL,
+    SMALL,
     Serial,
     concatenate,
     largest_difference,
@@ -55,54 +57,61 @@ def _name(options: dict) -> str:
 
 
 @pytest.fixture(scope="module")
-def serial(large_weights):
-    """Weights and losses of serial training, by number of towers."""
-    results = {}
-    for num_towers in (1, 2, 4):
-        plain, losses = Serial(), []
-        for towers in make_batches(STEPS, num_towers):
-            loss, gradients = plain.gradient(concatenate(towers))
-            plain.apply(gradients)
-            losses.append(loss)
-        results[num_towers] = plain.weights, losses
-        moved = {name: np.abs(w - Serial().weights[name]).max() for name, w in plain.weights.items()}
-        assert min(moved.values()) > 1000 * TOLERANCE
-    return results
+def trained(devices):
+    """(model, num_towers, option=value, ...) -> what `train` gives after STEPS; each is trained once."""
+
+    @functools.cache
+    def run(model, num_towers, **options):
+        return train(devices[:num_towers], make_batches(STEPS, num_towers), model, **options)
+
+    return run
+
+
+@functools.cache
+def serial(model, num_towers):
+    """(weights, losses) of serial training on the batches of so many towers."""
+    plain, losses = Serial(model), []
+    for towers in make_batches(STEPS, num_towers):
+        loss, gradients = plain.gradient(concatenate(towers))
+        plain.apply(gradients)
+        losses.append(loss)
+    moved = {name: np.abs(w - Serial(model).weights[name]).max() for name, w in plain.weights.items()}
+    assert min(moved.values()) > 1000 * TOLERANCE
+    return plain.weights, losses
 
 
 @pytest.mark.parametrize("options", SYNCHRONOUS, ids=_name)
-def test_synchronous_update_equals_serial_update_on_global_batch(options, devices, serial):
+def test_synchronous_update_equals_serial_update_on_global_batch(options, trained):
     num_towers = 4 if options.get("all_reduce_spec", "") in ("rechd", "pscpu#2:256:xring") else 2
-    result = train(devices[:num_towers], make_batches(STEPS, num_towers), **options)
-    weights, losses = serial[num_towers]
+    model = SMALL if options.keys() & {"all_reduce_spec", "sparse_gradients"} else MODEL
+    result = trained(model, num_towers, **options)
+    weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
         assert largest_difference(replica, weights) < TOLERANCE
     np.testing.assert_allclose(result["losses"], losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
-def test_one_tower_equals_serial_training(mode, devices, serial):
-    result = train(devices[:1], make_batches(STEPS, 1), variable_update=mode)
-    assert largest_difference(result["replicas"][0], serial[1][0]) < TOLERANCE
+def test_one_tower_equals_serial_training(mode, trained):
+    result = trained(SMALL, 1, variable_update=mode)
+    assert largest_difference(result["replicas"][0], serial(SMALL, 1)[0]) < TOLERANCE
 
 
-def test_independent_replicas_equal_serial_runs_on_their_own_data(devices):
-    batches = make_batches(STEPS, 2)
-    result = train(devices[:2], batches, variable_update="independent")
+def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
+    result = trained(MODEL, 2, variable_update="independent")
     for tower, replica in enumerate(result["replicas"]):
         plain = Serial()
-        for towers in batches:
+        for towers in make_batches(STEPS, 2):
             plain.apply(plain.gradient(towers[tower])[1])
         assert largest_difference(replica, plain.weights) < TOLERANCE
 
 
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated"])
-def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, devices):
-    batches = make_batches(STEPS, 2)
-    result = train(devices[:2], batches, variable_update=mode, variable_consistency="relaxed")
-    plain = Serial()
+def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, trained):
+    result = trained(SMALL, 2, variable_update=mode, variable_consistency="relaxed")
+    plain = Serial(SMALL)
     late = {name: np.zeros_like(value) for name, value in plain.weights.items()}
-    for towers in batches:
+    for towers in make_batches(STEPS, 2):
         fresh = plain.gradient(concatenate(towers))[1]
         plain.apply(late)
         late = fresh
@@ -110,12 +119,11 @@ def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, devices):
         assert largest_difference(replica, plain.weights) < TOLERANCE
 
 
-def test_staged_variables_are_exactly_one_step_stale(devices):
-    batches = make_batches(STEPS, 2)
-    result = train(devices[:2], batches, variable_update="parameter_server", staged_vars=True)
-    plain = Serial()
+def test_staged_variables_are_exactly_one_step_stale(trained):
+    result = trained(SMALL, 2, variable_update="parameter_server", staged_vars=True)
+    plain = Serial(SMALL)
     stale = plain.weights
-    for towers in batches:
+    for towers in make_batches(STEPS, 2):
         present = plain.weights
         plain.apply(plain.gradient(concatenate(towers), stale)[1])
         stale = present
@@ -125,11 +133,11 @@ def test_staged_variables_are_exactly_one_step_stale(devices):
 @pytest.mark.parametrize("options", [SYNCHRONOUS[0], SYNCHRONOUS[2], SYNCHRONOUS[3], SYNCHRONOUS[-1]], ids=_name)
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
     batches = make_batches(5, 2)
-    result = train(devices[:2], batches, max_gradient_norm=0.05, **options)
-    plain = Serial(max_gradient_norm=0.05)
+    result = train(devices[:2], batches, SMALL, max_gradient_norm=0.05, **options)
+    plain = Serial(SMALL, max_gradient_norm=0.05)
     for towers in batches:
         plain.apply(plain.gradient(concatenate(towers))[1])
-    unclipped = Serial()
+    unclipped = Serial(SMALL)
     for towers in batches:
         unclipped.apply(unclipped.gradient(concatenate(towers))[1])
     for replica in result["replicas"]:
@@ -140,13 +148,12 @@ def test_gradient_norm_is_that_of_the_global_batch(options, devices):
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_optimizers_with_state_agree_between_modes(optimizer, devices):
     batches = make_batches(5, 2)
+    options = {"optimizer": optimizer, "learning_rate": 0.01}
     runs = [
-        train(devices[:2], batches, optimizer=optimizer, learning_rate=0.01, variable_update=mode)["replicas"]
+        train(devices[:2], batches, SMALL, variable_update=mode, **options)["replicas"]
         for mode in ("parameter_server", "replicated", "mirrored")
     ]
-    one = train(devices[:1], [[concatenate(towers)] for towers in batches], optimizer=optimizer, learning_rate=0.01)[
-        "replicas"
-    ][0]
+    one = train(devices[:1], [[concatenate(towers)] for towers in batches], SMALL, **options)["replicas"][0]
     for replicas in runs:
         for replica in replicas:
             assert largest_difference(replica, one) < 1e-4  # Adam divides by the root of a tiny square
@@ -161,7 +168,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.training.replica import UpdateRule, bytes_by_device
     from rnn_scaling.training.variable_update.parameter_server import ParameterServer, place_parts
 
-    model = dataclasses.replace(MODEL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
+    model = dataclasses.replace(SMALL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
     batches = make_batches(STEPS, 2, model)
     specs = seq2seq.variable_specs(model)
     update = ParameterServer(
@@ -182,10 +189,9 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     assert split == ({"src_embedding", "projection"} if partition else set())
 
 
-def test_words_are_counted_from_the_lengths_the_towers_consumed(devices):
-    batches = make_batches(3, 2)
-    result = train(devices[:2], batches, variable_update="replicated")
-    for step, towers in enumerate(batches):
+def test_words_are_counted_from_the_lengths_the_towers_consumed(trained):
+    result = trained(MODEL, 2, variable_update="replicated")
+    for step, towers in enumerate(make_batches(STEPS, 2)):
         expected = [int(b.source_length.sum() + b.target_length.sum()) for b in towers]
         assert result["words"][step].tolist() == expected
         assert result["positions"][step].tolist() == [2 * MAX_LEN * BATCH_SIZE] * 2
@@ -199,32 +205,30 @@ def test_every_mode_is_covered():
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated", "mirrored"])
 def test_towers_with_different_batch_sizes_equal_serial_training(mode, devices):
     batches = [[concatenate([a, b]), c] for a, b, c in make_batches(STEPS, 3)]
-    result = train(devices[:2], batches, variable_update=mode)
-    plain = Serial()
-    for towers in batches:
-        plain.apply(plain.gradient(concatenate(towers))[1])
+    result = train(devices[:2], batches, SMALL, variable_update=mode)
+    weights, _ = serial(SMALL, 3)
     for replica in result["replicas"]:
-        assert largest_difference(replica, plain.weights) < TOLERANCE
+        assert largest_difference(replica, weights) < TOLERANCE
 
 
-def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices):
-    for length in (2, 4):
-        cut = [
-            [Batch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
-            for step in make_batches(2, 2)
-        ]
-        assert len(train(devices[:2], cut, variable_update="mirrored")["losses"]) == 2
+def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained):
+    assert len(trained(SMALL, 2, variable_update="mirrored")["losses"]) == STEPS
+    length = 2
+    cut = [
+        [Batch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
+        for step in make_batches(2, 2)
+    ]
+    assert len(train(devices[:2], cut, SMALL, variable_update="mirrored")["losses"]) == 2
 
 
 @pytest.mark.parametrize("dtype,tolerance", [("float16", 0.02), ("bfloat16", 0.1)])
 @pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
-def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices):
+def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices, trained):
     """Weights after 5 steps, which move by about 1; float16 gradients are scaled and unscaled on the way."""
-    batches = make_batches(5, 2)
-    exact = train(devices[:2], batches, variable_update=mode)
-    model = dataclasses.replace(MODEL, compute_dtype=dtype)
-    reduced = train(devices[:2], batches, model, variable_update=mode)
-    for one, other in zip(exact["replicas"], reduced["replicas"]):
+    exact = trained(SMALL, 2, variable_update=mode)["after"][4]
+    model = dataclasses.replace(SMALL, compute_dtype=dtype)
+    reduced = train(devices[:2], make_batches(5, 2), model, variable_update=mode)
+    for one, other in zip(exact, reduced["replicas"]):
         assert 0 < largest_difference(one, other) < tolerance
     scale = reduced["update"].loss_scale(0)
     assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

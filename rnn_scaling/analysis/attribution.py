@@ -1,7 +1,7 @@
-"""Where the ideal goes: n x words/s(1) - words/s(n), split into parts that add up to it, each with its interval.
+"""Where the ideal goes: n x items/s(1) - items/s(n), split into parts that add up to it, each with its interval.
 
 The parts are steps between efficiencies that were measured, each against its own one device, so that a mode or a data
-source that is slower on one device already is not charged for that. With X(mode, n, data) in words/s, m the row's mode,
+source that is slower on one device already is not charged for that. With X(mode, n, data) in items/s, m the row's mode,
 d its data source, a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
     contention  = 1 - E(independent,n,device)
@@ -35,14 +35,14 @@ MEANING = {
     FIXED: "what a step costs however small a tower's share of the batch is",
     CONTENTION: "what independent replicas lose too: shared memory, caches, clocks and host threads",
     EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
-    INPUT: "what the data source costs beyond words that are drawn on the device",
+    INPUT: "what the data source costs beyond items that are drawn on the device",
     IMBALANCE: "waiting for the tower with the longest sentences",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One share of the loss: `value` in words/s, `points` in percentage points of efficiency.
+    """One share of the loss: `value` in items/s, `points` in percentage points of efficiency.
 
     Both are None where a run is missing, and `commands` then supply it. The uncertainty of the ideal is in the points.
     """
@@ -90,7 +90,7 @@ def _has_loss(row: Row) -> bool:
     return row.num_devices > 1 and None not in (row.rate, row.baseline, row.baseline and row.baseline.rate)
 
 
-Rates = Mapping[Key, float]  # words/s of each row
+Rates = Mapping[Key, float]  # items/s of each row
 Share = Callable[[Rates], float]  # a number, or a part of the ideal, as a function of the rates
 
 
@@ -126,14 +126,14 @@ class _Attributor:
         return Attribution(
             row=self._row,
             ideal=self._interval(lambda rates: n * rates[base], [base]),
-            loss=self._words(loss),
+            loss=self._items(loss),
             parts=tuple(
                 Part(name, None, None, level.commands)
                 if level.value is None
-                else Part(name, self._words(level), self._points(level))
+                else Part(name, self._items(level), self._points(level))
                 for name, level in levels.items()
             ),
-            residual=self._words(rest),
+            residual=self._items(rest),
             loss_points=self._points(loss),
             residual_points=self._points(rest),
         )
@@ -171,7 +171,7 @@ class _Attributor:
         return dataclasses.replace(level, value=lambda rates: level.value(rates) * (1 + slack) / self._n)
 
     def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level:
-        """words/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
+        """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
         keys, commands = [], []
         for changes, key in ((below, key_below), (above, None)):
             key = key or work_key(self._row.config, **changes)
@@ -187,8 +187,8 @@ class _Attributor:
         rows = [self._by_key[key] for key in keys]
         return combine(lambda *rates: function({r.key: x for r, x in zip(rows, rates)}), [r.rate for r in rows])
 
-    def _words(self, level: _Level) -> Interval:
-        """In words/s: times the ideal."""
+    def _items(self, level: _Level) -> Interval:
+        """In items/s: times the ideal."""
         if not level.keys:
             return self._interval(level.value, [])
         base = self._row.baseline.key
@@ -210,7 +210,7 @@ def _difference(before: _Level, after: _Level, scale: _Level) -> _Level:
 def imbalance(row: Row) -> float:
     """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
 
-    A step takes as long as its slowest tower, and a tower as long as it has positions (words and padding), so step k
+    A step takes as long as its slowest tower, and a tower as long as it has positions (items and padding), so step k
     of t seconds would have taken t x mean / max of the towers' positions.
     """
     seconds = balanced = 0.0

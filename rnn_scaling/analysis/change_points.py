@@ -99,21 +99,21 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(low, sizes), np.repeat(high, sizes)
 
 
-def word_cost(log_s: np.ndarray, log_words: np.ndarray) -> np.ndarray:
-    """Log seconds a word, as if every batch had the same number of words.
+def item_cost(log_s: np.ndarray, log_items: np.ndarray) -> np.ndarray:
+    """Log seconds an item, as if every batch had the same number of items.
 
-    A step has costs that do not grow with its words, so that a word of a short batch costs more. The exponent is the
+    A step has costs that do not grow with its items, so that an item of a short batch costs more. The exponent is the
     least-absolute-deviations slope of differences between neighbours, which changes of level hardly move.
     """
-    per_word = log_s - log_words
-    dx, dy = np.diff(log_words), np.diff(per_word)
+    per_item = log_s - log_items
+    dx, dy = np.diff(log_items), np.diff(per_item)
     moved = np.abs(dx) > 1e-9
     if not moved.any():
-        return per_word
+        return per_item
     slopes, weights = dy[moved] / dx[moved], np.abs(dx[moved])
     order = np.argsort(slopes, kind="stable")
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
-    return per_word - slopes[order][middle] * (log_words - log_words.mean())
+    return per_item - slopes[order][middle] * (log_items - log_items.mean())
 
 
 def cycle_length(y: np.ndarray) -> int | None:

@@ -86,22 +86,22 @@ class Comparison:
         return f"{self.verdict}: {change}"
 
 
-def process_rate(step_s: Sequence[float], words: Sequence[float]) -> float:
-    """Words a second of one process: all words / all seconds of the same batches.
+def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
+    """Items a second of one process: all items / all seconds of the same batches.
 
     Raises:
       ValueError: if the lists are empty or differ in length, or a value is not positive and finite.
     """
-    _check(step_s, words)
-    return math.fsum(words) / math.fsum(step_s)
+    _check(step_s, items)
+    return math.fsum(items) / math.fsum(step_s)
 
 
-def rate_interval(step_s: Sequence[Sequence[float]], words: Sequence[Sequence[float]]) -> Interval:
-    """Words a second of one configuration, with the interval that its runs allow.
+def rate_interval(step_s: Sequence[Sequence[float]], items: Sequence[Sequence[float]]) -> Interval:
+    """Items a second of one configuration, with the interval that its runs allow.
 
     Args:
       step_s: seconds of the measured batches of each process; warm-up left out.
-      words: words of the same batches.
+      items: items of the same batches.
 
     Returns:
       From two processes on the geometric mean of their rates with Student's t over processes; from one process its
@@ -110,12 +110,12 @@ def rate_interval(step_s: Sequence[Sequence[float]], words: Sequence[Sequence[fl
     Raises:
       ValueError: if there is no process, or lists do not fit.
     """
-    if not step_s or len(step_s) != len(words):
-        raise ValueError(f"expected seconds and words of the same processes, got {len(step_s)} and {len(words)}")
-    rates = [process_rate(s, w) for s, w in zip(step_s, words)]
+    if not step_s or len(step_s) != len(items):
+        raise ValueError(f"expected seconds and items of the same processes, got {len(step_s)} and {len(items)}")
+    rates = [process_rate(s, w) for s, w in zip(step_s, items)]
     if len(rates) > 1:
         return over_processes(rates)
-    return _log_interval(math.log(rates[0]), within_process(step_s[0], words[0]), _cosines(len(step_s[0])), (1,))
+    return _log_interval(math.log(rates[0]), within_process(step_s[0], items[0]), _cosines(len(step_s[0])), (1,))
 
 
 def over_processes(rates: Sequence[float]) -> Interval:
@@ -127,10 +127,10 @@ def over_processes(rates: Sequence[float]) -> Interval:
     return _log_interval(math.fsum(logs) / k, scatter(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
 
 
-def within_process(step_s: Sequence[float], words: Sequence[float]) -> float | None:
+def within_process(step_s: Sequence[float], items: Sequence[float]) -> float | None:
     """Relative standard error of one process's rate from its own batches, autocorrelation included.
 
-    The rate is a ratio of sums, so its error is the long-run error of seconds - words/rate. The long-run variance is
+    The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate. The long-run variance is
     the mean square of the first cosine coefficients (fewer with fewer batches), each with one degree of freedom.
 
     Returns:
@@ -138,18 +138,18 @@ def within_process(step_s: Sequence[float], words: Sequence[float]) -> float | N
 
     Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
     """
-    _check(step_s, words)
+    _check(step_s, items)
     n = len(step_s)
     if n < MIN_BATCHES:
         return None
-    seconds, work = np.asarray(step_s, float), np.asarray(words, float)
+    seconds, work = np.asarray(step_s, float), np.asarray(items, float)
     residual = (seconds - work * (seconds.sum() / work.sum())) / seconds.mean()
     return math.sqrt(long_run_variance(residual) / n)
 
 
-def within_half_width(step_s: Sequence[float], words: Sequence[float]) -> float | None:
+def within_half_width(step_s: Sequence[float], items: Sequence[float]) -> float | None:
     """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
-    error = within_process(step_s, words)
+    error = within_process(step_s, items)
     return None if error is None else t_quantile((1 + LEVEL) / 2, _cosines(len(step_s))) * error
 
 
@@ -217,7 +217,7 @@ def compare(before: Sequence[float], after: Sequence[float], paired: bool = Fals
     """Tests whether rates changed, at 5 % false alarms.
 
     Args:
-      before, after: words a second, one a process, in the order in which they ran.
+      before, after: items a second, one a process, in the order in which they ran.
       paired: the processes ran interleaved, the i-th of one beside the i-th of the other.
 
     Returns:
@@ -328,10 +328,10 @@ def _signed(ratio_value: float) -> str:
     return f"{100 * (ratio_value - 1):+.1f} %"
 
 
-def _check(step_s: Sequence[float], words: Sequence[float]) -> None:
-    if not len(step_s) or len(step_s) != len(words):
-        raise ValueError(f"expected seconds and words of the same batches, got {len(step_s)} and {len(words)}")
-    for name, values in (("seconds", np.asarray(step_s, float)), ("words", np.asarray(words, float))):
+def _check(step_s: Sequence[float], items: Sequence[float]) -> None:
+    if not len(step_s) or len(step_s) != len(items):
+        raise ValueError(f"expected seconds and items of the same batches, got {len(step_s)} and {len(items)}")
+    for name, values in (("seconds", np.asarray(step_s, float)), ("items", np.asarray(items, float))):
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
             raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")

@@ -59,6 +59,11 @@ class Row:
         """What its runs count: "words"."""
         return unit_of(self.records[0])
 
+    @property
+    def samples(self) -> str:
+        """What its batches hold: "sentence pairs"."""
+        return "sentence pairs"
+
     def metric(self, metric: Metric) -> Interval | None:
         """A metric in SI units; None where it cannot be known."""
         if metric.compute not in self._computed:
@@ -150,7 +155,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         told = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
         words += [f"{name}={told[name]}" for name in varied if name in told]
         if strong:
-            words.append(f"strong scaling, {config['global_batch_size']} sentence pairs a step")
+            words.append(f"strong scaling, {config['global_batch_size']} {members[0].samples} a step")
         names.append(", ".join(words))
     return names
 

@@ -1,10 +1,10 @@
 """Where a run became steady, from the times of its batches.
 
-seconds a word -> outliers -> cycle -> changes of level -> the last level that holds -> SteadyState
+seconds an item -> outliers -> cycle -> changes of level -> the last level that holds -> SteadyState
 
 The default rate skips a fixed number of batches; this module says where the cut should have been and what that moves.
 Nothing is deleted: outliers are marked and stay in the rate. Method, sources and simulated error: docs/statistics.md.
-y: log seconds (of a word where batches differ in words), [n] = batches.
+y: log seconds (of an item where batches differ in items), [n] = batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DISTURBANCE = 0.05  # share of the batches that one disturbance may take
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Batches start <= i < stop at one level; `median_s`: seconds a batch, or a word where batches differ in words."""
+    """Batches start <= i < stop at one level; `median_s`: seconds a batch, or an item where batches differ in items."""
 
     start: int
     stop: int
@@ -44,7 +44,7 @@ class SteadyState:
     kind: "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short".
     start: index of the first steady batch; None if there is none.
     outliers: indices of batches far from their level; they stay in every rate.
-    rate_default, rate_steady: words a second (batches a second without words) after the default warm-up, and of the
+    rate_default, rate_steady: items a second (batches a second without items) after the default warm-up, and of the
       steady batches; None where there are none.
     move: rate_steady / rate_default - 1, how far the default headline is off.
     half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
@@ -67,18 +67,21 @@ class SteadyState:
     text: str
 
 
-def analyse(step_s: Sequence[float], words: Sequence[float] | None = None, warmup: int = 10) -> SteadyState:
+def analyse(
+    step_s: Sequence[float], items: Sequence[float] | None = None, warmup: int = 10, unit: str = "words"
+) -> SteadyState:
     """Finds the steady part of a run.
 
     Args:
       step_s: seconds of every batch from the first, warm-up included.
-      words: words of the same batches; where they differ, seconds a word are judged.
+      items: items of the same batches; where they differ, seconds an item are judged.
       warmup: batches that the headline rate skips.
+      unit: what the items are, for the sentence.
 
     Raises:
       ValueError: if the lists differ in length or a value is not positive and finite.
     """
-    seconds, work = _checked(step_s, words)
+    seconds, work = _checked(step_s, items)
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
@@ -89,16 +92,16 @@ def analyse(step_s: Sequence[float], words: Sequence[float] | None = None, warmu
     edges = [*([0] if series.lead else []), series.lead, *cuts, n]
     start, disturbed = _steady_start(series, edges)
     outliers = _outliers(series, edges, start, disturbed)
-    per_word = seconds / work if _varies(work) else seconds
-    segments = tuple(Segment(a, b, float(np.median(per_word[a:b]))) for a, b in zip(edges, edges[1:]))
+    per_item = seconds / work if _varies(work) else seconds
+    segments = tuple(Segment(a, b, float(np.median(per_item[a:b]))) for a, b in zip(edges, edges[1:]))
     mser = change_points.mser5_cut(series.clipped)
     found = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
-    return _concluded(found, series, seconds, work, warmup, with_words=words is not None)
+    return _concluded(found, series, seconds, work, warmup, unit=unit if items is not None else "batches")
 
 
-def half_width(step_s: Sequence[float], words: Sequence[float] | None = None) -> float:
+def half_width(step_s: Sequence[float], items: Sequence[float] | None = None) -> float:
     """Relative 95 % half-width of the rate of the steady part so far; infinite while there is no steady part."""
-    state = analyse(step_s, words)
+    state = analyse(step_s, items)
     return math.inf if state.half_width is None else state.half_width
 
 
@@ -124,17 +127,17 @@ class UntilKnown:
         """True if `reached` would look now, which takes some milliseconds."""
         return self._passed < self._needed and batches >= self._next
 
-    def reached(self, step_s: Sequence[float], words: Sequence[float] | None = None) -> bool:
+    def reached(self, step_s: Sequence[float], items: Sequence[float] | None = None) -> bool:
         """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
         if self.due(len(step_s)):
             self._next = math.ceil(len(step_s) * self._growth)
-            self._passed = self._passed + 1 if half_width(step_s, words) <= self._target else 0
+            self._passed = self._passed + 1 if half_width(step_s, items) <= self._target else 0
         return self._passed >= self._needed
 
 
 @dataclasses.dataclass(frozen=True)
 class _Series:
-    """The series that is searched. y: without the effect of words and cycle; clipped: outliers at their bounds."""
+    """The series that is searched. y: without the effect of items and cycle; clipped: outliers at their bounds."""
 
     y: np.ndarray
     clipped: np.ndarray
@@ -145,7 +148,7 @@ class _Series:
 
 def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     log_s = np.log(seconds)
-    y = change_points.word_cost(log_s, np.log(work)) if _varies(work) else log_s
+    y = change_points.item_cost(log_s, np.log(work)) if _varies(work) else log_s
     n, lead = len(y), _start_up(y)
     half = lead + (n - lead) // 2
     low, high = change_points.outlier_bounds(y[lead:])
@@ -153,7 +156,7 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     period = change_points.cycle_length(clipped[half:])
     if period:
         y, clipped = (change_points.without_cycle(values, period, half) for values in (y, clipped))
-    if _varies(work):  # batches may repeat in length though a word always takes the same
+    if _varies(work):  # batches may repeat in length though an item always takes the same
         period = change_points.cycle_length(np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]) or period
     return _Series(y, clipped, lead, period, change_points.noise(clipped[lead:]))
 
@@ -234,7 +237,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
 
 
 def _concluded(
-    found: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, with_words: bool
+    found: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, unit: str
 ) -> SteadyState:
     """Adds the kind, the rates and the sentence."""
     n, start, period = len(seconds), found.start, found.period
@@ -253,7 +256,7 @@ def _concluded(
     move = None if found.rate_default is None else rate / found.rate_default - 1
     width = within_half_width(seconds[start:], work[start:])
     concluded = dataclasses.replace(found, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
-    text = _sentence(concluded, n, warmup, "words/s" if with_words else "batches/s")
+    text = _sentence(concluded, n, warmup, f"{unit}/s")
     mser = found.mser_start
     if mser is not None and width is not None and abs(_rate(seconds[mser:], work[mser:]) / rate - 1) > width:
         text += f"; MSER-5, blind to slow-downs, would cut at batch {mser}"
@@ -292,12 +295,12 @@ def _varies(work: np.ndarray) -> bool:
     return bool(work.min() != work.max())
 
 
-def _checked(step_s: Sequence[float], words: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
+def _checked(step_s: Sequence[float], items: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
     seconds = np.asarray(step_s, float)
-    work = np.ones(len(seconds)) if words is None else np.asarray(words, float)
+    work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
     if len(work) != len(seconds):
-        raise ValueError(f"expected seconds and words of the same batches, got {len(seconds)} and {len(work)}")
-    for name, values in (("seconds", seconds), ("words", work)):
+        raise ValueError(f"expected seconds and items of the same batches, got {len(seconds)} and {len(work)}")
+    for name, values in (("seconds", seconds), ("items", work)):
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
             raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")

@@ -89,10 +89,11 @@ def sentence(series: SeriesSummary) -> str:
     if row is None:
         return f"{title}: no run succeeded."
     if row.row.num_devices == 1:
-        text = f"{title}: {plus_minus(row.row.rate, 1)} words/s on 1 device, and no run on more"
+        text = f"{title}: {plus_minus(row.row.rate, 1)} {series.unit}/s on 1 device, and no run on more"
     elif row.efficiency is None:
         text = (
-            f"{title}: {plus_minus(row.row.rate, 1)} words/s on {row.devices}; how it scales needs its run on 1 device"
+            f"{title}: {plus_minus(row.row.rate, 1)} {series.unit}/s on {row.devices}; how it scales needs its run on "
+            "1 device"
         )
     elif _too_wide(row.efficiency):
         low, high = row.efficiency.low, row.efficiency.high
@@ -159,8 +160,9 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     found: dict[str, dict[str, None]] = {}
     for row in (each.largest for each in series if each.largest):
         parts = [part.points for part in row.loss.parts] if row.loss else []
-        name = "words/s" if row.efficiency is None or row.row.num_devices == 1 else "speedup and efficiency"
-        main = row.row.rate if name == "words/s" else row.efficiency
+        name, main = "speedup and efficiency", row.efficiency
+        if main is None or row.row.num_devices == 1:
+            name, main = f"{row.row.unit}/s", row.row.rate
         for what, value in [(name, main), *(("parts", points) for points in parts)]:
             if value is not None and value.half_width:
                 found.setdefault(value.kind, {})[what] = None

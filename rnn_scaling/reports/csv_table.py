@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.metrics import ITEMS, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
@@ -16,23 +16,26 @@ WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_faile
 
 
 def render(summary: Summary) -> bytes:
-    """One line a row, under a header."""
+    """One line a row, under a header; rates of several units are items/s, and a column says of what."""
     text = io.StringIO()
     writer = csv.writer(text)
-    metrics = shown(summary.rows)
+    metrics, of = shown(summary.rows), ["unit"] if summary.unit == ITEMS else []
     numbers = (f"{metric.name}{end}" for metric in metrics for end in ("", "_low", "_high"))
-    writer.writerow(("schema", "series", "scaling", *WORK, *numbers, "interval"))
-    writer.writerows(_line(series, row, metrics) for series in summary.series for row in series.rows)
+    writer.writerow(("schema", "series", "scaling", *of, *WORK, *numbers, "interval"))
+    writer.writerows(
+        _line(series, row, metrics, [series.unit] if of else []) for series in summary.series for row in series.rows
+    )
     return text.getvalue().encode()
 
 
-def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric]) -> list[object]:
+def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric], unit: Sequence[str]) -> list[object]:
     row = summary.row
     good = len(row.good)
     line: list[object] = [
         REPORT_SCHEMA,
         series.title,
         "strong" if series.strong else "weak",
+        *unit,
         row.num_devices,
         "" if series.strong else row.config["batch_size"],
         row.config["global_batch_size"] or "",

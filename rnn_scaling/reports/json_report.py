@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, steps
@@ -46,13 +46,14 @@ def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) 
     return {
         "title": series.title,
         "scaling": "strong" if series.strong else "weak",
+        **({"unit": series.unit} if summary.unit == ITEMS else {}),
         "sentence": answer.sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
-        "rows": [_row(row, metrics) for row in series.rows],
+        "rows": [_row(row, metrics, summary.unit) for row in series.rows],
     }
 
 
-def _row(summary: RowSummary, metrics: Sequence[Metric]) -> dict[str, Any]:
+def _row(summary: RowSummary, metrics: Sequence[Metric], unit: str) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
     strong = bool(config["global_batch_size"])
     return {
@@ -64,7 +65,7 @@ def _row(summary: RowSummary, metrics: Sequence[Metric]) -> dict[str, Any]:
         "runs_failed": len(row.records) - len(row.good),
         "command": repeated(row),
         **{metric.name: interval(row.metric(metric)) for metric in metrics},
-        "attribution": _attribution(summary),
+        "attribution": _attribution(summary, unit),
         "steady_state": [_steady(run) for run in summary.steady],
         "speedups": _speedups(summary),
         "padding": summary.padding,
@@ -81,14 +82,15 @@ def interval(value: Interval | None) -> dict[str, Any] | None:
     return {**{name: None if n is None else rounded(n) for name, n in numbers.items()}, "kind": value.kind}
 
 
-def _attribution(summary: RowSummary) -> dict[str, Any] | None:
+def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     loss = summary.loss
     if loss is None:
         return None
+    name = RATE.of(unit).name
     parts = [
         {
             "name": part.name,
-            "words_per_second": interval(part.value),
+            name: interval(part.value),
             "points": interval(part.points),
             "commands": list(part.commands),
         }

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
-from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, SPEEDUP, common_unit
 from rnn_scaling.analysis.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -48,9 +48,9 @@ class Speedups:
     steady: the measured batches; train: all batches, warm-up and the first one's compilation included; total: the
     process from its first line to its last. `phases`: mean seconds of each phase.
 
-    same_work: how much sooner the words of the run on one device would be done, from start to end: what is spent once
-    on n devices + these words at their steady rate, against the same on one device. The first batch is spent once, so
-    its words are not among them. In weak scaling n devices do n times the words in a run, which hides a fixed cost
+    same_work: how much sooner the items of the run on one device would be done, from start to end: what is spent once
+    on n devices + these items at their steady rate, against the same on one device. The first batch is spent once, so
+    its items are not among them. In weak scaling n devices do n times the items in a run, which hides a fixed cost
     from the other three.
     """
 
@@ -101,6 +101,11 @@ class SeriesSummary:
         """Total work constant; otherwise work a device."""
         return bool(self.rows[0].row.config["global_batch_size"])
 
+    @property
+    def unit(self) -> str:
+        """What its runs count."""
+        return self.rows[0].row.unit
+
     def at(self, count: int) -> RowSummary | None:
         """The measured row on so many devices."""
         return next((row for row in self.rows if row.row.num_devices == count and row.row.rate is not None), None)
@@ -150,11 +155,21 @@ class Summary:
         return [each.row for series in self.series for each in series.rows]
 
     @functools.cached_property
+    def unit(self) -> str:
+        """What the runs count: their unit; "items" where they differ in it."""
+        return common_unit(each.unit for each in self.series)
+
+    @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
-        """(what it is, its series) of weak and strong scaling, where there are any: never compared with each other."""
-        kinds = {"Weak scaling": False, "Strong scaling": True}
-        found = [(name, tuple(each for each in self.series if each.strong == kind)) for name, kind in kinds.items()]
-        return [(name, series) for name, series in found if series]
+        """(what it is, its series) of weak and strong scaling and each unit: never compared with each other."""
+        kinds: dict[tuple[bool, str], list[SeriesSummary]] = {}
+        for each in self.series:
+            kinds.setdefault((each.strong, each.unit), []).append(each)
+        several_units = self.unit == ITEMS
+        return [
+            (f"{'Strong' if strong else 'Weak'} scaling{f', {unit}' if several_units else ''}", tuple(series))
+            for (strong, unit), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
+        ]
 
     @functools.cached_property
     def cautions(self) -> list[str]:
@@ -221,7 +236,7 @@ def summarise(folder: Folder, name: str) -> Summary:
 def seconds(row: Row) -> float | None:
     """Seconds of the measured batches, the geometric mean over the good runs; None without one.
 
-    words/s are a geometric mean too, so seconds x words/s = the words of a run.
+    items/s are a geometric mean too, so seconds x items/s = the items of a run.
     """
     if not row.good:
         return None
@@ -246,7 +261,7 @@ def _hand_made(rows: Sequence[Row]) -> str | None:
     sizes = ", ".join(f"--batch_size={row.config['batch_size']} on {devices(row.num_devices)}" for row in ordered)
     return (
         f"{config['encoder_type']}, {config['variable_update']}: {sizes} is strong scaling made by hand "
-        f"({total} sentence pairs a step in all), so each is a series of its own without speedup; "
+        f"({total} {ordered[0].samples} a step in all), so each is a series of its own without speedup; "
         f"--global_batch_size={total} makes them one."
     )
 
@@ -273,7 +288,7 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[Run
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     for row, record in [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good)][:MOST]:
         batches = record.batches
-        state = steady_state.analyse(batches["seconds"], batches["words"], batches["warmup"])
+        state = steady_state.analyse(batches["seconds"], batches["words"], batches["warmup"], row.unit)
         found.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
     return found
 
@@ -287,9 +302,9 @@ def _speedups(row: Row) -> Speedups | None:
     steady = row.metric(SPEEDUP)
     train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases["total"]))
     phases = _mean_phases(row)
-    words = sum(sum(record.batches["words"][1:]) for record in base.good) / len(base.good)
-    same_work = (spent_once(_mean_phases(base)) + words / base.rate.value) / (
-        spent_once(phases) + words / row.rate.value
+    items = sum(sum(record.batches["words"][1:]) for record in base.good) / len(base.good)
+    same_work = (spent_once(_mean_phases(base)) + items / base.rate.value) / (
+        spent_once(phases) + items / row.rate.value
     )
     return Speedups(steady, train, total, same_work, phases) if steady else None
 

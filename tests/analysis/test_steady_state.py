@@ -146,9 +146,9 @@ def test_lengths_at_random_do_not_hide_a_change():
     assert steady_state.analyse(step_s, words).start == 50
 
 
-def test_word_cost_takes_out_the_length():
+def test_item_cost_takes_out_the_length():
     words = np.random.default_rng(2).choice([10.0, 20.0, 40.0], 100)
-    cost = change_points.word_cost(np.log(3 * words**0.6), np.log(words))
+    cost = change_points.item_cost(np.log(3 * words**0.6), np.log(words))
     assert np.ptp(cost) < 1e-9
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.comparison.fact_readers import NOT_TOLD
 from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.metrics import ITEMS, common_unit, unit_of
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
 
@@ -23,35 +24,35 @@ UNKNOWN = "unknown"
 UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"
 MAX_SHOWN = 3  # values of one side
 
-# Options that make it another amount or kind of work, and what that does to words/s.
+# Options that make it another amount or kind of work, and what that does to items/s.
 WORK_OPTIONS = {
     **dict.fromkeys(
         ("num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
-        "another network: words/s fall about in proportion to the operations a word",
+        "another network: items/s fall about in proportion to the operations an item",
     ),
     **dict.fromkeys(
         ("src_vocab_size", "tgt_vocab_size"),
-        "a larger vocabulary makes a larger softmax layer and more to exchange: fewer words/s",
+        "a larger vocabulary makes a larger softmax layer and more to exchange: fewer items/s",
     ),
     **dict.fromkeys(
         ("src_max_len", "tgt_max_len"), "longer sentences: more steps one after the other and another share of padding"
     ),
-    "dropout": "dropout draws random numbers in every layer: fewer words/s",
-    "batch_size": "larger batches give more words/s of the same code, most on GPUs",
-    "global_batch_size": "strong scaling gives each device less work than weak scaling, so its words/s are lower",
+    "dropout": "dropout draws random numbers in every layer: fewer items/s",
+    "batch_size": "larger batches give more items/s of the same code, most on GPUs",
+    "global_batch_size": "strong scaling gives each device less work than weak scaling, so its items/s are lower",
     "compute_dtype": "16-bit types are up to several times faster where the hardware has units for them",
-    "data_source": "host and text put work on the host that device and constant do not: the same or fewer words/s",
+    "data_source": "host and text put work on the host that device and constant do not: the same or fewer items/s",
     **dict.fromkeys(
         ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file", "num_buckets"),
-        "other sentences or buckets have other lengths and another share of padding: words/s move either way",
+        "other sentences or buckets have other lengths and another share of padding: items/s move either way",
     ),
-    "optimizer": "sgd updates one array a variable, momentum two, adam three: fewer words/s in this order",
+    "optimizer": "sgd updates one array a variable, momentum two, adam three: fewer items/s in this order",
     "device": "another kind of device: many times faster or slower",
-    "num_devices": "words/s grow with the devices, efficiency falls",
-    "cpu_cores_per_device": "more cores a device: more words/s of each, and another baseline",
+    "num_devices": "items/s grow with the devices, efficiency falls",
+    "cpu_cores_per_device": "more cores a device: more items/s of each, and another baseline",
 }
 MEASURING_OPTIONS = {
-    "num_warmup_batches": "a shorter warm-up counts slow first batches: fewer words/s",
+    "num_warmup_batches": "a shorter warm-up counts slow first batches: fewer items/s",
     "num_batches": "fewer batches: a late slow-down is not seen, and each run varies more",
     **dict.fromkeys(
         ("until_steady", "target_ci", "max_batches"), "another rule for the end of the run: other batches are measured"
@@ -62,13 +63,13 @@ COMPARED_EFFECT = "an option that leaves the work the same: a difference in spee
 
 # Variables by the start of their names: what they do, and how grave a difference is.
 VARIABLES = {
-    "TF_ENABLE_ONEDNN_OPTS": ("with oneDNN's kernels a CPU gave 1.2 to 1.8 times the words/s", INCOMPARABLE),
+    "TF_ENABLE_ONEDNN_OPTS": ("with oneDNN's kernels a CPU gave 1.2 to 1.8 times the items/s", INCOMPARABLE),
     "XLA_FLAGS": ("changes what XLA compiles; some settings trade speed for exact results", INCOMPARABLE),
-    "TF_XLA_FLAGS": ("compiles parts of the step with XLA: words/s move by tens of percent", INCOMPARABLE),
+    "TF_XLA_FLAGS": ("compiles parts of the step with XLA: items/s move by tens of percent", INCOMPARABLE),
     "NVIDIA_TF32_OVERRIDE": ("without TF32 matrix products on GPUs run at a fraction of the speed", INCOMPARABLE),
     "TF_DETERMINISTIC_OPS": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
     "TF_CUDNN_DETERMINISTIC": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
-    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: fewer words/s, by several times on small steps", INCOMPARABLE),
+    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: fewer items/s, by several times on small steps", INCOMPARABLE),
     "CUDA_VISIBLE_DEVICES": (
         "other cards, or the same in another order: neighbours in a ring change, and with them the cost of exchange",
         CAUTION,
@@ -77,14 +78,14 @@ VARIABLES = {
     "KMP_": ("thread pools beside TensorFlow's: spinning threads take cores from the devices", CAUTION),
     "MALLOC_": ("memory that goes back to the system is faulted in again: up to tens of percent on CPUs", CAUTION),
     "GLIBC_TUNABLES": ("the allocator and huge pages: some percent on CPUs", CAUTION),
-    "LD_PRELOAD": ("another allocator or a profiler in the process: words/s move either way", CAUTION),
+    "LD_PRELOAD": ("another allocator or a profiler in the process: items/s move either way", CAUTION),
     "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
     "": ("may change kernels, threads or memory", CAUTION),
 }
 WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL"}
 SHARES = {
-    "others": ("load of other processes", "words/s are lower by about that share, more when it is uneven over cores"),
-    "steal": ("time stolen by the hypervisor", "words/s are lower by about that share: other machines' work"),
+    "others": ("load of other processes", "items/s are lower by about that share, more when it is uneven over cores"),
+    "steal": ("time stolen by the hypervisor", "items/s are lower by about that share: other machines' work"),
 }
 
 
@@ -124,7 +125,7 @@ def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) 
         common = {run.options(fact.follows) for run in a} & {run.options(fact.follows) for run in b}
         like_for_like = [[run for run in side if run.options(fact.follows) in common] for side in (a, b)]
         found += _compare_fact(fact, *like_for_like)
-    return _in_order(found)
+    return _in_order(found, [*a, *b])
 
 
 def within(records: Sequence[RunRecord]) -> list[Difference]:
@@ -150,7 +151,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
             [run for run, is_usual in zip(runs, same) if is_usual],
             [run for run, is_usual in zip(runs, same) if not is_usual],
         )
-    return _in_order(found)
+    return _in_order(found, runs)
 
 
 class _Run:
@@ -176,10 +177,13 @@ class _Run:
         return self._options[names]
 
 
-def _in_order(found: Sequence[Difference]) -> list[Difference]:
+def _in_order(found: Sequence[Difference], runs: Sequence[_Run]) -> list[Difference]:
+    """Each once, the grave first; effects speak of what the runs count."""
     names = {difference.what for difference in found}
     implied = {fact.what for fact in FACTS if fact.unless in names}
-    once = dict.fromkeys(difference for difference in found if difference.what not in implied)
+    unit = common_unit(unit_of(run.record) for run in runs)
+    said = (dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s")) for d in found)
+    once = dict.fromkeys(difference for difference in said if difference.what not in implied)
     return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
 
 

@@ -54,7 +54,7 @@ PROCESSOR = [
     Fact(
         "CPU model",
         readers.environment("cpu"),
-        "another processor: its clock and vector units change words/s on CPUs by tens of percent, either way",
+        "another processor: its clock and vector units change items/s on CPUs by tens of percent, either way",
         vital=True,
         **ON_CPUS,
     ),
@@ -68,7 +68,7 @@ PROCESSOR = [
     Fact(
         "oneDNN",
         readers.resolved("onednn"),
-        "oneDNN's kernels and fused products gave 1.2 to 1.8 times the words/s on a CPU, and other counts of kernels",
+        "oneDNN's kernels and fused products gave 1.2 to 1.8 times the items/s on a CPU, and other counts of kernels",
         unless="variable TF_ENABLE_ONEDNN_OPTS",
         **ON_CPUS,
     ),
@@ -87,13 +87,13 @@ PROCESSOR = [
     Fact(
         "CPU limit of control groups",
         readers.cpu_limit,
-        "a limit below the cores used stops the process in every period: fewer words/s, in bursts",
+        "a limit below the cores used stops the process in every period: fewer items/s, in bursts",
         INCOMPARABLE,
     ),
     Fact(
         "cores bound to",
         readers.cores,
-        "words/s on CPUs grow with the cores; speedups against a baseline with other cores mean nothing",
+        "items/s on CPUs grow with the cores; speedups against a baseline with other cores mean nothing",
         INCOMPARABLE,
         follows=DEVICES,
     ),
@@ -107,21 +107,21 @@ PROCESSOR = [
     Fact(
         "oversubscribed",
         readers.oversubscribed,
-        "devices that share cores take turns: words/s do not grow with their number",
+        "devices that share cores take turns: items/s do not grow with their number",
         INCOMPARABLE,
         follows=DEVICES,
     ),
     Fact(
         "CPU governor",
         readers.environment("cpu_governor"),
-        "powersave and ondemand clock up late or not at all: fewer words/s than performance, and more noise",
+        "powersave and ondemand clock up late or not at all: fewer items/s than performance, and more noise",
         **ON_CPUS,
     ),
-    Fact("CPU turbo", readers.turbo, "turbo gives 10 to 40 % more words/s, less with more cores busy", **ON_CPUS),
+    Fact("CPU turbo", readers.turbo, "turbo gives 10 to 40 % more items/s, less with more cores busy", **ON_CPUS),
     Fact(
         "CPU clock at the start",
         readers.highest_clock,
-        "a lower clock gives fewer words/s, in proportion where memory is not the limit",
+        "a lower clock gives fewer items/s, in proportion where memory is not the limit",
         tolerance=0.10,
         unit="MHz",
     ),
@@ -133,7 +133,7 @@ PROCESSOR = [
         unit="GiB",
     ),
     Fact(
-        "huge pages", readers.huge_pages, "always saves page faults of large tensors: up to a few percent more words/s"
+        "huge pages", readers.huge_pages, "always saves page faults of large tensors: up to a few percent more items/s"
     ),
 ]
 
@@ -142,7 +142,7 @@ GPU = [
     Fact(
         "GPUs",
         readers.gpus("name"),
-        "other GPUs: words/s differ with their arithmetic and memory",
+        "other GPUs: items/s differ with their arithmetic and memory",
         INCOMPARABLE,
         vital=True,
     ),
@@ -156,14 +156,14 @@ GPU = [
     Fact(
         "highest GPU clocks (SM and memory)",
         readers.gpus("clocks.max.sm", "clocks.max.mem"),
-        "words/s follow the clocks: SM for large layers, memory for small ones and updates",
+        "items/s follow the clocks: SM for large layers, memory for small ones and updates",
         INCOMPARABLE,
         unless="GPUs",
     ),
     Fact(
         "GPU power limit",
         readers.gpus("power.limit"),
-        "a lower limit lowers the clocks under load: fewer words/s",
+        "a lower limit lowers the clocks under load: fewer items/s",
         INCOMPARABLE,
         unless="GPUs",
     ),
@@ -177,27 +177,27 @@ GPU = [
     Fact(
         "GPU SM clock after the run",
         readers.gpu_clock("clocks.sm", "gpus_after"),
-        "words/s of large layers follow this clock",
+        "items/s of large layers follow this clock",
         tolerance=0.02,
         unit="MHz",
     ),
     Fact(
         "GPU memory clock after the run",
         readers.gpu_clock("clocks.mem", "gpus_after"),
-        "words/s of small layers, embeddings and updates follow this clock",
+        "items/s of small layers, embeddings and updates follow this clock",
         tolerance=0.02,
         unit="MHz",
     ),
     Fact(
         "GPU clocks slowed down by",
         readers.held_down(readers.SLOWED),
-        "a card that protects itself halves its clocks or worse: fewer words/s on that side",
+        "a card that protects itself halves its clocks or worse: fewer items/s on that side",
         INCOMPARABLE,
     ),
     Fact(
         "GPU clocks limited by",
         readers.held_down(readers.LIMITED),
-        "a limit that is reached lowers clocks by a few to 20 percent: fewer words/s on that side",
+        "a limit that is reached lowers clocks by a few to 20 percent: fewer items/s on that side",
     ),
     Fact(
         "GPU topology",
@@ -240,14 +240,14 @@ SOFTWARE = [
     Fact(
         "inter-op threads",
         readers.resolved("inter_op_parallelism_threads"),
-        "fewer threads than devices run the devices one after the other: words/s down to those of one device",
+        "fewer threads than devices run the devices one after the other: items/s down to those of one device",
         INCOMPARABLE,
         follows=POOLS,
     ),
     Fact(
         "intra-op threads",
         readers.resolved("intra_op_parallelism_threads"),
-        "more threads an operator give more words/s on CPUs until the cores are used up, then fewer",
+        "more threads an operator give more items/s on CPUs until the cores are used up, then fewer",
         INCOMPARABLE,
         gpu_severity=CAUTION,
         follows=POOLS,
@@ -276,7 +276,7 @@ SOFTWARE = [
     Fact(
         "logical devices",
         readers.resolved("logical_devices"),
-        "towers that share one real device compete for it: words/s do not grow with their number",
+        "towers that share one real device compete for it: items/s do not grow with their number",
         INCOMPARABLE,
         follows=DEVICES,
     ),

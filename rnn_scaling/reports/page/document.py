@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
+from rnn_scaling.analysis.metrics import ITEMS
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, table
 from rnn_scaling.reports.page import inside
@@ -18,6 +19,7 @@ from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Su
 
 ORDER = (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
+COUNTED = {"words": "source and target tokens without padding"}  # unit -> what its items are
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
 MOST_STEADY = 500  # runs in the table of steady states
@@ -50,6 +52,11 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "name": Path(summary.name).resolve().name or summary.name,
         "report_command": made_by or f"./run.sh report {shlex.quote(summary.name)}",
         "runs": summary.runs,
+        "unit": summary.unit,
+        "counted": [
+            (unit, COUNTED.get(unit, "counted without padding"))
+            for unit in dict.fromkeys(each.unit for each in summary.series)
+        ],
         "lead": _unbroken(answer.lead(summary)),
         "overview": _unbroken(answer.overview(summary)),
         "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
@@ -61,7 +68,11 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "curves": _curves(summary),
         "losses": [_loss(each, k) for k, each in enumerate(losses)],
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
-        "meaning": {name: MEANING[name] for name in ORDER if name in {part.name for loss in parts for part in loss}},
+        "meaning": {
+            name: MEANING[name].replace(ITEMS, summary.unit)
+            for name in ORDER
+            if name in {part.name for loss in parts for part in loss}
+        },
         "steps": inside.steps_of(measured),
         "step_parts": inside.parts_of(measured),
         "counts": inside.counts_of(summary),
@@ -100,19 +111,19 @@ def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
     further = table.further_grid(rows)
     config = rows[-1].config
     if series.strong:
-        held = (
-            f"Strong scaling: all devices together have {config['global_batch_size']} sentence pairs a step, so a "
+        constant = (
+            f"Strong scaling: all devices together have {config['global_batch_size']} {rows[-1].samples} a step, so a "
             "device has less to do the more there are."
         )
     else:
-        held = (
-            f"Weak scaling: every device has {config['batch_size']} sentence pairs a step, so n devices do n times "
+        constant = (
+            f"Weak scaling: every device has {config['batch_size']} {rows[-1].samples} a step, so n devices do n times "
             "the work."
         )
     return {
         "id": f"series-{k}",
         "title": series.title,
-        "held": held,
+        "constant": constant,
         "grid": Grid(series.title, head, lines),
         "notes": table.notes(rows),
         "further": Grid(f"{series.title}: what else was measured", *further) if further[1] else None,
@@ -211,7 +222,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
     return {
         "title": f"{series.title}, {row.devices}",
         "figure": figure,
-        "grid": Grid(caption, ["Part", "Points of efficiency", "Words/s"], lines),
+        "grid": Grid(caption, ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"], lines),
         "notes": [*kinds, *complete],
         "command": series.command(),
     }
@@ -289,7 +300,7 @@ def _fixed_cost(series: SeriesSummary) -> str | None:
     whole = sum(found.phases.values())
     return (
         f"{series.title}: on {row.devices} {found.once:.1f} s of {whole:.1f} s are spent once, whatever the number of "
-        "batches (start, build, first batch, end). The words of the run on 1 device would be done "
+        f"batches (start, build, first batch, end). The {series.unit} of the run on 1 device would be done "
         f"{found.same_work:.2f} times as soon on {row.devices}, not {found.steady.value:.2f} times."
     )
 

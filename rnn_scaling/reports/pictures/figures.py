@@ -124,7 +124,7 @@ def waterfall(loss: Attribution, name: str) -> str:
         _say(axes, last, f"{measured:,.0f}  ({100 - loss.points(loss.loss):.1f} %)")
         axes.set_yticks(range(last + 1), ["ideal", *(label for label, _ in parts), "measured"])
         axes.set(xlim=(0, 1.65 * max(ideal, measured)), ylim=(last + 0.5, -0.5))
-        axes.set_xlabel("words/s (points of efficiency)")
+        axes.set_xlabel(f"{loss.row.unit}/s (points of efficiency)")
         axes.tick_params(axis="y", length=0)
         _x_in_thousands(axes, ideal)
         set_margins(figure, left=0.92, right=0.08, top=0.08, bottom=0.42)

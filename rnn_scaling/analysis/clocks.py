@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.machine import nvml
+from rnn_scaling.machine import throttling
 
 TOLERANCE = 0.01  # equal devices may differ by so much
 NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named
@@ -108,7 +108,7 @@ def held_down(clocks: Any) -> list[HeldDown]:
     """What held clocks down in at least 5 % of a GPU's samples under load, by reason."""
     found = []
     devices = _devices(clocks)
-    for bit, reason in nvml.REASONS.items():
+    for bit, reason in throttling.REASONS.items():
         shares: dict[int, float] = {}
         for i, device in enumerate(devices):
             loaded = _under_load(clocks, i)
@@ -149,7 +149,7 @@ def _is_whole(clocks: Any) -> bool:
 def _under_load(clocks: Mapping[str, Any], i: int) -> list[dict[str, Any]]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     samples = [sample["devices"][i] for sample in clocks["samples"]]
-    return [s for s in samples if not _reasons(s) & nvml.IDLE and s.get("utilisation") != 0]
+    return [s for s in samples if not _reasons(s) & throttling.IDLE and s.get("utilisation") != 0]
 
 
 def _reasons(sample: Mapping[str, Any]) -> int:

@@ -66,7 +66,7 @@ class ClockSampler:
         if "core" in source.devices[0] and len({device["mhz"] for s in samples for device in s["devices"]}) == 1:
             return None
         most = max(2, min(THINNED, CELLS // len(source.devices)))
-        found = {
+        clocks = {
             "source": source.name,
             "interval_s": self._interval_s,
             "taken": taken,
@@ -74,7 +74,7 @@ class ClockSampler:
             "devices": source.devices,
             "samples": thin(samples, most),
         }
-        return {**found, "error": self._error} if self._error else found
+        return {**clocks, "error": self._error} if self._error else clocks
 
     def _work(self) -> None:
         source = None

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rnn_scaling.machine import nvml
+from rnn_scaling.machine import nvml, throttling
+from rnn_scaling.machine.gpus import chosen, smi_names
 
 Sample = list[dict[str, Any]]  # one mapping a device
 TETHER = Path(__file__).with_name("tether.py")
@@ -24,7 +25,6 @@ _NOW = {
     "temperature.gpu": "temperature_c",
     "utilization.gpu": "utilisation",
 }
-REASONS_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # since driver 535, and before
 _ANSWER_S = 10  # nvidia-smi loads the driver first where no persistence daemon holds it
 _PIECE = 1 << 16
 
@@ -43,7 +43,13 @@ class Source(Protocol):
 
 
 def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | None] = nvml.start) -> Source | None:
-    """Clocks of these GPUs (see `gpus.gpu_ids`): from NVML, else from nvidia-smi; None: neither tells."""
+    """Clocks of GPUs: from NVML, else from nvidia-smi; None: neither tells.
+
+    Args:
+      ids: the GPUs, as `gpus.gpu_ids` names them.
+      interval_s: seconds between two lines of nvidia-smi.
+      start: `nvml.start`.
+    """
     api = start()
     if api is not None:
         gpus = nvml.visible(api, ids)
@@ -73,7 +79,7 @@ class _Nvml:
         return [nvml.sample(self._api, gpu) for gpu in self._gpus]
 
     def close(self) -> None:
-        nvml.told(self._api, "nvmlShutdown")
+        nvml.ask(self._api, "nvmlShutdown")
 
 
 class _Smi:
@@ -89,7 +95,7 @@ class _Smi:
     @classmethod
     def start(cls, ids: Sequence[str], interval_s: float) -> _Smi | None:
         """Asks once for what does not change, and then starts the loop; None: nvidia-smi does not answer."""
-        for reasons in REASONS_FIELDS:
+        for reasons in (throttling.NEW_FIELD, throttling.FIELD):
             fields = [*_STATIC, *_LIMITS, *_NOW, reasons]
             command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
             try:
@@ -101,7 +107,7 @@ class _Smi:
         else:
             return None
         rows = [dict(zip(fields, _cells(line))) for line in done.stdout.splitlines()]
-        rows = [row for name in ids for row in rows if row["index"] == name or row.get("uuid", "").startswith(name)]
+        rows = chosen(rows, ids, smi_names)
         if not rows:
             return None
         devices = [
@@ -124,7 +130,7 @@ class _Smi:
         if not rows or None in latest:
             return None
         return [
-            {**{key: _number(row[f]) for f, key in _NOW.items()}, "reasons": _mask(row[self._columns[-1]])}
+            {**{key: _number(row[f]) for f, key in _NOW.items()}, "reasons": throttling.parse(row[self._columns[-1]])}
             for row in latest
             if row is not None
         ]
@@ -209,12 +215,5 @@ def _number(cell: str) -> float | None:
     """None for "[N/A]", "[Not Supported]" and their like."""
     try:
         return float(cell)
-    except ValueError:
-        return None
-
-
-def _mask(cell: str) -> int | None:
-    try:
-        return int(cell, 16)
     except ValueError:
         return None

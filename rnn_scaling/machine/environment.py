@@ -89,8 +89,8 @@ def cpu_model(cpuinfo: str) -> str | None:
 
 def cpu_vector_units(cpuinfo: str) -> list[str] | None:
     """Which of VECTOR_UNITS the processor has, from the text of /proc/cpuinfo; None: the system does not tell."""
-    told = cpuinfo_values(cpuinfo, "(?:flags|Features)")
-    return [name for name in VECTOR_UNITS if name in told[0].split()] if told else None
+    units = cpuinfo_values(cpuinfo, "(?:flags|Features)")
+    return [name for name in VECTOR_UNITS if name in units[0].split()] if units else None
 
 
 def cpu_mhz(cpuinfo: str) -> list[float]:
@@ -128,10 +128,10 @@ def cpu_limit(root: str = "/") -> float | None:
         for group in {path, *map(str, Path(path).parents)}:
             if controllers:
                 folder = f"{root}/sys/fs/cgroup/cpu/{group}"
-                words = [read_first_line(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period")]
+                words = [read_first_line(f"{folder}/cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
             else:
                 words = (read_first_line(f"{root}/sys/fs/cgroup/{group}/cpu.max") or "").split()
-            if len(words) == 2 and all(word and word.isdigit() for word in words):  # "max" and -1: no limit
+            if len(words) == 2 and all(word.isdigit() for word in words):  # "max" and -1: no limit
                 limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from rnn_scaling.machine import throttling
 from rnn_scaling.machine.system import run_command
 
-REASONS, NEW_REASONS = "clocks_throttle_reasons.active", "clocks_event_reasons.active"  # the same; new: driver 535
+T = TypeVar("T")
+
 GPU_QUERY = (
-    f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{REASONS},"
+    f"index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,clocks.max.sm,{throttling.FIELD},"
     "pci.bus_id,clocks.max.mem,power.limit"
 )
 GPU_QUERY_OF_ANY_DRIVER = "index,name,uuid,driver_version,memory.total,clocks.sm,clocks.mem,pci.bus_id"
@@ -43,6 +47,27 @@ def gpu_ids() -> list[str]:
             break
         ids.append(name)
     return ids[:present]
+
+
+def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]) -> list[T]:
+    """The GPUs that are meant by `ids`, in their order.
+
+    Args:
+      present: GPUs of the machine.
+      ids: `gpu_ids`'s.
+      names_of: a GPU's index and UUID.
+    """
+
+    def is_meant(gpu: T, name: str) -> bool:
+        index, uuid = names_of(gpu)
+        return index == name or uuid.startswith(name)
+
+    return [gpu for name in ids for gpu in present if is_meant(gpu, name)]
+
+
+def smi_names(row: Mapping[str, str]) -> tuple[str, str]:
+    """Index and UUID of a GPU in nvidia-smi's answer."""
+    return row["index"], row.get("uuid", "")
 
 
 def prepare_cuda_order() -> None:
@@ -85,11 +110,12 @@ def uneven_towers(num_devices: int, num_gpus: int) -> str:
 
 def query_gpus() -> list[dict[str, str]]:
     """Each visible GPU, in the order of TensorFlow's numbers, with its driver, memory, clocks and the reasons why its
-    clocks are held down, now (REASONS, whatever the driver calls it); `index` is nvidia-smi's."""
-    for query in (GPU_QUERY, GPU_QUERY.replace(REASONS, NEW_REASONS), GPU_QUERY_OF_ANY_DRIVER):
+    clocks are held down, now (throttling.FIELD, whatever the driver calls it); `index` is nvidia-smi's."""
+    old, new = throttling.FIELD, throttling.NEW_FIELD
+    for query in (GPU_QUERY, GPU_QUERY.replace(old, new), GPU_QUERY_OF_ANY_DRIVER):
         rows = _visible_gpu_rows(query)
         if rows is not None:  # a driver that does not know a field refuses the whole query
-            return [{REASONS if field == NEW_REASONS else field: cell for field, cell in row.items()} for row in rows]
+            return [{old if field == new else field: cell for field, cell in row.items()} for row in rows]
     return []
 
 
@@ -112,4 +138,4 @@ def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
         return None
     lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
     rows = [dict(zip(query.split(","), line)) for line in lines]
-    return [row for name in ids for row in rows if row["index"] == name or row["uuid"].startswith(name)]
+    return chosen(rows, ids, smi_names)

@@ -33,6 +33,11 @@ class Load:
 def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[float, float]:
     """(busy seconds, stolen seconds) of `cores` from the text of /proc/stat.
 
+    Args:
+      text: of the file.
+      cores: that count.
+      ticks_per_s: of the file's numbers.
+
     Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
     """
     wanted = {f"cpu{core}" for core in cores}

@@ -13,21 +13,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-# Bits of the clocks' event reasons ("throttle reasons" until driver 535), in nvidia-smi's words.
-# Source: nvml.h, group nvmlClocksEventReasons.
-IDLE = 0x1
-REASONS = {
-    0x2: "applications clocks setting",
-    0x4: "SW power cap",
-    0x8: "HW slowdown",
-    0x10: "sync boost",
-    0x20: "SW thermal slowdown",
-    0x40: "HW thermal slowdown",
-    0x80: "HW power brake slowdown",
-    0x100: "display clock setting",
-    0x200: "board limit",
-    0x400: "reliability",
-}
+from rnn_scaling.machine.gpus import chosen
+
 # nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`.
 LEVEL_WORDS = {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # nvmlGpuP2PStatus_t: may one GPU read the other's memory directly?
@@ -83,8 +70,14 @@ def start() -> Any | None:
     return pynvml
 
 
-def told(api: Any, function: str, *arguments: Any) -> Any | None:
-    """What NVML answers; None: this GPU or driver does not tell."""
+def ask(api: Any, function: str, *arguments: Any) -> Any | None:
+    """What NVML answers; None: this GPU or driver does not tell.
+
+    Args:
+      api: `start`'s.
+      function: its name in pynvml.
+      arguments: of the function.
+    """
     try:
         return getattr(api, function)(*arguments)
     except (api.NVMLError, AttributeError):  # an older nvidia-ml-py lacks newer functions
@@ -93,29 +86,28 @@ def told(api: Any, function: str, *arguments: Any) -> Any | None:
 
 def gpus(api: Any) -> list[Gpu]:
     """Every GPU of the machine."""
-    found = []
-    for index in range(told(api, "nvmlDeviceGetCount") or 0):
-        handle = told(api, "nvmlDeviceGetHandleByIndex", index)
+    present = []
+    for index in range(ask(api, "nvmlDeviceGetCount") or 0):
+        handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
         if handle is not None:  # else the GPU fell off the bus
-            uuid, name = (str(told(api, f"nvmlDeviceGet{what}", handle) or "") for what in ("UUID", "Name"))
-            found.append(Gpu(index, uuid, name, handle))
-    return found
+            uuid, name = (str(ask(api, f"nvmlDeviceGet{what}", handle) or "") for what in ("UUID", "Name"))
+            present.append(Gpu(index, uuid, name, handle))
+    return present
 
 
 def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """The GPUs with these names, an index or the start of a UUID, in this order (see `gpus.gpu_ids`)."""
-    present = gpus(api)
-    return [gpu for name in ids for gpu in present if str(gpu.index) == name or gpu.uuid.startswith(name)]
+    """The GPUs with these names, in this order (see `gpus.gpu_ids`)."""
+    return chosen(gpus(api), ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
 
 def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
     """What a GPU is and may do: index, name, highest clocks in MHz, power limit in W; None where not told."""
-    power = told(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
+    power = ask(api, "nvmlDeviceGetEnforcedPowerLimit", gpu.handle)
     return {
         "index": gpu.index,
         "name": gpu.name,
-        "max_sm_mhz": told(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_SM),
-        "max_memory_mhz": told(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_MEM),
+        "max_sm_mhz": ask(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_SM),
+        "max_memory_mhz": ask(api, "nvmlDeviceGetMaxClockInfo", gpu.handle, api.NVML_CLOCK_MEM),
         "power_limit_w": None if power is None else power * MILLI,
     }
 
@@ -124,21 +116,21 @@ def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
     """How a GPU runs now; None where not told.
 
     Returns:
-      sm_mhz, memory_mhz; reasons: the bit mask of REASONS; power_w, temperature_c; utilisation: percent of the time
-      since NVML's last look (up to a second) in which a kernel ran.
+      sm_mhz, memory_mhz; reasons: the bit mask of throttling.REASONS; power_w, temperature_c; utilisation: percent of
+      the time since NVML's last look (up to a second) in which a kernel ran.
     """
     handle = gpu.handle
-    reasons = told(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    reasons = ask(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:  # a driver before 535
-        reasons = told(api, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    power = told(api, "nvmlDeviceGetPowerUsage", handle)
-    rates = told(api, "nvmlDeviceGetUtilizationRates", handle)
+        reasons = ask(api, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    power = ask(api, "nvmlDeviceGetPowerUsage", handle)
+    rates = ask(api, "nvmlDeviceGetUtilizationRates", handle)
     return {
-        "sm_mhz": told(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_SM),
-        "memory_mhz": told(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_MEM),
+        "sm_mhz": ask(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_SM),
+        "memory_mhz": ask(api, "nvmlDeviceGetClockInfo", handle, api.NVML_CLOCK_MEM),
         "reasons": reasons,
         "power_w": None if power is None else round(power * MILLI, 3),
-        "temperature_c": told(api, "nvmlDeviceGetTemperature", handle, api.NVML_TEMPERATURE_GPU),
+        "temperature_c": ask(api, "nvmlDeviceGetTemperature", handle, api.NVML_TEMPERATURE_GPU),
         "utilisation": None if rates is None else rates.gpu,
     }
 
@@ -146,7 +138,7 @@ def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
 def connections(api: Any) -> Connections | None:
     """How all GPUs are connected; None: NVML shows none, or cannot reach one of them."""
     present = gpus(api)
-    if not present or [gpu.index for gpu in present] != list(range(told(api, "nvmlDeviceGetCount"))):
+    if not present or [gpu.index for gpu in present] != list(range(ask(api, "nvmlDeviceGetCount") or 0)):
         return None
     lanes = _nvlinks(api, present)
     return Connections(
@@ -175,25 +167,26 @@ def _matrix(gpus_: Sequence[Gpu], cell: Callable[[Gpu, Gpu], str], diagonal: str
 def _link(api: Any, a: Gpu, b: Gpu, lanes: int) -> str:
     if lanes:
         return f"NV{lanes}"
-    return LEVEL_WORDS.get(told(api, "nvmlDeviceGetTopologyCommonAncestor", a.handle, b.handle), "N/A")
+    level = ask(api, "nvmlDeviceGetTopologyCommonAncestor", a.handle, b.handle)
+    return "N/A" if level is None else LEVEL_WORDS.get(level, "N/A")
 
 
 def _peer(api: Any, a: Gpu, b: Gpu) -> str:
-    status = told(api, "nvmlDeviceGetP2PStatus", a.handle, b.handle, PEER_READ)
+    status = ask(api, "nvmlDeviceGetP2PStatus", a.handle, b.handle, PEER_READ)
     return "" if status is None else PEER_WORDS.get(status, "unknown")
 
 
 def _nvlinks(api: Any, present: Sequence[Gpu]) -> list[list[int]]:
     """Active NVLinks between each two GPUs: direct ones, or those that both have to NVSwitches."""
-    bus = {_bus(told(api, "nvmlDeviceGetPciInfo", gpu.handle)): gpu.index for gpu in present}
+    bus = {_bus(ask(api, "nvmlDeviceGetPciInfo", gpu.handle)): gpu.index for gpu in present}
     direct = [[0] * len(present) for _ in present]
     switched = [0] * len(present)
     for gpu in present:
         for link in _active(api, gpu):
-            if told(api, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu.handle, link) == api.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            if ask(api, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu.handle, link) == api.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 switched[gpu.index] += 1
                 continue
-            other = bus.get(_bus(told(api, "nvmlDeviceGetNvLinkRemotePciInfo", gpu.handle, link)))
+            other = bus.get(_bus(ask(api, "nvmlDeviceGetNvLinkRemotePciInfo", gpu.handle, link)))
             if other is not None:
                 direct[gpu.index][other] += 1
     numbers = range(len(present))
@@ -202,7 +195,7 @@ def _nvlinks(api: Any, present: Sequence[Gpu]) -> list[list[int]]:
 
 def _active(api: Any, gpu: Gpu) -> Iterator[int]:
     for link in range(api.NVML_NVLINK_MAX_LINKS):
-        if told(api, "nvmlDeviceGetNvLinkState", gpu.handle, link) == api.NVML_FEATURE_ENABLED:
+        if ask(api, "nvmlDeviceGetNvLinkState", gpu.handle, link) == api.NVML_FEATURE_ENABLED:
             yield link
 
 
@@ -216,13 +209,13 @@ def _bus(info: Any | None) -> str:
 
 
 def _cpus(api: Any, gpu: Gpu) -> str:
-    words = told(api, "nvmlDeviceGetCpuAffinity", gpu.handle, -(-(os.cpu_count() or 1) // 64))
+    words = ask(api, "nvmlDeviceGetCpuAffinity", gpu.handle, -(-(os.cpu_count() or 1) // 64))
     return _bits(words)
 
 
 def _nodes(api: Any, gpu: Gpu) -> str:
     scope_of_the_node = 0  # NVML_AFFINITY_SCOPE_NODE
-    return _bits(told(api, "nvmlDeviceGetMemoryAffinity", gpu.handle, 1, scope_of_the_node))
+    return _bits(ask(api, "nvmlDeviceGetMemoryAffinity", gpu.handle, 1, scope_of_the_node))
 
 
 def _bits(words: Iterable[int] | None) -> str:

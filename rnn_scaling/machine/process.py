@@ -94,8 +94,10 @@ class _Child:
         )
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._said, self._rest = said, b""
+        assert self._process.stderr is not None  # since it is a pipe
+        self._stderr = self._process.stderr
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._process.stderr, selectors.EVENT_READ)
+        self._selector.register(self._stderr, selectors.EVENT_READ)
 
     def wait(self, seconds: float) -> bool:
         """Reads stderr until the child has ended (True) or the seconds are over (False)."""
@@ -121,7 +123,7 @@ class _Child:
             if not self._open() or not self._read(0.0):
                 break
         self._keep(self._rest)
-        self._process.stderr.close()
+        self._stderr.close()
         self._selector.close()
         return returncode
 
@@ -141,9 +143,9 @@ class _Child:
             return False
         if not self._selector.select(seconds):
             return False
-        content = os.read(self._process.stderr.fileno(), LONGEST_LINE)
+        content = os.read(self._stderr.fileno(), LONGEST_LINE)
         if not content:
-            self._selector.unregister(self._process.stderr)
+            self._selector.unregister(self._stderr)
         *lines, self._rest = (self._rest + content).replace(b"\r", b"\n").split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             lines, self._rest = [*lines, self._rest], b""

@@ -92,7 +92,7 @@ def read() -> Topology | None:
     connections = None
     if api is not None:
         connections = nvml.connections(api)
-        nvml.told(api, "nvmlShutdown")
+        nvml.ask(api, "nvmlShutdown")
     other = from_nvml(connections) if connections else None
     try:
         matrix = parse(said) if said is not None else None
@@ -110,11 +110,10 @@ def parse(text: str) -> Topology:
     header: Header | None = None
     rows: dict[str, Row] = {}
     for line in text.splitlines():
-        found = read_header(line)
-        if found is not None:
+        if (first_line := read_header(line)) is not None:
             if header is not None:
                 break  # a second matrix: the first counts
-            header = found
+            header = first_line
         elif header is not None and (row := read_row(line, header)) is not None:
             rows.setdefault(row.name, row)
     if header is None:
@@ -145,16 +144,17 @@ def best_subsets(topology: Topology, count: int) -> Best:
     worth = [[_worth(link) for link in row] for row in topology.links]
     exhaustive = size <= EXHAUSTIVE
     candidates = itertools.combinations(range(size), count) if exhaustive else _beam(worth, count)
-    best, found = None, []
+    best: tuple[int, int] | None = None
+    equal: list[tuple[int, ...]] = []
     for subset in candidates:
         quality = _quality(worth, subset)
         if best is None or quality > best:
-            best, found = quality, []
+            best, equal = quality, []
         if quality == best:
-            found.append(subset)
-    found.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
-    named = tuple(tuple(topology.devices[i] for i in subset) for subset in found[:NAMED])
-    return Best(named, _worst(topology, found[0]), len(found), exhaustive)
+            equal.append(subset)
+    equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
+    named = tuple(tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED])
+    return Best(named, _worst(topology, equal[0]), len(equal), exhaustive)
 
 
 def better(topology: Topology, used: Sequence[int]) -> Best | None:
@@ -168,8 +168,8 @@ def better(topology: Topology, used: Sequence[int]) -> Best | None:
     subset = sorted({topology.devices.index(device) for device in used})
     worth = [[_worth(link) for link in row] for row in topology.links]
     best = best_subsets(topology, len(subset))
-    found = [topology.devices.index(device) for device in best.subsets[0]]
-    return best if _quality(worth, found) > _quality(worth, subset) else None
+    nearest = [topology.devices.index(device) for device in best.subsets[0]]
+    return best if _quality(worth, nearest) > _quality(worth, subset) else None
 
 
 def farthest(topology: Topology, used: Sequence[int]) -> str:
@@ -214,10 +214,10 @@ def _checked(header: Header, rows: dict[str, Row]) -> Topology:
     nics = [name for name in header.devices if name not in names]
     at = {name: header.devices.index(name) for name in header.devices}
     for name in names:
-        cells = rows[name].links if name in rows else []
-        if len(cells) < len(header.devices):
-            raise TopologyError(f"row {name} has {len(cells)} of {len(header.devices)} cells")
-        if bad := [cell for cell in cells if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
+        row = rows[name].links if name in rows else []
+        if len(row) < len(header.devices):
+            raise TopologyError(f"row {name} has {len(row)} of {len(header.devices)} cells")
+        if bad := [cell for cell in row if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
             raise TopologyError(f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}")
     for a, b in itertools.combinations(names, 2):
         there, back = rows[a].links[at[b]], rows[b].links[at[a]]
@@ -267,7 +267,9 @@ def _quality(worth: Sequence[Sequence[int]], subset: Iterable[int]) -> tuple[int
 def _beam(worth: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
     """Subsets of `count` devices that grew from the best ones of each smaller size."""
     most = 2**31  # nearer than any link
-    kept = {(i,): (most, 0) for i in range(len(worth))}  # subset -> (worst link, sum)
+    kept: dict[tuple[int, ...], tuple[int, int]] = {
+        (i,): (most, 0) for i in range(len(worth))
+    }  # subset -> (worst link, sum)
     for size in range(2, count + 1):
         grown: dict[tuple[int, ...], tuple[int, int]] = {}
         for subset, (worst, total) in kept.items():
@@ -313,8 +315,8 @@ def _groups_text(topology: Topology) -> str:
     if len(topology.devices) < 2:
         return ""
     lines = ["GPUs that hang together by a kind of link or nearer ones"]
-    for level, found in groups(topology).items():
-        shown = " ".join("{" + ", ".join(map(str, group)) + "}" for group in found)
+    for level, members in groups(topology).items():
+        shown = " ".join("{" + ", ".join(map(str, group)) + "}" for group in members)
         lines.append(f"  {level:<5} {MEANING[level]:<30} {shown}")
     return "\n".join(lines)
 
@@ -328,9 +330,9 @@ def _peer_lines(topology: Topology) -> list[str]:
             pair = f"{topology.devices[a]}-{topology.devices[b]}"
             by_reason.setdefault(topology.peer[a][b], []).append(pair)
     return [
-        f"no direct copies between {'any two GPUs' if len(found) == len(pairs) else ', '.join(found)}: {reason}; "
+        f"no direct copies between {'any two GPUs' if len(without) == len(pairs) else ', '.join(without)}: {reason}; "
         "they go through the host's memory"
-        for reason, found in by_reason.items()
+        for reason, without in by_reason.items()
     ]
 
 

@@ -85,7 +85,7 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
       level: one of LEVELS.
     """
     near = set(LEVELS[: LEVELS.index(level) + 1])
-    left, found = list(range(len(links))), []
+    left, groups = list(range(len(links))), []
     while left:
         group, queue = [], [left[0]]
         while queue:
@@ -94,8 +94,8 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
                 left.remove(device)
                 group.append(device)
                 queue += [other for other in left if level_of(links[device][other]) in near]
-        found.append(sorted(group))
-    return found
+        groups.append(sorted(group))
+    return groups
 
 
 def levels(links: Sequence[Sequence[str]]) -> list[str]:

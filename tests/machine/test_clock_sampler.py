@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis.clocks import held_down
-from rnn_scaling.machine import clock_sampler, clock_sources, nvml
+from rnn_scaling.machine import clock_sampler, clock_sources, nvml, throttling
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
@@ -54,8 +54,8 @@ def test_reasons_are_those_of_nvidias_own_table():
         "DisplayClockSetting": "display clock setting",
     }
     for name, words in names.items():
-        assert nvml.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")] == words
-    assert pynvml.nvmlClocksThrottleReasonGpuIdle == nvml.IDLE
+        assert throttling.REASONS[getattr(pynvml, f"nvmlClocksThrottleReason{name}")] == words
+    assert pynvml.nvmlClocksThrottleReasonGpuIdle == throttling.IDLE
     # Every function and constant that is called exists under its name.
     fake = {name for name in dir(FakeNvml) if name.startswith(("nvml", "NVML_"))}
     assert not [name for name in fake if not hasattr(pynvml, name)]

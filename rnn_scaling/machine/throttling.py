@@ -1,0 +1,30 @@
+"""Why a GPU's clocks are held down: the bits of its mask, in nvidia-smi's words.
+
+Source: nvml.h, group nvmlClocksEventReasons ("throttle reasons" until driver 535).
+"""
+
+from __future__ import annotations
+
+IDLE = 0x1  # holds nothing down
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "SW power cap",
+    0x8: "HW slowdown",
+    0x10: "sync boost",
+    0x20: "SW thermal slowdown",
+    0x40: "HW thermal slowdown",
+    0x80: "HW power brake slowdown",
+    0x100: "display clock setting",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+# nvidia-smi's field, and its name since driver 535; records have the first.
+FIELD, NEW_FIELD = "clocks_throttle_reasons.active", "clocks_event_reasons.active"
+
+
+def parse(cell: str) -> int | None:
+    """The mask that nvidia-smi prints ("0x0000000000000004"); None for "[N/A]" and its like."""
+    try:
+        return int(cell, 16)
+    except ValueError:
+        return None

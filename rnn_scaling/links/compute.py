@@ -30,17 +30,17 @@ class Work:
         """
         m, k, n = shape
         self.shape, self.calls, self._clock = shape, 1, clock
-        pairs = []
+        self.pairs: list[list[tf.Variable]] = []  # the factors on each device
         for device in devices:
             with tf.device(device):
                 # Variables: constants could be folded. Normal values, since a GPU draws less power on zeros.
                 values = tf.random.normal([m, k]), tf.random.normal([k, n], stddev=k**-0.5)
-                pairs.append([tf.Variable(tf.cast(value, dtype), trainable=False) for value in values])
+                self.pairs.append([tf.Variable(tf.cast(value, dtype), trainable=False) for value in values])
 
         @tf.function(autograph=False)
         def multiply() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
             results, elements = [], []
-            for device, (a, b) in zip(devices, pairs, strict=True):
+            for device, (a, b) in zip(devices, self.pairs, strict=True):
                 with tf.device(device):
                     results.append(tf.linalg.matmul(a.read_value(), b.read_value()))
                     elements.append(results[-1][0, 0])

@@ -12,7 +12,7 @@ from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Point, Series
 
 BUDGET_S = 2.0  # of one size
 
-Told = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 
 
 def address(tensor: tf.Tensor) -> int:
@@ -21,34 +21,39 @@ def address(tensor: tf.Tensor) -> int:
 
 
 def hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
-    """A function that brings a tensor of one device to another, and the variable that holds it there."""
+    """A function that brings a tensor of one device to another, and the variable that holds it there.
+
+    Args:
+      source, target: names of the devices.
+      num_bytes: of the tensor.
+    """
     with tf.device(source):
-        held = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
+        variable = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
 
     @tf.function(autograph=False)
     def run() -> tf.Tensor:
         with tf.device(source):
-            value = held.read_value()
+            value = variable.read_value()
         with tf.device(target):
             return tf.identity(value)
 
-    return run, held
+    return run, variable
 
 
-def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, told: Told) -> list[Series]:
+def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: Tell) -> list[Series]:
     """Times from the first CPU device to the second over the sizes, and whether the bytes were copied.
 
     Args:
       devices: names of two logical CPU devices.
       sizes: bytes, increasing.
       repeats: of each size.
-      told: rounds done, rounds in all, what.
+      tell: is told rounds done, rounds in all, what.
     """
     made = [hand_over(devices[0], devices[1], size) for size in sizes]
-    copied = [address(run()) != address(held.read_value()) for run, held in made]
+    copied = [address(run()) != address(variable.read_value()) for run, variable in made]
     jobs = [rounds.prepared(run) for run, _ in made]
     times = rounds.in_rounds(
-        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=lambda done, _: told(done, repeats, "copies")
+        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, "copies")
     )
     points = tuple(Point(size, tuple(seconds), job.calls) for size, job, seconds in zip(sizes, jobs, times))
     name = "logical CPU 0 to logical CPU 1"

@@ -73,8 +73,8 @@ def find_library() -> Any:
 
 def _packaged() -> list[Path]:
     """libcudart of the packages nvidia-cuda-runtime-cu12 and its successors, which share the namespace `nvidia`."""
-    found = importlib.util.find_spec("nvidia")
-    folders = list(found.submodule_search_locations or []) if found else []
+    package = importlib.util.find_spec("nvidia")
+    folders = list(package.submodule_search_locations or []) if package else []
     return sorted(path for folder in folders for path in Path(folder).glob("*/lib/libcudart.so.*"))
 
 
@@ -140,7 +140,7 @@ class Cuda:
         handle = ctypes.c_void_p()
         self.call(make, ctypes.byref(handle), *arguments)
         try:
-            yield handle.value
+            yield handle.value or 0
         except BaseException:
             getattr(self._library, free)(handle.value)  # what it answers would hide the first error
             raise

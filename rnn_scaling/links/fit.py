@@ -96,9 +96,9 @@ def best(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     if len(num_bytes) < FEWEST_POINTS:
         return None
     for first in range(len(num_bytes) - FEWEST_POINTS + 1):
-        found = fit(num_bytes[first:], seconds[first:])
-        if found.holds:
-            return found
+        line = fit(num_bytes[first:], seconds[first:])
+        if line.holds:
+            return line
     return fit(num_bytes, seconds)
 
 
@@ -120,7 +120,13 @@ def quantile(values: Sequence[float], share: float) -> float:
 def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> float | None:
     """Time of a transfer of `wanted` bytes, in seconds, on the line between its two measured neighbours.
 
-    None outside of the measured sizes.
+    Args:
+      num_bytes: of the measured transfers, increasing.
+      seconds: of each.
+      wanted: bytes.
+
+    Returns:
+      None outside of the measured sizes.
     """
     if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
         return None

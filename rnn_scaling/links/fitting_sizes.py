@@ -19,7 +19,13 @@ def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
 
 
 def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int]:
-    """The sizes from the smallest on whose all-reduces fit into SHARE of `free_bytes`."""
+    """The sizes from the smallest on whose all-reduces fit into SHARE of what is free.
+
+    Args:
+      sizes: bytes of each rank's tensor.
+      num_devices: ranks.
+      free_bytes: of their memory.
+    """
     kept = sorted(sizes)
     while kept and needed_bytes(kept, num_devices) > SHARE * free_bytes:
         kept.pop()

@@ -24,7 +24,7 @@ BUDGET_S = 2.0  # of one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
 MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
 
-Told = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 Enqueue = Callable[[int, int], None]  # (bytes, stream)
 
 
@@ -63,31 +63,48 @@ class Buffers:
             ctypes.memset(address, 1, num_bytes)
 
     def copy(self, target: int, source: int, kind: int) -> Enqueue:
-        """A copy by cudaMemcpyAsync."""
+        """A copy by cudaMemcpyAsync.
+
+        Args:
+          target, source: addresses.
+          kind: cudaMemcpyKind.
+        """
         return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
-        """A copy from the GPU `origin` to the GPU `to`."""
+        """A copy between two GPUs.
+
+        Args:
+          target: address on the GPU `to`.
+          to: CUDA's number.
+          source: address on the GPU `origin`.
+          origin: CUDA's number.
+        """
         return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
 
 
 def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
-    """With no origin the links of each device with the host, pinned and pageable, and within itself; else those
-    between the GPU `origin` and each of the others."""
+    """The links of each device with the host, pinned and pageable, and within itself; or those of one with the others.
+
+    Args:
+      buffers: on the host and on the devices.
+      devices: CUDA's numbers.
+      origin: the GPU whose links with each of the others are meant; None: the links with the host.
+    """
     if origin is not None:
         return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
-    found = []
+    made = []
     for d in devices:
         here = buffers.device[d]
         for memory, host, by_events in (("pinned", buffers.pinned, True), ("pageable", buffers.pageable, False)):
             to = (d, buffers.copy(here[0], host[0], HOST_TO_DEVICE))
             back = (d, buffers.copy(host[1], here[1], DEVICE_TO_HOST))
-            found.append(Link(f"host to GPU {d}, {memory}", (to,)))
-            found.append(Link(f"GPU {d} to host, {memory}", (back,)))
-            found.append(Link(f"host and GPU {d}, both ways, {memory}", (to, back), by_events, traffic=2))
+            made.append(Link(f"host to GPU {d}, {memory}", (to,)))
+            made.append(Link(f"GPU {d} to host, {memory}", (back,)))
+            made.append(Link(f"host and GPU {d}, both ways, {memory}", (to, back), by_events, traffic=2))
         inside = (d, buffers.copy(here[1], here[0], DEVICE_TO_DEVICE))
-        found.append(Link(f"within GPU {d}", (inside,), traffic=2, note="each byte counts twice: read and written"))
-    return found
+        made.append(Link(f"within GPU {d}", (inside,), traffic=2, note="each byte counts twice: read and written"))
+    return made
 
 
 def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
@@ -103,7 +120,7 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
 
 
 def measure(
-    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, told: Told, origin: int | None = None
+    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, tell: Tell, origin: int | None = None
 ) -> list[Series]:
     """Times of `links` over the sizes, and whether bytes arrive unchanged.
 
@@ -112,7 +129,7 @@ def measure(
       devices: CUDA's numbers.
       sizes: bytes, increasing.
       repeats: of each size.
-      told: rounds done, rounds in all, what.
+      tell: is told rounds done, rounds in all, what.
       origin: the GPU whose links with the others are meant; None: the links with the host.
 
     Raises:
@@ -127,16 +144,16 @@ def measure(
             [_bound(way.seconds, size, calls) for way, size, calls in plan],
             repeats,
             BUDGET_S,
-            after_round=lambda done, _: told(done, repeats, "copies"),
+            after_round=lambda done, _: tell(done, repeats, "copies"),
         )
         errors = arrival_errors(buffers, devices, stack, origin)
-    found = []
+    made = []
     for number, link in enumerate(all_links):
         rows = range(number * len(sizes), (number + 1) * len(sizes))
         points = tuple(Point(plan[i][1], tuple(times[i]), plan[i][2]) for i in rows)
         notes = tuple(note for note in (link.note, "" if link.by_events else HOST_CLOCK) if note)
-        found.append(Series(COPY, link.name, points, link.traffic, notes=notes, error=errors.get(link.name, "")))
-    return found
+        made.append(Series(COPY, link.name, points, link.traffic, notes=notes, error=errors.get(link.name, "")))
+    return made
 
 
 class _Way:
@@ -210,8 +227,13 @@ class _Way:
 def arrival_errors(
     buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
 ) -> dict[str, str]:
-    """Link -> what is wrong, for every link on which bytes arrive changed or not at all; `origin` as in `links`."""
-    cuda, found = buffers.cuda, {}
+    """Link -> what is wrong, for every link on which bytes arrive changed or not at all.
+
+    Args:
+      buffers, devices, origin: as in `links`.
+      stack: ends the streams.
+    """
+    cuda, errors = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)
     sent, back = buffers.pinned
@@ -224,7 +246,7 @@ def arrival_errors(
             cuda.use(device)
             enqueue(buffers.num_bytes, streams[device])
             cuda.call("cudaStreamSynchronize", streams[device])
-        got = np.frombuffer((ctypes.c_uint8 * buffers.num_bytes).from_address(back), np.uint8)
+        got = np.frombuffer(memoryview((ctypes.c_uint8 * buffers.num_bytes).from_address(back)), np.uint8)
         return int(np.count_nonzero(got != pattern))
 
     up = {d: (d, buffers.copy(buffers.device[d][0], sent, HOST_TO_DEVICE)) for d in devices}
@@ -232,14 +254,14 @@ def arrival_errors(
     if origin is None:
         for d in devices:
             if count := wrong(up[d], down[d]):
-                found[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
-        return found
+                errors[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
+        return errors
     others = [other for other in devices if other != origin]
     for a, b in [*((origin, other) for other in others), *((other, origin) for other in others)]:
         across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
         if count := wrong(up[a], across, down[b]):
-            found[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
-    return found
+            errors[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
+    return errors
 
 
 def _bound(function: Callable[[int, int], float], size: int, calls: int) -> Callable[[], float]:

@@ -24,7 +24,7 @@ TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 FILL, ABSENT = 1, 2
 BUDGET_S = 3.0  # of one size
 
-Told = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 
 
 class _Buffers:
@@ -58,7 +58,8 @@ class Crew:
         num_bytes: of the largest transfer, all threads together.
         """
         self._cores, self._share = list(cores), -(-num_bytes // len(cores))
-        self._work, self._kernel, self._problem = 0, "", None
+        self._work, self._kernel = 0, ""
+        self._problem: Exception | None = None
         self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
         self._threads = [threading.Thread(target=self._run, args=(core,), daemon=True) for core in self._cores]
         for thread in self._threads:
@@ -122,14 +123,14 @@ def _on_one_core(core: int, allowed: Sequence[int]) -> Iterator[None]:
         bind(set(allowed))
 
 
-def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], told: Told) -> list[Series]:
+def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: Tell) -> list[Series]:
     """Times of copy, read and write on one core, and on all cores where there are several.
 
     Args:
       sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
       repeats: of each size.
       cores: that may be used.
-      told: rounds done, rounds in all, what.
+      tell: is told rounds done, rounds in all, what.
 
     Raises:
       MemoryError: if there is no memory for twice the largest size.
@@ -150,17 +151,17 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], told: Told
                 [job.seconds for job in jobs],
                 repeats,
                 BUDGET_S,
-                after_round=lambda done, _: told(done, repeats, "host memory"),
+                after_round=lambda done, _: tell(done, repeats, "host memory"),
             )
     finally:
         if crew is not None:
             crew.close()
-    found: dict[tuple[str, int], list[Point]] = {}
+    by_kernel: dict[tuple[str, int], list[Point]] = {}
     for (kernel, threads, size, _), job, seconds in zip(plan, jobs, times):
-        found.setdefault((kernel, threads), []).append(Point(size, tuple(seconds), job.calls))
+        by_kernel.setdefault((kernel, threads), []).append(Point(size, tuple(seconds), job.calls))
     return [
         Series(MEMORY, f"host memory {kernel}, {_count(threads)}", tuple(points), TRAFFIC[kernel])
-        for (kernel, threads), points in found.items()
+        for (kernel, threads), points in by_kernel.items()
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.links.series import COPY, MEMORY, Series, size_text
 from rnn_scaling.links.table import Found
@@ -17,12 +17,12 @@ MOST_LINES = 12
 INK, MUTED, GRID = "#1a1d21", "#5b636d", "#d9dde2"
 
 
-def has_any(found: Found) -> bool:
+def has_any(results: Found) -> bool:
     """False where nothing was measured, or nothing that has a bandwidth."""
-    return any(each.points and each.traffic for each in found.series)
+    return any(each.points and each.traffic for each in results.series)
 
 
-def render(found: Found, kind: str) -> bytes:
+def render(results: Found, kind: str) -> bytes:
     """The picture as "png" or "svg".
 
     Raises:
@@ -31,8 +31,8 @@ def render(found: Found, kind: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    reduces = [each for each in found.all_reduces if each.points][:MOST_LINES]
-    links = [each for each in found.links if each.points and each.traffic]
+    reduces = [each for each in results.all_reduces if each.points][:MOST_LINES]
+    links = [each for each in results.links if each.points and each.traffic]
     panels = [(_busbw, reduces), (_time, reduces)] if reduces else []
     for kind_of_link in (MEMORY, COPY):
         shown = [each for each in links if each.kind == kind_of_link]
@@ -56,7 +56,7 @@ def render(found: Found, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _look(index: int) -> dict[str, str]:
+def _look(index: int) -> dict[str, Any]:
     colours, markers = figures.COLOURS, figures.MARKERS
     return {"color": colours[index % len(colours)], "marker": markers[index // len(colours) % len(markers)]}
 
@@ -90,13 +90,13 @@ def _line(axes: Axes, series: Series, index: int) -> None:
 
 def _time(axes: Axes, series: Sequence[Series]) -> None:
     for index, each in enumerate(series):
-        look, found = _look(index), each.fitted()
+        look, line = _look(index), each.fitted()
         axes.plot(each.sizes, [1e6 * t for t in each.medians_s], linestyle="", markersize=4, label=each.name, **look)
-        if found is not None and found.holds:
+        if line is not None and line.holds:
             steps = range(41)  # close enough for a curve: on these axes a line is none
-            span = found.to_bytes / found.from_bytes
-            fitted = [found.from_bytes * span ** (step / steps[-1]) for step in steps]
-            times = [1e6 * found.seconds(size) for size in fitted]
+            span = line.to_bytes / line.from_bytes
+            fitted = [line.from_bytes * span ** (step / steps[-1]) for step in steps]
+            times = [1e6 * line.seconds(size) for size in fitted]
             axes.plot(fitted, times, color=look["color"], linewidth=1.1, linestyle="--")
     axes.set_yscale("log")
     axes.set(title="all-reduce: time, us; dashed: alpha + bytes/beta")

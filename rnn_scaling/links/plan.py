@@ -105,8 +105,8 @@ def make(words: Sequence[str]) -> Plan:
     ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
     lines += _rank_problems(given, device, num_gpus, parts)
     lines += _core_problems(given, device, len(cores), parts)
-    bounds = [_size(given, name, default, lines) for name, default in (("min_bytes", "4"), ("max_bytes", "256M"))]
-    if None not in bounds and bounds[0] > bounds[1]:
+    bounds = _size(given, "min_bytes", "4", lines), _size(given, "max_bytes", "256M", lines)
+    if bounds[0] > bounds[1] > 0:
         lines.append(
             f"--min_bytes={given.get('min_bytes', 4)} is more than --max_bytes={given.get('max_bytes', '256M')}"
         )
@@ -158,14 +158,14 @@ def _core_problems(given: Mapping[str, Any], device: str, num_cores: int, parts:
     return []
 
 
-def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int | None:
-    """Bytes that a flag says, or None after adding what is wrong with it."""
+def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int:
+    """Bytes that a flag says, or 0 after adding what is wrong with it."""
     text = given.get(name, default)
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
         lines.append(f"--{name}={text} must be a multiple of 4 bytes from 4 to 64G, such as 4, 64k or 256M")
-        return None
+        return 0
     return size
 
 
@@ -173,7 +173,7 @@ def _tasks(
     parts: Sequence[str],
     common: Mapping[str, Any],
     names: Sequence[str],
-    bounds: Sequence[int],
+    bounds: tuple[int, int],
     options: LinkOptions,
     num_gpus: int,
     num_cores: int,
@@ -237,7 +237,14 @@ def _too_large(
 
 
 def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[Task]:
-    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike."""
+    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike.
+
+    Args:
+      common: of every request.
+      names: of the algorithms.
+      sizes: bytes of each rank's tensor.
+      passes: over all algorithms.
+    """
     tasks = []
     for turn in range(passes):
         order = ["", *names] if turn % 2 == 0 else [*reversed(names), ""]
@@ -288,11 +295,11 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
             segments = all_reduce_spec.parse(name)
             if len(segments) > 1 or segments[0].algorithm == all_reduce_spec.AUTO:
                 raise ValueError(f"--algorithms={name}: name one algorithm, without limits, such as pscpu or xring#2")
-            found = all_reduce_spec.problems(segments, device, ranks, num_physical) if ranks > 1 else []
+            problems = all_reduce_spec.problems(segments, device, ranks, num_physical) if ranks > 1 else []
         except ValueError as e:
-            found = [str(e)]
-        wrong += [line.replace("--all_reduce_spec=", "--algorithms=") for line in found]
-        if not found and name not in usable:
+            problems = [str(e)]
+        wrong += [line.replace("--all_reduce_spec=", "--algorithms=") for line in problems]
+        if not problems and name not in usable:
             usable.append(name)
     if text != ALL:
         return usable, [], wrong

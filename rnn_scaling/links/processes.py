@@ -16,7 +16,7 @@ from rnn_scaling.machine import process
 
 WORKER = (sys.executable, "-m", "rnn_scaling.links.worker")
 
-Told = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Outcome:
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def run(request: Mapping[str, Any], timeout_s: float, told: Told, worker: Sequence[str] = WORKER) -> Outcome:
+def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> Outcome:
     """Measures what `request` asks for.
 
     Args:
       request: for `worker.main`.
       timeout_s: wall limit in seconds.
-      told: rounds done, rounds in all, what.
+      tell: is told rounds done, rounds in all, what.
       worker: the command that measures.
 
     Raises:
@@ -49,22 +49,22 @@ def run(request: Mapping[str, Any], timeout_s: float, told: Told, worker: Sequen
             return
         _, done, total, what = line.split(" ", 3)
         last["what"] = what
-        told(int(done), int(total), what)
+        tell(int(done), int(total), what)
 
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
         asked, answer = Path(folder, "request.json"), Path(folder, "result.json")
         asked.write_text(json.dumps(dict(request)))
         ended = process.run([*worker, str(asked), str(answer)], timeout_s, said)
-        found = json.loads(answer.read_text()) if answer.exists() else {"series": []}
+        content = json.loads(answer.read_text()) if answer.exists() else {"series": []}
     error = ""
     if ended.timed_out:
         error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
     elif ended.returncode:
         error = _why(ended)
-    elif not any(found.values()):
+    elif not any(content.values()):
         error = "it ended without a result"
-    facts = {name: value for name, value in found.items() if name != "series"}
-    return Outcome(tuple(from_json(fields) for fields in found["series"]), error, ended.timed_out, facts)
+    facts = {name: value for name, value in content.items() if name != "series"}
+    return Outcome(tuple(from_json(fields) for fields in content["series"]), error, ended.timed_out, facts)
 
 
 def _why(ended: process.Ended) -> str:

@@ -6,6 +6,7 @@ n: ranks, a device each.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ CHUNK = 2**22  # elements that are compared at once
 MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
 
 Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
-Told = Callable[[int, int, str], None]
+Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +42,22 @@ class Case:
 def values(rank: int, start: int, stop: int) -> np.ndarray:
     """Elements `start` to `stop` of a rank's input: whole numbers from 1 to MODULUS, other ones on each rank.
 
+    Args:
+      rank: whose input.
+      start, stop: elements.
+
     Their sums are exact in float32 for up to 2**24 / MODULUS ranks.
     """
     return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
 
 
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
-    """The case of `num_bytes` a rank.
+    """The case of one size.
+
+    Args:
+      reduce: one tensor a rank -> their sum on each rank's device.
+      devices: rank i's device.
+      num_bytes: of each rank's tensor.
 
     The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
     function returns every rank's result, so none of the work can be left out, and one element of each, by which the
@@ -62,9 +72,9 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
     @tf.function(autograph=False)
     def function() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         tensors, last = [], []
-        for held, device in zip(inputs, devices, strict=True):
+        for variable, device in zip(inputs, devices, strict=True):
             with tf.device(device):
-                tensors.append(held.read_value())
+                tensors.append(variable.read_value())
         results = list(reduce(tensors))
         for result, device in zip(results, devices, strict=True):
             with tf.device(device):
@@ -80,7 +90,8 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     got = [result.numpy().reshape(-1) for result in results]
     size = max(len(each) for each in got)
     for start in range(0, size, CHUNK):
-        expected = sum(values(rank, start, min(start + CHUNK, size)) for rank in range(num_ranks))
+        stop = min(start + CHUNK, size)
+        expected = functools.reduce(np.add, (values(rank, start, stop) for rank in range(num_ranks)))
         for each in got:
             piece = each[start : start + CHUNK]
             wrong += int(np.count_nonzero(piece != expected[: len(piece)])) + len(expected) - len(piece)
@@ -100,7 +111,7 @@ def measure(
     devices: Sequence[str],
     sizes: Sequence[int],
     repeats: int,
-    told: Told,
+    tell: Tell,
     keep: Callable[[Series], None] = lambda series: None,
     compare: bool = True,
 ) -> Series:
@@ -112,7 +123,7 @@ def measure(
       devices: rank i's device.
       sizes: bytes of each rank's tensor, increasing.
       repeats: of each size.
-      told: rounds done, rounds in all, what; before anything that may hang.
+      tell: is told rounds done, rounds in all, what; before anything that may hang.
       keep: is given what is known so far after each round.
       compare: False for a reduction that is none.
     """
@@ -128,18 +139,18 @@ def measure(
     unknown = [None] * len(sizes)
     cases, jobs = [], []
     for size in sizes:
-        told(0, repeats, f"{name}, first calls of {size_text(size)}")
+        tell(0, repeats, f"{name}, first calls of {size_text(size)}")
         cases.append(build(reduce, devices, size))
         jobs.append(rounds.prepared(cases[-1].run))
 
     def after_round(done: int, times: list[list[float]]) -> None:
-        told(done, repeats, name)
+        tell(done, repeats, name)
         keep(series(times, unknown))
 
     times = rounds.in_rounds([job.seconds for job in jobs], repeats, BUDGET_S, after_round=after_round)
     if not compare:
         return series(times, unknown)
-    told(repeats, repeats, f"{name}, comparing the sums")
+    tell(repeats, repeats, f"{name}, comparing the sums")
     wrong, shared = [], False
     for case in cases:
         results = case.run()

@@ -78,11 +78,11 @@ class Series:
 
     def fitted(self) -> Fit | None:
         """alpha + bytes / beta through the medians, `traffic` counted in bytes; None for too few sizes."""
-        found = best(self.sizes, self.medians_s)
-        if found is None or found.beta_gb_per_s is None or self.traffic < 2:
-            return found
-        beta, error = (self.traffic * value for value in (found.beta_gb_per_s, found.beta_error_gb_per_s))
-        return dataclasses.replace(found, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic)
+        line = best(self.sizes, self.medians_s)
+        if line is None or line.beta_gb_per_s is None or line.beta_error_gb_per_s is None or self.traffic < 2:
+            return line
+        beta, error = self.traffic * line.beta_gb_per_s, self.traffic * line.beta_error_gb_per_s
+        return dataclasses.replace(line, beta_gb_per_s=beta, beta_error_gb_per_s=error, traffic=self.traffic)
 
 
 def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
@@ -107,7 +107,12 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
 
 
 def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
-    """smallest, smallest * factor, ... up to `largest`, inclusive."""
+    """smallest, smallest * factor, ... up to the largest, inclusive.
+
+    Args:
+      smallest, largest: bytes.
+      factor: from one size to the next.
+    """
     sizes = [smallest]
     while sizes[-1] * factor <= largest:
         sizes.append(sizes[-1] * factor)
@@ -124,8 +129,8 @@ def size_text(num_bytes: float) -> str:
 
 def to_json(series: Series) -> dict[str, Any]:
     """The series as it stands in links.json, its fit with it."""
-    found = series.fitted()
-    return {**dataclasses.asdict(series), "fit": None if found is None else dataclasses.asdict(found)}
+    line = series.fitted()
+    return {**dataclasses.asdict(series), "fit": None if line is None else dataclasses.asdict(line)}
 
 
 def from_json(fields: Mapping[str, Any]) -> Series:
@@ -144,10 +149,11 @@ def joined(parts: Sequence[Series]) -> Series:
             by_size.setdefault(point.num_bytes, []).append(point)
     points = []
     for size in sorted(by_size):
-        found = by_size[size]
+        passes = by_size[size]
+        counts = [p.wrong for p in passes if p.wrong is not None]
         # A pass that did not get to the comparison leaves the size unproven.
-        wrong = None if any(p.wrong is None for p in found) else max(p.wrong for p in found)
-        points.append(Point(size, tuple(t for p in found for t in p.seconds), found[0].calls, wrong))
+        wrong = max(counts) if len(counts) == len(passes) else None
+        points.append(Point(size, tuple(t for p in passes for t in p.seconds), passes[0].calls, wrong))
     errors = list(dict.fromkeys(part.error for part in parts if part.error))
     notes = dict.fromkeys(note for part in parts for note in part.notes)
     ratio = drift(parts)

@@ -60,24 +60,24 @@ class Found:
         return lines
 
 
-def render(found: Found, every_size: bool = False) -> str:
+def render(results: Found, every_size: bool = False) -> str:
     """The report; with `every_size` also a table of all times of memory and copies."""
     parts = ["# Links\n"]
-    if any(each.points for each in found.links):
-        parts += ["## Memory and copies\n", _links(found.links), _notes(found.links)]
-    if found.products:
-        parts += ["## Matrix products\n", _products(found.products)]
-    if any(each.points for each in found.all_reduces):
-        parts += _all_reduce(found)
+    if any(each.points for each in results.links):
+        parts += ["## Memory and copies\n", _links(results.links), _notes(results.links)]
+    if results.products:
+        parts += ["## Matrix products\n", _products(results.products)]
+    if any(each.points for each in results.all_reduces):
+        parts += _all_reduce(results)
     if every_size:
-        parts += ["## Every size\n", _every_size(found)]
-    if found.topology:
-        parts += ["## Topology\n", found.topology.rstrip() + "\n"]
-    left_out = [*found.left_out, *filter(None, [found.interrupted])]
+        parts += ["## Every size\n", _every_size(results)]
+    if results.topology:
+        parts += ["## Topology\n", results.topology.rstrip() + "\n"]
+    left_out = [*results.left_out, *filter(None, [results.interrupted])]
     if left_out:
         parts += ["## Not measured\n", _bullets(left_out)]
-    if found.errors:
-        parts += ["## Failed or wrong\n", _bullets(found.errors)]
+    if results.errors:
+        parts += ["## Failed or wrong\n", _bullets(results.errors)]
     return "\n".join(part for part in parts if part)
 
 
@@ -86,10 +86,10 @@ def _links(links: Sequence[Series]) -> str:
     rows = []
     for each in links:
         if each.points:
-            first, last, found = each.points[0], each.points[-1], each.fitted()
+            first, last, line = each.points[0], each.points[-1], each.fitted()
             rate = _rate(each, last) if each.traffic else NO_COPY
             sizes = size_text(last.num_bytes), size_text(first.num_bytes)
-            rows.append((each.name, sizes[0], rate, sizes[1], _us(first), *_fit(found, bool(each.traffic))))
+            rows.append((each.name, sizes[0], rate, sizes[1], _us(first), *_fit(line, bool(each.traffic))))
     text = (
         f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
         f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
@@ -107,16 +107,16 @@ _FIT_TEXT = (
 )
 
 
-def _fit(found: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
-    if found is None:
+def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
+    if line is None:
         return (MISSING,) * 4
-    alpha, beta = _with_error(found.alpha_us, found.alpha_error_us), "no growth"
-    residual = f"{100 * found.largest_residual:.0f}"
-    if found.beta_gb_per_s is not None:
-        beta = _with_error(found.beta_gb_per_s, found.beta_error_gb_per_s) if has_bandwidth else NO_COPY
-    if not found.holds:
+    alpha, beta = _with_error(line.alpha_us, line.alpha_error_us), "no growth"
+    residual = f"{100 * line.largest_residual:.0f}"
+    if line.beta_gb_per_s is not None and line.beta_error_gb_per_s is not None:
+        beta = _with_error(line.beta_gb_per_s, line.beta_error_gb_per_s) if has_bandwidth else NO_COPY
+    if not line.holds:
         return f"({alpha})", f"({beta})", "nowhere", residual
-    return alpha, beta, size_text(found.from_bytes), residual
+    return alpha, beta, size_text(line.from_bytes), residual
 
 
 def _products(products: Sequence[Gemm]) -> str:
@@ -140,8 +140,8 @@ def _product_notes(products: Sequence[Gemm]) -> list[str]:
     return [f"{each.dtype}, {each.devices}: {note}" for each in products for note in each.notes]
 
 
-def _all_reduce(found: Found) -> list[str]:
-    shown = [each for each in found.all_reduces if each.points]
+def _all_reduce(results: Found) -> list[str]:
+    shown = [each for each in results.all_reduces if each.points]
     names = [each.name for each in shown]
     sizes = sorted({size for each in shown for size in each.sizes})
     points = [{point.num_bytes: point for point in each.points} for each in shown]
@@ -151,7 +151,7 @@ def _all_reduce(found: Found) -> list[str]:
     ]
     fits = [(each.name, *_fit(each.fitted())) for each in shown]
     parts = [
-        f"## All-reduce, {found.devices}\n",
+        f"## All-reduce, {results.devices}\n",
         "Time of one all-reduce of float32, us (median)\n",
         markdown_table(("Size", *names), times),
         "Bus bandwidth, GB/s: size / time * 2(n-1)/n\n",
@@ -161,21 +161,21 @@ def _all_reduce(found: Found) -> list[str]:
         _notes(shown),
         _compared(shown),
     ]
-    if found.nothing and found.nothing.points:
-        last = found.nothing.points[-1]
+    if results.nothing and results.nothing.points:
+        last = results.nothing.points[-1]
         parts.append(
-            f"Of each time, {_us(found.nothing.points[0])} us are the call itself: the same call with nothing "
+            f"Of each time, {_us(results.nothing.points[0])} us are the call itself: the same call with nothing "
             f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
         )
-    parts += _predicted(found, shown)
+    parts += _predicted(results, shown)
     return parts
 
 
-def _every_size(found: Found) -> str:
+def _every_size(results: Found) -> str:
     """Shortest, median and quartiles of the repeats of each size."""
     head = ("What", "Size", "Repeats", "Shortest (us)", "Lower quartile", "Median", "Upper quartile", "GB/s", "Wrong")
     rows = []
-    for each in found.series:
+    for each in results.series:
         for p in each.points:
             times = [_number(1e6 * t) for t in (min(p.seconds), p.quartiles_s[0], p.median_s, p.quartiles_s[1])]
             repeats = f"{len(p.seconds)} x {p.calls}"
@@ -186,10 +186,10 @@ def _every_size(found: Found) -> str:
     return markdown_table(head, rows) + text
 
 
-def _predicted(found: Found, shown: Sequence[Series]) -> list[str]:
+def _predicted(results: Found, shown: Sequence[Series]) -> list[str]:
     """What the gradients of a preset would take, by the measured neighbours alone."""
     parts = []
-    for preset, num_bytes in found.gradient_bytes:
+    for preset, num_bytes in results.gradient_bytes:
         times = []
         for each in shown:
             seconds = between(each.sizes, each.medians_s, num_bytes)

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         "all_reduce": _all_reduce,
     }
     try:
-        measure[request["what"]](request, lambda found, facts=None: _write(found, facts or {}, result))
+        measure[request["what"]](request, lambda measured, facts=None: _write(measured, facts or {}, result))
     except MemoryError as e:
         print(f"error: out of memory ({e}); lower --max_bytes", file=sys.stderr)
         return EXIT_FAILED
@@ -51,7 +51,7 @@ def _host_memory(request: dict[str, Any], write: Any) -> None:
     """Host memory."""
     from rnn_scaling.links import host_memory
 
-    write(host_memory.measure(request["sizes"], request["rounds"], available_cores(), _told))
+    write(host_memory.measure(request["sizes"], request["rounds"], available_cores(), _tell))
 
 
 def _gpu_copies(request: dict[str, Any], write: Any) -> None:
@@ -61,10 +61,10 @@ def _gpu_copies(request: dict[str, Any], write: Any) -> None:
     runtime = cuda.Cuda(cuda.find_library())
     seen, origin = runtime.count(), request["origin"]
     devices = [device for device in request["devices"] if device < seen]
-    found = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _told, origin)
+    copies = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin)
     unseen = [device for device in request["devices"] if device >= seen]
     error = f"CUDA sees {seen} GPU{'' if seen == 1 else 's'} only"
-    write([*found, *(Series(series.COPY, f"copies of GPU {device}", error=error) for device in unseen)])
+    write([*copies, *(Series(series.COPY, f"copies of GPU {device}", error=error) for device in unseen)])
 
 
 def _cpu_copies(request: dict[str, Any], write: Any) -> None:
@@ -72,7 +72,7 @@ def _cpu_copies(request: dict[str, Any], write: Any) -> None:
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
-    write(cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _told))
+    write(cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _tell))
 
 
 def _compute(request: dict[str, Any], write: Any) -> None:
@@ -90,7 +90,7 @@ def _compute(request: dict[str, Any], write: Any) -> None:
         request["rounds"],
         cores,
         cores > 0 and uses_onednn(),
-        _told,
+        _tell,
     )
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
@@ -112,10 +112,10 @@ def _all_reduce(request: dict[str, Any], write: Any) -> None:
         function = module.build(engine.devices, int(name.partition("#")[2] or 1))
     sizes, rounds = request["sizes"], request["rounds"]
 
-    def keep(found: Series) -> None:
-        write([found])
+    def keep(so_far: Series) -> None:
+        write([so_far])
 
-    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _told, keep, bool(name))
+    measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _tell, keep, bool(name))
     write([measured], {"gradient_bytes": gradient_bytes()} if not name else {})
 
 
@@ -142,12 +142,12 @@ def _start(request: dict[str, Any]) -> Any:
     return local.start(request["device"], request["num_devices"], *threads, xla=False)
 
 
-def _told(done: int, total: int, what: str) -> None:
+def _tell(done: int, total: int, what: str) -> None:
     print(f"progress {done} {total} {what}", file=sys.stderr, flush=True)
 
 
-def _write(found: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
-    write_text(json.dumps({"series": [series.to_json(each) for each in found], **facts}), result)
+def _write(measured: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
+    write_text(json.dumps({"series": [series.to_json(each) for each in measured], **facts}), result)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,8 @@ def test_devices_and_shapes_in_words():
 def test_the_whole_product_is_made_on_every_device(tf, devices):
     work = compute.Work(devices[:2], SMALL, "float32")
     results, elements = work.function()
-    inputs = work.function.get_concrete_function().variables
     for rank, result in enumerate(results):
-        a, b = (variable.numpy() for variable in inputs[2 * rank : 2 * rank + 2])
+        a, b = (variable.numpy() for variable in work.pairs[rank])
         assert np.allclose(result.numpy(), a @ b, atol=1e-5)
         assert float(elements[rank]) == float(result[0, 0])
     graph = work.function.get_concrete_function().graph

@@ -53,22 +53,22 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
     work = [kernel for step in steps for kernel in step.kernels if kernel.kind != WAIT]
     for process, lane in sorted({(_process(kernel.tower), _lane(kernel)) for kernel in work}):
         tracks[process, lane] = process + 1 + sum(1 for other, _ in tracks if other == process)
-    found = list(_names(num_towers, tracks))
+    entries = list(_names(num_towers, tracks))
     zero = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):
         times = _times(step.start_ns, step.end_ns, zero)
-        found.append({"ph": "X", "name": f"step {number}", "cat": "step", **_first_track(None), **times})
+        entries.append({"ph": "X", "name": f"step {number}", "cat": "step", **_first_track(None), **times})
         for tower, parts in enumerate(phases.segments(step, num_towers)):
             where = {"ph": "X", "cat": "part", **_first_track(tower)}
             for part, start, end in parts:
                 title = TITLES.get(part, part)
-                found.append({"name": title, **where, **_times(start, end, zero), "args": {"step": number}})
+                entries.append({"name": title, **where, **_times(start, end, zero), "args": {"step": number}})
         for index, kernel in enumerate(step.kernels):
             if kernel.kind == WAIT:
-                found += _wait(kernel, number, f"{number}.{index}", zero)
+                entries += _wait(kernel, number, f"{number}.{index}", zero)
             else:
-                found.append(_kernel(kernel, number, tracks, zero))
-    return found
+                entries.append(_kernel(kernel, number, tracks, zero))
+    return entries
 
 
 def _names(num_towers: int, tracks: dict[tuple[int, str], int]) -> Iterator[dict[str, Any]]:

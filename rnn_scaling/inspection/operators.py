@@ -31,14 +31,14 @@ def num_operators(graph: Any) -> int:
 
 def nodes_of(partitions: Iterable[Any]) -> dict[str, Node]:
     """Every operator of the partitions by name, functions that were not inlined included."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     for partition in partitions:
         for node in partition.node:
-            found[node.name] = Node(node.op, node.device, owner(node.name))
+            nodes[node.name] = Node(node.op, node.device, owner(node.name))
         for function in partition.library.function:
             for node in function.node_def:
-                found.setdefault(node.name, Node(node.op, node.device, owner(node.name)))
-    return found
+                nodes.setdefault(node.name, Node(node.op, node.device, owner(node.name)))
+    return nodes
 
 
 def exchanged(partitions: Sequence[Any]) -> frozenset[str]:

@@ -62,8 +62,8 @@ class _Sweep:
 
     def runs(self, tower: int | None, phase: str) -> np.ndarray:
         """[K] whether a phase of a tower runs."""
-        found = self.active.get((tower, phase))
-        return np.zeros(len(self.points) - 1, bool) if found is None else found
+        where = self.active.get((tower, phase))
+        return np.zeros(len(self.points) - 1, bool) if where is None else where
 
     def seconds(self, where: np.ndarray) -> float:
         """Seconds of the instants at which `where` [K] holds."""
@@ -81,7 +81,7 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
       ValueError: if the step has no length, or a kernel is of a tower that the run has not.
     """
     sweep = _sweep(step, num_towers)
-    everyone = sweep.seconds(sweep.computes.any(axis=0))
+    everyone = sweep.seconds(np.any(sweep.computes, axis=0))
     own = [sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
@@ -96,17 +96,17 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
 def segments(step: TracedStep, num_towers: int) -> list[list[Segment]]:
     """The parts of each tower's time one after the other, without a gap. Raises what `split` raises."""
     sweep = _sweep(step, num_towers)
-    found = []
+    by_tower = []
     for parts in sweep.parts:
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
         ends = np.append(starts[1:], len(parts))
-        found.append(
+        by_tower.append(
             [
                 Segment(PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
                 for i, j in zip(starts.tolist(), ends.tolist())
             ]
         )
-    return found
+    return by_tower
 
 
 def _sweep(step: TracedStep, num_towers: int) -> _Sweep:

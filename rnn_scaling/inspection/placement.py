@@ -20,12 +20,12 @@ MOST_COPIES = 20  # the largest of each direction that are named
 
 
 def variables(
-    held: Sequence[Held], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
+    updated: Sequence[Held], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields.
 
     Args:
-      held: the variables that the step updates.
+      updated: the variables that the step updates.
       tower_gradients: each tower's gradients by the variable's name, symbolic.
       graph: the step as traced from Python.
       nodes: the operators of the partitions that run.
@@ -45,7 +45,7 @@ def variables(
             ],
             "update": updates.get(id(each.variable.handle), {"device": each.variable.device, "types": []}),
         }
-        for each in held
+        for each in updated
     ]
 
 
@@ -55,13 +55,13 @@ def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
     Pairs of send and receive, and the bytes of those whose shape is known while the graph is built; a pair in a loop
     counts once.
     """
-    found: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
+    transfers: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
     for partition in partitions:
         placed = _imported(partition)
         for node in partition.node:
             if node.op in SENDS:
                 ends = tuple(node.attr[name].s.decode() for name in ("send_device", "recv_device"))
-                found[ends].append((node.input[0], _sent_bytes(node, graph, placed)))
+                transfers[ends].append((node.input[0], _sent_bytes(node, graph, placed)))
     return [
         {
             "from": source,
@@ -74,7 +74,7 @@ def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
                 for name, size in sorted(((n, s) for n, s in sent if s), key=lambda item: -item[1])[:MOST_COPIES]
             ],
         }
-        for (source, target), sent in sorted(found.items())
+        for (source, target), sent in sorted(transfers.items())
     ]
 
 
@@ -91,7 +91,7 @@ def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
 
 def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
     """The operators that change a variable, by the id of its handle, as they run."""
-    found: dict[int, dict[str, Any]] = {}
+    updates: dict[int, dict[str, Any]] = {}
     for outer, inner in graph.captures:
         ran = [
             nodes[op.name]
@@ -99,8 +99,8 @@ def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, 
             if op.type.startswith(UPDATES) and op.inputs[0] is inner and op.name in nodes
         ]
         if ran:
-            found[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
-    return found
+            updates[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
+    return updates
 
 
 def _imported(partition: Any) -> tf.Graph:

@@ -38,5 +38,5 @@ def owner(name: str) -> Owner:
 
 
 def _tower(part: str) -> int | None:
-    found = _TOWER.fullmatch(part)
-    return int(found[1]) if found else None
+    match = _TOWER.fullmatch(part)
+    return int(match[1]) if match else None

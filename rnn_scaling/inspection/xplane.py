@@ -34,7 +34,7 @@ NCCL = "nccl"  # begins the name of each of NCCL's kernels
 OPERATOR = re.compile(r"[A-Za-z0-9_.][^:\s]*:[A-Z_][A-Za-z0-9_]*")  # "operator:Type", and no marker with "::"
 
 
-class _Found(NamedTuple):
+class _Executed(NamedTuple):
     """A kernel on the host and the execution of a function that ran it."""
 
     execution: int | None
@@ -64,15 +64,15 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
       TraceError: if the trace holds no step.
     """
     windows: list[tuple[int, int]] = []
-    found: list[_Found] = []
-    waits: list[_Found] = []
+    executed: list[_Executed] = []
+    waits: list[_Executed] = []
     foreign: list[int] = []
     kernels: list[Kernel] = []
     for plane in space.planes:
         if plane.name == HOST_PLANE:
             windows += _windows(plane)
             for line in plane.lines:
-                _host_line(plane, line, nodes, found, foreign)
+                _host_line(plane, line, nodes, executed, foreign)
             waits += _async_kernels(plane, nodes)
         elif GPU_PLANE.fullmatch(plane.name):
             kernels += _gpu_kernels(plane, nodes, exchanged)
@@ -80,12 +80,12 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
         raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
     # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
     asynchronous = {each.kernel.name for each in waits}
-    found = [each for each in found if each.kernel.name not in asynchronous] + waits
+    executed = [each for each in executed if each.kernel.name not in asynchronous] + waits
     # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
     # execution that has operators of our scopes is the step's.
-    ours = {each.execution for each in found if Owner(each.kernel.tower, each.kernel.phase) != Owner(None, OTHER)}
-    kernels += [each.kernel for each in found if each.execution in ours]
-    foreign += [each.kernel.start_ns for each in found if each.execution not in ours]
+    ours = {each.execution for each in executed if Owner(each.kernel.tower, each.kernel.phase) != Owner(None, OTHER)}
+    kernels += [each.kernel for each in executed if each.execution in ours]
+    foreign += [each.kernel.start_ns for each in executed if each.execution not in ours]
     windows.sort()
     kernels.sort(key=lambda kernel: kernel.start_ns)
     inside = sum(start <= at < end for at in foreign for start, end in windows)
@@ -94,7 +94,7 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
 
 def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[Kernel]) -> list[TracedStep]:
     """Gives each kernel to the step in which it started; what lies between steps is no step's."""
-    found: list[TracedStep] = []
+    steps: list[TracedStep] = []
     position = 0
     for start, end in windows:
         while position < len(kernels) and kernels[position].start_ns < start:
@@ -102,8 +102,8 @@ def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[Kernel]) -> li
         first = position
         while position < len(kernels) and kernels[position].start_ns < end:
             position += 1
-        found.append(TracedStep(start, end, kernels[first:position]))
-    return found
+        steps.append(TracedStep(start, end, kernels[first:position]))
+    return steps
 
 
 def _windows(plane: Any) -> Iterator[tuple[int, int]]:
@@ -114,7 +114,7 @@ def _windows(plane: Any) -> Iterator[tuple[int, int]]:
                 yield _times(line, event)
 
 
-def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], found: list[_Found], foreign: list[int]) -> None:
+def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[_Executed], foreign: list[int]) -> None:
     """Sorts one thread's events into executions of the partitions' operators and starts of other operators."""
     executions = _Executions(plane, line)
     lane = line.name or str(line.id)
@@ -127,7 +127,7 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], found: list[_Fo
         start, end = _times(line, event)
         if node is not None and node.type == kind:
             kernel = Kernel(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
-            found.append(_Found(executions.at(start), kernel))
+            executed.append(_Executed(executions.at(start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
 
@@ -151,7 +151,7 @@ class _Executions:
         return self._spans[index][2] if index >= 0 else None
 
 
-def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Found]:
+def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:
     """Asynchronous operators: each start is ended by the next "done" of the same operator in the same execution."""
     starts: dict[tuple[str, int], list[int]] = defaultdict(list)
     ends: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -173,7 +173,7 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Found]:
         done = sorted(ends[name, execution])
         for index, start in enumerate(sorted(begun)):
             end = max(start, done[index]) if index < len(done) else start
-            yield _Found(
+            yield _Executed(
                 execution, Kernel(name, node.type, node.device, *node.owner, start, end, "", WAIT, _launches(node))
             )
 
@@ -212,12 +212,12 @@ def _times(line: Any, event: Any) -> tuple[int, int]:
 
 
 def _stats(plane: Any, event: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    stats: dict[str, Any] = {}
     for source in (plane.event_metadata[event.metadata_id].stats, event.stats):
         for stat in source:
             kind = stat.WhichOneof("value")
             value = getattr(stat, kind) if kind else None
             if kind == "ref_value":
                 value = plane.stat_metadata[value].name
-            found[plane.stat_metadata[stat.metadata_id].name] = value
-    return found
+            stats[plane.stat_metadata[stat.metadata_id].name] = value
+    return stats

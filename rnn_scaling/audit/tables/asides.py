@@ -22,11 +22,11 @@ def apply(table: Grid, kinds: Sequence[Column]) -> tuple[Grid, list[Column]]:
     """Gives bounds, deviations and counts of runs the role ASIDE, and the numbers that they bound their spread."""
     out, bounds, value = list(kinds), {}, 0
     for k, name in enumerate(table.columns):
-        said = columns.bound(name)
+        bound = columns.bound(name)
         if columns.is_about_runs(name):
             out[k] = Column(ASIDE)
-        elif said and k > 0 and _bounds(table, kinds, value, said[0]):
-            out[k], bounds[k] = Column(ASIDE), (value, said[1])
+        elif bound and k > 0 and _bounds(table, kinds, value, bound[0]):
+            out[k], bounds[k] = Column(ASIDE), (value, bound[1])
         else:
             value = k
     if not bounds:

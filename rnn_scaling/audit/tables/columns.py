@@ -117,7 +117,8 @@ def _seconds(text: str) -> Column | None:
         return None
     if re.search(r"clock|date|timestamp", text):
         return None
-    scale = TIME_UNITS.get((unit or bare)[1] if unit or bare else "s", 1.0)
+    named = unit or bare
+    scale = TIME_UNITS.get(named[1] if named else "s", 1.0)
     if _SEVERAL_BATCHES.search(text):
         return Column()  # the rows are of different work, and nothing says which is of how much
     batches = _BATCHES_IN_HEADER.search(text)

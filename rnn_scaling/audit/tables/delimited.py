@@ -34,7 +34,9 @@ def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Ite
             number = at
             yield line
 
-    header, start, rows, piece = None, 0, [], 0
+    header: list[str] | None = None
+    rows: list[tuple[int, list[str]]] = []
+    start, piece = 0, 0
     for row in csv.reader(texts(), delimiter=delimiter):
         if not any(cell.strip() for cell in row):
             if header and rows:

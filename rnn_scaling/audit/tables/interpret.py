@@ -91,7 +91,8 @@ def _layout(table: Grid, kinds: Sequence[Column]) -> _Layout:
         members = [k for k in range(1, len(kinds)) if kinds[k].role]
         groups = tuple((f"{table.base[k]} {table.sub[k]}".strip(), {kinds[k].role: k}) for k in members)
         return _Layout((), {"devices": 0}, groups, ())
-    shared, grouped = {}, [{} for _ in range(size)]
+    shared: dict[str, int] = {}
+    grouped: list[dict[str, int]] = [{} for _ in range(size)]
     for field, where in places.items():
         if size > 1 and len(where) == size:
             for group, k in zip(grouped, _aligned(table, where, places)):
@@ -135,8 +136,8 @@ def _all_missing(texts: Sequence[tuple[str, Cell | None]]) -> bool:
 
 def _main_time(table: Grid, kinds: Sequence[Column], where: Sequence[int], speedups: Sequence[int]) -> int:
     """The time that the speedup is of: named by its header, else the one of a number of batches, else the total."""
-    said = set(re.findall(r"[a-z]+", " ".join(columns.plain(table.base[k]) for k in speedups))) - {"speedup", "time"}
-    named = [k for k in where if said & set(re.findall(r"[a-z]+", columns.plain(table.base[k])))]
+    words = set(re.findall(r"[a-z]+", " ".join(columns.plain(table.base[k]) for k in speedups))) - {"speedup", "time"}
+    named = [k for k in where if words & set(re.findall(r"[a-z]+", columns.plain(table.base[k])))]
     batches = [k for k in where if kinds[k].batches]
     total = [k for k in where if "total" in columns.plain(table.base[k])]
     return (named or batches or total or list(where))[0]
@@ -164,21 +165,19 @@ def _points(source: str, table: Grid, kinds: Sequence[Column], layout: _Layout, 
         places = {**layout.shared, **group}
         if group and not any(line.cells[k] for k in group.values()):
             continue
-        numbers = {field: scaled(line.cells[k], kinds[k]) for field, k in places.items() if field in POSITIVE}
-        numbers = {field: cell for field, cell in numbers.items() if cell and cell.value > 0}
-        if "seconds" in places and kinds[places["seconds"]].batches and "batches" not in places:
-            numbers["batches"] = exact(kinds[places["seconds"]].batches)
+        read = ((field, scaled(line.cells[k], kinds[k])) for field, k in places.items() if field in POSITIVE)
+        numbers = {field: cell for field, cell in read if cell and cell.value > 0}
+        batches = kinds[places["seconds"]].batches if "seconds" in places else None
+        if batches and "batches" not in places:
+            numbers["batches"] = exact(batches)
         if "batch_size" in numbers and numbers["batch_size"].unit in ("in all", "in total"):
             numbers.setdefault("global_batch_size", numbers.pop("batch_size"))
         if not any(cell for field, cell in numbers.items() if field != "batches"):
             continue
         count = line.cells[places["devices"]] if "devices" in places else None
         series = " / ".join([name, *labels] if name else labels)
-        unit = (
-            kinds[places["rate"]].unit or (numbers["rate"].unit if "rate" in numbers else "")
-            if "rate" in places
-            else ""
-        )
+        unit = kinds[places["rate"]].unit if "rate" in places else ""
+        unit = unit or (numbers["rate"].unit if "rate" in numbers else "")
         points.append(ScalingRow(source, line.line, series, as_devices(count), rate_unit=unit, extra=extra, **numbers))
     return points
 

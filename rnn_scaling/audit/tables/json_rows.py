@@ -57,8 +57,8 @@ def report(document: Mapping[str, Any], source: str) -> Iterator[RawTable]:
 
 
 def _interval(value: Any) -> dict[str, Any]:
-    found = value if isinstance(value, Mapping) else {}
-    return {end: found.get(end) for end in ("value", "low", "high")}
+    ends = value if isinstance(value, Mapping) else {}
+    return {end: ends.get(end) for end in ("value", "low", "high")}
 
 
 def _rows(objects: Sequence[Mapping[str, Any]], source: str, name: str) -> RawTable:

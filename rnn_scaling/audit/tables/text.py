@@ -29,7 +29,8 @@ def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
       lines: (number, text) of each line.
       source: the file's name, for the findings.
     """
-    title, block, kind = "", [], ""
+    title, kind = "", ""
+    block: list[tuple[int, str]] = []
     for number, line in lines:
         heading = _HEADING.match(line) if line.lstrip()[:1] == "#" else None
         now = "" if heading else _kind_of(line)

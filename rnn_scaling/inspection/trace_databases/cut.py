@@ -16,7 +16,7 @@ from rnn_scaling.inspection.trace_databases.database import (
     TraceDatabase,
     TraceDbError,
     quoted,
-    said,
+    reason_of,
     unfinished,
 )
 from rnn_scaling.inspection.trace_databases.summary import EVER, Window
@@ -69,7 +69,7 @@ def write(db: TraceDatabase, window: Window, output: Path, force: bool = False) 
                 raise KeyboardInterrupt
             os.replace(part, output)
         except FAULTS as e:
-            raise KeyboardInterrupt if came else TraceDbError(output, said(e)) from None
+            raise KeyboardInterrupt if came else TraceDbError(output, reason_of(e)) from None
         finally:
             part.unlink(missing_ok=True)
     return Cut(rows, size, db.file.stat().st_size)
@@ -154,7 +154,7 @@ def _copy(db: TraceDatabase, out: sqlite3.Connection, table: str, window: Window
     except (sqlite3.DatabaseError, UnicodeDecodeError) as e:
         if not isinstance(e, (sqlite3.IntegrityError, UnicodeDecodeError)) and "malformed" not in str(e):
             raise
-        db.note(f"{table}: {said(e)}; left out of the cut")
+        db.note(f"{table}: {reason_of(e)}; left out of the cut")
         return 0
 
 

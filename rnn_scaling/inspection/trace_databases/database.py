@@ -56,7 +56,7 @@ class TraceDatabase:
         try:
             yield from self.connection.execute(sql, parameters or {})
         except FAULTS as e:
-            self.note(f"{what}: {said(e)}; left out, wholly or from the faulty row on")
+            self.note(f"{what}: {reason_of(e)}; left out, wholly or from the faulty row on")
 
     def note(self, problem: str) -> None:
         """Notes a problem once, in one line: names that it quotes come from the file."""
@@ -70,7 +70,7 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def said(fault: Exception) -> str:
+def reason_of(fault: Exception) -> str:
     """What SQLite says of a fault, in one line."""
     return "not UTF-8" if isinstance(fault, UnicodeDecodeError) else one_line(str(fault))
 
@@ -93,7 +93,7 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
     except FAULTS as e:
-        raise TraceDbError(file, said(e)) from None
+        raise TraceDbError(file, reason_of(e)) from None
     try:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -103,7 +103,7 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
     except FAULTS as e:
         connection.close()
         locked = "; another program is writing to it" if "locked" in str(e) else ""
-        raise TraceDbError(file, f"{said(e)}{locked}") from None
+        raise TraceDbError(file, f"{reason_of(e)}{locked}") from None
     try:
         yield database
     finally:

@@ -86,10 +86,10 @@ def first_column(db: TraceDatabase, table: str, *names: str) -> str:
     return next((quoted(name) for name in names if db.has(table, name)), "NULL")
 
 
-def usable_events(db: TraceDatabase, found: list[Events]) -> tuple[Events, ...]:
-    """The tables that have times; of one without, that it lacks them is noted."""
+def usable_events(db: TraceDatabase, tables: list[Events]) -> tuple[Events, ...]:
+    """Those of the tables that the file has, with times; of one without, that it lacks them is noted."""
     kept = []
-    for events in found:
+    for events in (each for each in tables if each.table in db.columns):
         lacking = [name for name in (events.start, events.end) if name.strip('"') not in db.columns[events.table]]
         if events.start != "NULL" and not lacking:
             kept.append(events)
@@ -105,8 +105,8 @@ def string_lookup(db: TraceDatabase, table: str, key: str) -> Callable[[object],
     sql = f"SELECT value FROM {quoted(table)} WHERE {quoted(key)} = :id LIMIT 1"
 
     def text(value: object) -> str | None:
-        for (found,) in db.rows(table, sql, {"id": value}):
-            return None if found is None else str(found)
+        for (content,) in db.rows(table, sql, {"id": value}):
+            return None if content is None else str(content)
         return None
 
     return text

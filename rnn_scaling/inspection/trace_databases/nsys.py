@@ -7,6 +7,7 @@ Schema Event Values"; docs/trace-db.md names the columns that differ between ver
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
@@ -34,7 +35,7 @@ def detect(db: TraceDatabase) -> bool:
 
 def describe(db: TraceDatabase) -> Layout:
     """The layout of this file, from the tables and columns that it has."""
-    found = [
+    tables = [
         _device(db, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, name=("demangledName", "shortName", "mangledName")),
         _device(db, "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, name=("graphId",)),
         _device(db, "CUPTI_ACTIVITY_KIND_MEMCPY", COPY),
@@ -51,7 +52,7 @@ def describe(db: TraceDatabase) -> Layout:
         schema="nsys",
         tool="Nsight Systems (SQLite export)",
         versions=_versions(db),
-        events=usable_events(db, [events for events in found if events.table in db.columns]),
+        events=usable_events(db, tables),
         name_of=_name_of(db),
         device_of=_device_of(db),
         copy_kinds=cupti.COPY_KINDS
@@ -88,7 +89,7 @@ def _ranges(db: TraceDatabase) -> Events:
 def _name_of(db: TraceDatabase) -> Callable[[str, object], str]:
     strings, syncs = string_lookup(db, STRINGS, "id"), _enum(db, "ENUM_CUPTI_SYNC_TYPE")
 
-    def name(table: str, value: object) -> str:
+    def name(table: str, value: Any) -> str:
         if table.endswith("GRAPH_TRACE"):
             return f"CUDA graph {value}"
         if table.endswith("SYNCHRONIZATION"):
@@ -127,12 +128,12 @@ def _short(label: str) -> str:
 
 
 def _versions(db: TraceDatabase) -> dict[str, str]:
-    found = {}
+    versions: dict[str, str] = {}
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
         if db.has(table, "name", "value"):
             rows = db.rows(table, f"SELECT name, value FROM {table} WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20")
-            found |= {str(name): str(value) for name, value in rows}
-    return found
+            versions |= {str(name): str(value) for name, value in rows}
+    return versions
 
 
 def _models(db: TraceDatabase) -> dict[object, str]:

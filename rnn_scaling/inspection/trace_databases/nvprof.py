@@ -7,6 +7,7 @@ CUPTI's records, https://docs.nvidia.com/cuda/archive/8.0/cupti/.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase
@@ -39,7 +40,7 @@ def detect(db: TraceDatabase) -> bool:
 
 def describe(db: TraceDatabase) -> Layout:
     """The layout of this file, from the tables and columns that it has."""
-    found = [
+    tables = [
         _device(db, "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", KERNEL),
         _device(db, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL),
         _device(db, "CUPTI_ACTIVITY_KIND_CDP_KERNEL", KERNEL),
@@ -52,7 +53,7 @@ def describe(db: TraceDatabase) -> Layout:
             name=first_column(db, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "type"),
         ),
     ]  # fmt: skip
-    events = list(usable_events(db, [one for one in found if one.table in db.columns]))
+    events = list(usable_events(db, tables))
     if db.has(MARKER, "id", "flags", "timestamp", "name"):
         events.append(Events(MARKER, "range", "start_ns", "end_ns", name="name", open_ended=True, query=RANGES))
     return Layout(
@@ -86,7 +87,7 @@ def _device(db: TraceDatabase, table: str, what: str) -> Events:
 def _name_of(db: TraceDatabase) -> Callable[[str, object], str]:
     strings = string_lookup(db, STRINGS, "_id_")
 
-    def name(table: str, value: object) -> str:
+    def name(table: str, value: Any) -> str:
         if table in _CALLS:
             return _CALLS[table].get(value, f"{'cuda' if table.endswith('RUNTIME') else 'cu'} function {value}")
         if table.endswith("SYNCHRONIZATION"):

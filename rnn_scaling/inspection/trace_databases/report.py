@@ -8,7 +8,7 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
-from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream, StreamId
 from rnn_scaling.reports.markdown import Table, Value, markdown_table, shown
 
 SCHEMA = "rnn_scaling.trace_db/1"
@@ -94,11 +94,11 @@ def streams(summary: Summary) -> Table:
     return Table("Streams", columns, tuple(rows))
 
 
-def _busiest(item: tuple[Any, Stream]) -> tuple[int, str]:
+def _busiest(item: tuple[StreamId, Stream]) -> tuple[int, str]:
     return -item[1].busy.length, str(item[0])
 
 
-def _stream_name(sweep: DeviceSweep, key: tuple[object, object, object]) -> str:
+def _stream_name(sweep: DeviceSweep, key: StreamId) -> str:
     process, context, stream = key
     name = "?" if stream is None else str(stream)
     if len({(p, c) for p, c, _ in sweep.streams}) > 1:
@@ -108,20 +108,20 @@ def _stream_name(sweep: DeviceSweep, key: tuple[object, object, object]) -> str:
 
 def gaps(summary: Summary) -> Table:
     """The longest times in which a device did nothing, with what ended before and what started after."""
+    longest = [(device, gap) for device, sweep in summary.sweeps.items() for gap in sweep.largest_gaps]
     rows = [
         (_device(device), _ms(gap.ns), (gap.start - summary.span[0]) / 1e6, *_neighbours(summary, gap))
-        for device, sweep in summary.sweeps.items()
-        for gap in sweep.largest_gaps
+        for device, gap in sorted(longest, key=lambda pair: -pair[1].ns)
     ]
     columns = ("Device", "Idle (ms)", "At (ms after the first event)", "Before", "After")
-    return Table("Largest gaps", columns, tuple(sorted(rows, key=lambda row: -row[1])))
+    return Table("Largest gaps", columns, tuple(rows))
 
 
 def _neighbours(summary: Summary, gap: Gap) -> tuple[str, str]:
     return _label(summary, *gap.before), _label(summary, *gap.after)
 
 
-def _label(summary: Summary, table: str, value: object) -> str:
+def _label(summary: Summary, table: str, value: Any) -> str:
     layout = summary.layout
     what = next((events.what for events in layout.device_events if events.table == table), KERNEL)
     if what == COPY:
@@ -135,8 +135,8 @@ def _names(title: str, what: str, totals: Sequence[Total], window_ns: int = 0) -
     for one in totals:
         sums[one.device] = sums.get(one.device, 0) + one.ns
     on_device = any(one.device is not None for one in totals)
-    columns = ("Calls", "Total (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
-    rows = [
+    columns: tuple[str, ...] = ("Calls", "Total (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
+    rows: list[tuple[Value, ...]] = [
         (one.calls, _ms(one.ns), one.ns / one.calls / 1e3, one.longest_ns / 1e3, _ratio(one.ns * 100, sums[one.device]),
          one.name)
         for one in totals

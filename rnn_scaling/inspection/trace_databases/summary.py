@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
@@ -131,11 +132,11 @@ def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: 
 
 def merged(totals: Iterator[Total]) -> tuple[Total, ...]:
     """Totals of one device and name made one, the longest first."""
-    found: dict[tuple, Total] = {}
+    by_name: dict[tuple[object, str], Total] = {}
     for one in totals:
         key = (one.device, one.name)
-        found[key] = _added(found[key], one) if key in found else one
-    return tuple(sorted(found.values(), key=lambda total: (-total.ns, total.name, str(total.device))))
+        by_name[key] = _added(by_name[key], one) if key in by_name else one
+    return tuple(sorted(by_name.values(), key=lambda total: (-total.ns, total.name, str(total.device))))
 
 
 def _clipped(events: Events) -> tuple[str, str, str]:
@@ -167,13 +168,13 @@ def _totals(layout: Layout, events: Events, rows: Iterator[tuple]) -> Iterator[T
     """Of (process, device, name, calls, ns, longest), the longest first: MOST_NAMES, and a device's others as one."""
     others: dict[object, Total] = {}
     names: Counter[object] = Counter()
-    for number, (process, device, name, *numbers) in enumerate(rows):
+    for number, (process, device, name, calls, ns, longest) in enumerate(rows):
         gpu = None if device is None else layout.device_of(process, device)
         if number < MOST_NAMES:
-            yield Total(layout.name_of(events.table, name), *numbers, gpu)
+            yield Total(layout.name_of(events.table, name), calls, ns, longest, gpu)
         else:
             names[gpu] += 1
-            rest = Total("", *numbers, gpu)
+            rest = Total("", calls, ns, longest, gpu)
             others[gpu] = _added(others[gpu], rest) if gpu in others else rest
     for gpu, rest in others.items():
         yield dataclasses.replace(rest, name=f"({names[gpu]:,} other names)")
@@ -187,13 +188,13 @@ def _added(one: Total, other: Total) -> Total:
 def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[CopyTotal]:
     """By kind and by the memory at both ends; bytes are of whole copies, since no copy says when which byte moved."""
     start, end, where = _clipped(events)
-    size = f"CASE WHEN typeof({events.bytes}) = 'integer' AND {events.bytes} >= 0 THEN {events.bytes} END"
+    sizes = f"CASE WHEN typeof({events.bytes}) = 'integer' AND {events.bytes} >= 0 THEN {events.bytes} END"
     sql = (
         f"SELECT {events.process}, {events.device}, {events.kind}, {events.source}, {events.target}, count(*), "
-        f"sum({size}), sum({end} - {start}), sum({events.end} - {events.start}) FROM {events.relation} WHERE {where} "
+        f"sum({sizes}), sum({end} - {start}), sum({events.end} - {events.start}) FROM {events.relation} WHERE {where} "
         f"GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC"
     )
-    found: dict[tuple, CopyTotal] = {}
+    by_words: dict[tuple[object, str, str, str], CopyTotal] = {}
     for process, device, kind, source, target, calls, size, ns, whole in db.rows(events.table, sql, window.limits):
         words = (
             layout.device_of(process, device),
@@ -201,16 +202,16 @@ def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -
             _memory(layout, source),
             _memory(layout, target),
         )
-        old = found.get(words)
+        old = by_words.get(words)
         if old:
-            sizes = [one for one in (old.bytes, size) if one is not None]
+            known = [one for one in (old.bytes, size) if one is not None]
             calls, ns, whole = calls + old.calls, ns + old.ns, whole + old.whole_ns
-            size = sum(sizes) if sizes else None
-        found[words] = CopyTotal(*words, calls, size, ns, whole)
-    yield from found.values()
+            size = sum(known) if known else None
+        by_words[words] = CopyTotal(*words, calls, size, ns, whole)
+    yield from by_words.values()
 
 
-def _memory(layout: Layout, kind: object) -> str:
+def _memory(layout: Layout, kind: Any) -> str:
     return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
 
 
@@ -232,13 +233,13 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
     return devices
 
 
-def _with_idle(found: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:
+def _with_idle(sweeps: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:
     """The sweeps of all devices of the trace: one that did nothing in the window was idle."""
     for events in layout.device_events:
         sql = f"SELECT DISTINCT {events.process}, {events.device} FROM {events.relation} WHERE {events.usable}"
         for process, device in db.rows(events.table, sql):
-            found.setdefault(layout.device_of(process, device), DeviceSweep())
-    return {device: found[device] for device in sorted(found, key=_number)}
+            sweeps.setdefault(layout.device_of(process, device), DeviceSweep())
+    return {device: sweeps[device] for device in sorted(sweeps, key=_number)}
 
 
 def _number(device: object) -> tuple[int, int, str]:

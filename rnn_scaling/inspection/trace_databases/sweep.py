@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Hashable
 
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL
 
 Label = tuple[str, object]  # a table and the name or kind of one of its events
+StreamId = tuple[object, object, object]  # process, context and number, as the file has them
 
 
 class Union:
@@ -62,23 +62,21 @@ class DeviceSweep:
         self.kernels_or_copies, self.any = Union(), Union()
         self.count: dict[str, int] = {}
         self.summed_ns: dict[str, int] = {}
-        self.first: int | None = None
         self.gaps = 0
         self.gap_ns = 0
-        self.streams: dict[Hashable, Stream] = {}
+        self.streams: dict[StreamId, Stream] = {}
         self._largest: list[Gap] = []
         self._keep = largest_gaps
         self._last: Label = ("", None)  # what ends last so far
 
     def add(
-        self, what: str, start: int, end: int, stream: Hashable = None, label: tuple[str, object] = ("", None)
+        self, what: str, start: int, end: int, stream: StreamId = (None, None, None), label: Label = ("", None)
     ) -> None:
         """Adds one event [start, end) ns; `label` is how a gap beside it names it."""
-        if self.first is None:
-            self.first = start
-        elif start > self.any.end:
-            self._gap(Gap(start - self.any.end, self.any.end, self._last, label))
-        if self.any.end is None or end >= self.any.end:
+        last_end = self.any.end
+        if last_end is not None and start > last_end:
+            self._gap(Gap(start - last_end, last_end, self._last, label))
+        if last_end is None or end >= last_end:
             self._last = label
         self.any.add(start, end)
         on = self.streams.get(stream) or self.streams.setdefault(stream, Stream())

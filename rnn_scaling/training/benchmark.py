@@ -129,7 +129,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
-    display = progress.start(config.output.progress, most, warmup)
+    display = progress.Progress(config.output.progress, most, warmup)
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")

@@ -1,0 +1,106 @@
+"""A bar on a terminal, lines elsewhere, nothing when switched off."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+
+from rnn_scaling.links.display import Display
+from rnn_scaling.machine.terminal import Board
+from rnn_scaling.training import progress
+from tests.support.paths import ROOT
+
+LAYOUT = "{desc}[{n_fmt}/{total_fmt}]{postfix}"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def drawn(stream):
+    return [text.strip() for text in stream.getvalue().split("\r") if text.strip()]
+
+
+def test_a_terminal_has_a_bar_and_lines_above_it():
+    stream = Terminal()
+    board = Board(4, LAYOUT, stream=stream, mininterval=0)
+    board.move(2, "measuring", "fast")
+    board.move(postfix="slow")
+    board.line("a failure")
+    board.close()
+    assert board.has_bar and board.elapsed_s >= 0
+    texts = drawn(stream)
+    assert "measuring[2/4], fast" in texts and "measuring[2/4], slow" in texts
+    assert any(text.startswith("a failure") for text in texts)
+
+
+def test_a_bar_in_a_hurry_is_drawn_seldom():
+    stream = Terminal()
+    board = Board(1000, LAYOUT, stream=stream, mininterval=3600)
+    for position in range(1, 1000):
+        board.move(position, redraw=False)
+    assert len(drawn(stream)) == 1
+    board.move(redraw=True)
+    assert drawn(stream)[-1].startswith("[999/1000]")
+
+
+def test_elsewhere_there_are_lines_alone():
+    stream = io.StringIO()
+    board = Board(4, LAYOUT, stream=stream)
+    board.move(2, "measuring")
+    board.line("a line")
+    board.close()
+    assert stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
+
+
+def test_switched_off_nothing_is_shown():
+    for stream in (Terminal(), io.StringIO()):
+        board = Board(4, LAYOUT, enabled=False, stream=stream)
+        board.move(2, "measuring")
+        board.line("a line")
+        board.close()
+        assert stream.getvalue() == "" and not board.has_bar
+
+
+def test_without_a_terminal_tqdm_is_not_loaded():
+    code = (
+        "import io, sys; from rnn_scaling.machine.terminal import Board;"
+        "Board(1, '', stream=io.StringIO()).line('x'); assert 'tqdm' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_links_show_rounds_as_parts_of_a_measurement():
+    bar, lines = Terminal(), io.StringIO()
+    for stream in (bar, lines):
+        display = Display(True, 2, stream)
+        display.start("memory")
+        display.rounds(1, 2, "memory")
+        display.start("copies")
+        display.close()
+    assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
+    shown = [text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text]
+    assert [words for words in shown if words[0].strip()] == [
+        ["memory ", " 0 "],
+        ["memory ", " 25 "],
+        ["copies ", " 50 "],
+    ]
+
+
+def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
+    bar, lines, silent = Terminal(), io.StringIO(), Terminal()
+    clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
+    for enabled, stream in ((True, bar), (True, lines), (False, silent)):
+        display = progress.Progress(enabled, 4, 2, stream=stream, clock=clock)
+        for _ in range(4):
+            display.batch(0.5, 1000, 2.5)
+        display.close()
+    assert lines.getvalue().splitlines() == [
+        "warm-up: 2/4 batches, 2,000 words/s, loss 2.5, 1 s left",
+        "measuring: 4/4 batches, 2,000 words/s, loss 2.5, 0 s left",
+    ]
+    assert drawn(bar)[0].startswith("warm-up |") and "0/4 batches, compiling, " in drawn(bar)[0]
+    assert silent.getvalue() == ""

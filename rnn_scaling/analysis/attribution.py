@@ -83,11 +83,14 @@ def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
 def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
     """`attribute` for each of the wanted rows; `rows` are indexed once."""
     by_key = {each.key: each for each in rows if each.rate is not None}
-    return [_Attributor(row, by_key).attribute() if _has_loss(row) else None for row in wanted]
+    return [_attribute(row, by_key) for row in wanted]
 
 
-def _has_loss(row: Row) -> bool:
-    return row.num_devices > 1 and None not in (row.rate, row.baseline, row.baseline and row.baseline.rate)
+def _attribute(row: Row, by_key: Mapping[Key, Row]) -> Attribution | None:
+    base = row.baseline
+    if row.num_devices == 1 or row.rate is None or base is None or base.rate is None:
+        return None
+    return _Attributor(row, base, by_key).attribute()
 
 
 Rates = Mapping[Key, float]  # items/s of each row
@@ -96,29 +99,35 @@ Share = Callable[[Rates], float]  # a number, or a part of the ideal, as a funct
 
 @dataclasses.dataclass(frozen=True)
 class _Level:
-    """An efficiency as a function of rates; `value` is None where runs are missing, which `commands` supply."""
+    """An efficiency as a function of the rates of the rows with these keys."""
 
-    value: Share | None
+    value: Share
     keys: frozenset[Key] = frozenset()
-    commands: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Missing:
+    """An efficiency for which runs are missing; the commands that supply them."""
+
+    commands: tuple[str, ...]
 
 
 ONE = _Level(lambda rates: 1.0)
 
 
 class _Attributor:
-    def __init__(self, row: Row, by_key: Mapping[Key, Row]) -> None:
-        self._row, self._n = row, row.num_devices
-        self._by_key = {**by_key, row.key: row, row.baseline.key: row.baseline}
+    def __init__(self, row: Row, base: Row, by_key: Mapping[Key, Row]) -> None:
+        self._row, self._base, self._n = row, base.key, row.num_devices
+        self._by_key = {**by_key, row.key: row, base.key: base}
         total = row.config["global_batch_size"]
         share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}
         self._one: dict[str, Any] = {"num_devices": 1, **share}
 
     def attribute(self) -> Attribution:
-        n, mine, base = self._n, self._row.key, self._row.baseline.key
+        n, mine, base = self._n, self._row.key, self._base
         loss = _Level(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}))
         levels = self._levels()
-        known = [level for level in levels.values() if level.value is not None]
+        known = [level for level in levels.values() if isinstance(level, _Level)]
         rest = _Level(lambda rates: 0.0)
         if len(known) < len(levels):
             keys = loss.keys.union(*(level.keys for level in known))
@@ -129,7 +138,7 @@ class _Attributor:
             loss=self._items(loss),
             parts=tuple(
                 Part(name, None, None, level.commands)
-                if level.value is None
+                if isinstance(level, _Missing)
                 else Part(name, self._items(level), self._points(level))
                 for name, level in levels.items()
             ),
@@ -138,20 +147,21 @@ class _Attributor:
             residual_points=self._points(rest),
         )
 
-    def _levels(self) -> dict[str, _Level]:
+    def _levels(self) -> dict[str, _Level | _Missing]:
         """Each part, by name, as a share of the ideal."""
-        config, n, mine, base = self._row.config, self._n, self._row.key, self._row.baseline.key
+        config, n, mine, base = self._row.config, self._n, self._row.key, self._base
         device = {"data_source": "device"}
-        chain = [(CONTENTION, {**device, "variable_update": "independent"})]
+        chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": "independent"})]
         if config["variable_update"] != "independent":
             chain.append((EXCHANGE, device))
         if config["data_source"] != "device":
             chain.append((INPUT, {}))
-        scale, parts = ONE, {}
+        scale: _Level | _Missing = ONE
+        before: _Level | _Missing = ONE
+        parts: dict[str, _Level | _Missing] = {}
         if config["global_batch_size"]:
             scale = self._ratio({}, self._one, base)
             parts[FIXED] = _difference(ONE, scale, ONE)
-        before = ONE
         for name, changes in chain:
             after = self._efficiency(changes)
             parts[name] = _difference(before, after, scale)
@@ -161,16 +171,17 @@ class _Attributor:
             parts[IMBALANCE] = _Level(lambda rates: slack * rates[mine] / (n * rates[base]), frozenset({mine, base}))
         return parts
 
-    def _efficiency(self, changes: Mapping[str, Any]) -> _Level:
+    def _efficiency(self, changes: Mapping[str, Any]) -> _Level | _Missing:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
         many = work_key(self._row.config, **changes)
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
-        if level.value is None:
+        if isinstance(level, _Missing):
             return level
-        return dataclasses.replace(level, value=lambda rates: level.value(rates) * (1 + slack) / self._n)
+        reached = level.value
+        return dataclasses.replace(level, value=lambda rates: reached(rates) * (1 + slack) / self._n)
 
-    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level:
+    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level | _Missing:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
         keys, commands = [], []
         for changes, key in ((below, key_below), (above, None)):
@@ -179,32 +190,33 @@ class _Attributor:
             if key not in self._by_key:
                 commands.append(command(self._row.config, **changes))
         if commands:
-            return _Level(None, commands=tuple(commands))
+            return _Missing(tuple(commands))
         bottom, top = keys
         return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys))
 
     def _interval(self, function: Share, keys: Iterable[Key]) -> Interval:
-        rows = [self._by_key[key] for key in keys]
-        return combine(lambda *rates: function({r.key: x for r, x in zip(rows, rates)}), [r.rate for r in rows])
+        rates = {key: rate for key in keys if (rate := self._by_key[key].rate) is not None}
+        return combine(lambda *values: function(dict(zip(rates, values))), list(rates.values()))
 
     def _items(self, level: _Level) -> Interval:
         """In items/s: times the ideal."""
         if not level.keys:
             return self._interval(level.value, [])
-        base = self._row.baseline.key
+        base = self._base
         return self._interval(lambda rates: level.value(rates) * self._n * rates[base], level.keys | {base})
 
     def _points(self, level: _Level) -> Interval:
         return self._interval(lambda rates: 100 * level.value(rates), level.keys)
 
 
-def _difference(before: _Level, after: _Level, scale: _Level) -> _Level:
+def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Level | _Missing) -> _Level | _Missing:
     """(before - after) x scale; unknown where one of them is."""
-    commands = (*before.commands, *after.commands, *scale.commands)
-    if commands:
-        return _Level(None, commands=tuple(dict.fromkeys(commands)))
-    keys = before.keys | after.keys | scale.keys
-    return _Level(lambda rates: (before.value(rates) - after.value(rates)) * scale.value(rates), keys)
+    levels = (before, after, scale)
+    if missing := [each for each in levels if isinstance(each, _Missing)]:
+        return _Missing(tuple(dict.fromkeys(command for each in missing for command in each.commands)))
+    first, second, factor = (each for each in levels if isinstance(each, _Level))
+    keys = first.keys | second.keys | factor.keys
+    return _Level(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys)
 
 
 def imbalance(row: Row) -> float:

@@ -20,6 +20,7 @@ from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
 
 LEVEL = 0.95
 POWER = 0.80
+Numbers = Sequence[float] | np.ndarray
 MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
 
 
@@ -40,9 +41,14 @@ class Interval:
     processes: tuple[int, ...]
 
     @property
+    def ends(self) -> tuple[float, float] | None:
+        """(low, high), or None."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def half_width(self) -> float | None:
         """Half the interval's width, in the number's own unit: what stands after "±"."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        return None if self.ends is None else (self.ends[1] - self.ends[0]) / 2
 
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
@@ -127,7 +133,7 @@ def over_processes(rates: Sequence[float]) -> Interval:
     return _log_interval(math.fsum(logs) / k, scatter(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
 
 
-def within_process(step_s: Sequence[float], items: Sequence[float]) -> float | None:
+def within_process(step_s: Numbers, items: Numbers) -> float | None:
     """Relative standard error of one process's rate from its own batches, autocorrelation included.
 
     The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate. The long-run variance is
@@ -147,7 +153,7 @@ def within_process(step_s: Sequence[float], items: Sequence[float]) -> float | N
     return math.sqrt(long_run_variance(residual) / n)
 
 
-def within_half_width(step_s: Sequence[float], items: Sequence[float]) -> float | None:
+def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
     """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
     error = within_process(step_s, items)
     return None if error is None else t_quantile((1 + LEVEL) / 2, _cosines(len(step_s))) * error
@@ -328,7 +334,7 @@ def _signed(ratio_value: float) -> str:
     return f"{100 * (ratio_value - 1):+.1f} %"
 
 
-def _check(step_s: Sequence[float], items: Sequence[float]) -> None:
+def _check(step_s: Numbers, items: Numbers) -> None:
     if not len(step_s) or len(step_s) != len(items):
         raise ValueError(f"expected seconds and items of the same batches, got {len(step_s)} and {len(items)}")
     for name, values in (("seconds", np.asarray(step_s, float)), ("items", np.asarray(items, float))):

@@ -204,7 +204,8 @@ def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, li
 
 def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[int, list[int]]:
     """Goes back from the last segment while medians agree, over short disturbances that begin after `settling`."""
-    y, run, disturbed = series.clipped, edges[-2], []
+    y, run = series.clipped, edges[-2]
+    disturbed: list[int] = []
     gap: list[int] = []
     for i in range(len(edges) - 3, -1, -1):
         start, stop = edges[i], edges[i + 1]

@@ -152,7 +152,7 @@ def negated(value: Interval) -> Interval:
 
 def contains_zero(value: Interval) -> bool:
     """Whether the interval is known and 0 lies in it."""
-    return value.low is not None and value.high is not None and value.low <= 0 <= value.high
+    return value.ends is not None and value.ends[0] <= 0 <= value.ends[1]
 
 
 def kinds(series: Sequence[SeriesSummary]) -> list[str]:
@@ -194,7 +194,7 @@ def _where(loss: Attribution | None, hedged: bool) -> str:
         return ": not distinguishable from the ideal"
     if loss.loss.value < 0:
         return ": more than the ideal, so the run on one device was slow or fits its caches worse"
-    known = sorted((part for part in loss.parts if part.value), key=lambda part: -part.value.value)
+    known = sorted((part for part in loss.parts if part.value), key=lambda part: -part.value.value if part.value else 0)
     said = [part_text(part) + ("" if hedged else _by_one_run(part)) for part in known]
     unknown = [part.name for part in loss.parts if part.value is None]
     if unknown:
@@ -275,6 +275,4 @@ def _efficiency(row: RowSummary) -> Interval:
 
 
 def _overlap(a: Interval, b: Interval) -> bool:
-    if None in (a.low, a.high, b.low, b.high):
-        return False
-    return a.low <= b.high and b.low <= a.high
+    return bool(a.ends and b.ends and a.ends[0] <= b.ends[1] and b.ends[0] <= a.ends[1])

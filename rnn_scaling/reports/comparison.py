@@ -93,12 +93,11 @@ RENDER: dict[str, Callable[[Report], str]] = {
 def verdict(report: Report) -> str:
     """The answer in one sentence."""
     limit, total = f"{100 * report.max_regression:g} %", len(report.results)
-    slower = [r for r in report.results if r.gate == "regression"]
+    slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
     if slower:
-        worst = min(slower, key=lambda r: r.comparison.ratio.value)
-        change = _signed(worst.comparison.ratio.value)
+        change, label = min(slower, key=lambda each: each[0])
         where = f" in {len(slower)} of {total} configurations, worst" if total > 1 else ","
-        return f"regression beyond {limit}{where} {change}: {worst.label}"
+        return f"regression beyond {limit}{where} {_signed(change)}: {label}"
     open_ = [r for r in report.results if r.gate != "ok"]
     if not open_ and report.exit_status == 0:
         return f"no regression beyond {limit} in {_count(total, 'configuration')}"

@@ -237,27 +237,32 @@ def picture(probes: Sequence[Probe]) -> bytes:
     return buffer.getvalue()
 
 
-def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, str], shift: float) -> None:
+def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, Any], shift: float) -> None:
     """One number of devices in both panels; the trainer's default is ringed."""
     rated = [each for each in probe.settings if each.rate]
-    shares = [
-        100.0 if each.threads == probe.best else 100 * each.of_best.value for each in rated if _has_share(each, probe)
-    ]
-    at = [each.threads + shift for each in rated if _has_share(each, probe)]
+    known_shares = [(each.threads, share) for each in rated if (share := _share_of_best(each, probe)) is not None]
+    at, shares = [threads + shift for threads, _ in known_shares], [100 * share for _, share in known_shares]
     left.plot(at, shares, linewidth=1.4, markersize=4.5, label=label, **look)
     for each in rated:
         value = each.of_best
-        if value is not None and value.low is not None and value.high is not None:
-            ends = [[100 * (value.value - value.low)], [100 * (value.high - value.value)]]
-            left.errorbar(each.threads + shift, 100 * value.value, ends, fmt="none", ecolor=look["color"], capsize=2)
+        if value is not None and value.ends:
+            sides = [[100 * abs(end - value.value)] for end in value.ends]
+            left.errorbar(each.threads + shift, 100 * value.value, sides, fmt="none", ecolor=look["color"], capsize=2)
     for place, share in zip(at, shares):
         if round(place - shift) == probe.default:
-            ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgecolor": look["color"]}
+            ring: dict[str, Any] = {
+                "marker": "o",
+                "markersize": 11,
+                "markerfacecolor": "none",
+                "markeredgecolor": look["color"],
+            }
             left.plot([place], [share], linestyle="none", **ring)
     known = [(each.threads + shift, each.concurrency) for each in rated if each.concurrency is not None]
     if known:
         right.plot(*zip(*known), linewidth=1.4, markersize=4.5, **look)
 
 
-def _has_share(each: Setting, probe: Probe) -> bool:
-    return each.threads == probe.best or each.of_best is not None
+def _share_of_best(each: Setting, probe: Probe) -> float | None:
+    if each.threads == probe.best:
+        return 1.0
+    return each.of_best.value if each.of_best else None

@@ -267,10 +267,9 @@ def option_difference(name: str, a: str, b: str) -> Difference:
 
 
 def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
-    knows = [all(run.knows_variables for run in side) for side in (a, b)]
-    if not all(knows):
-        words = ["recorded" if known else UNKNOWN for known in knows]
-        return [Difference("environment variables", *words, UNKNOWN_EFFECT, CAUTION)]
+    in_a, in_b = ("recorded" if all(run.knows_variables for run in side) else UNKNOWN for side in (a, b))
+    if UNKNOWN in (in_a, in_b):
+        return [Difference("environment variables", in_a, in_b, UNKNOWN_EFFECT, CAUTION)]
     found = []
     for name in sorted({name for run in (*a, *b) for name in run.variables}):
         sides = [list(dict.fromkeys(str(run.variables.get(name, "not set")) for run in side)) for side in (a, b)]
@@ -287,18 +286,22 @@ def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
     return [share if isinstance(share, (int, float)) else None for share in shares]
 
 
+def _known_of_all(shares: Sequence[float | None]) -> list[float]:
+    """The shares; none of them where one is not known."""
+    return [] if None in shares else [share for share in shares if share is not None]
+
+
 def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     found = []
     for name, (what, effect) in SHARES.items():
-        sides = [_shares(side, name) for side in (a, b)]
-        if any(None in side for side in sides):
-            texts = [UNKNOWN if None in side else _percent(side) for side in sides]
-            found.append(Difference(what, *texts, UNKNOWN_EFFECT, CAUTION))
-            continue
-        if max(map(max, sides)) > NOTICEABLE:
-            severity = INCOMPARABLE if _one_had_more(*sides) else CAUTION
-            found.append(Difference(what, *map(_percent, sides), effect, severity))
+        in_a, in_b = _known_of_all(_shares(a, name)), _known_of_all(_shares(b, name))
+        text_a, text_b = (_percent(known) if known else UNKNOWN for known in (in_a, in_b))
+        if not in_a or not in_b:
+            found.append(Difference(what, text_a, text_b, UNKNOWN_EFFECT, CAUTION))
+        elif max(*in_a, *in_b) > NOTICEABLE:
+            severity = INCOMPARABLE if _one_had_more(in_a, in_b) else CAUTION
+            found.append(Difference(what, text_a, text_b, effect, severity))
     return found
 
 

@@ -136,8 +136,8 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
     colour = REST if label == REST_NAME else LOSS if value.value >= 0 else GAIN
     axes.plot([reached, reached], [y - 1 + BAR / 2, y + BAR / 2], color=MUTED, linewidth=0.6)
     axes.barh(y, value.value, left=reached - value.value, height=BAR, color=colour)
-    if value.half_width:
-        ends = [reached - value.high, reached - value.low]
+    if value.half_width and value.ends:
+        ends = [reached - end for end in reversed(value.ends)]
         inside = [min(max(end, 0.0), 1.03 * ideal) for end in ends]  # an end beyond the frame has no stop
         axes.plot(inside, [y, y], color=INK, linewidth=1)
         stops = [end for end, shown in zip(ends, inside) if end == shown]
@@ -145,8 +145,8 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
 
 
 def _say(axes: Axes, y: int, text: str) -> None:
-    place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
-    axes.annotate(text.replace("-", "\u2212"), (1, y), **place)
+    place = ("axes fraction", "data")
+    axes.annotate(text.replace("-", "\u2212"), (1, y), xycoords=place, ha="right", va="center")
 
 
 def batch_times(run: RunSteady, name: str) -> str:
@@ -166,7 +166,7 @@ def batch_times(run: RunSteady, name: str) -> str:
         axes.plot(*zip(*inside), linestyle="none", marker="o", markersize=1.8, color=COLOURS[0])
         if above:
             axes.plot(above, [top] * len(above), linestyle="none", marker="^", markersize=4, color=LOSS, clip_on=False)
-            place = {"xytext": (-3, -3), "textcoords": "offset points", "ha": "right", "va": "top"}
+            place: dict[str, Any] = {"xytext": (-3, -3), "textcoords": "offset points", "ha": "right", "va": "top"}
             axes.annotate(f"highest {max(times):,.0f} ms", (len(times), top), color=MUTED, **place)
         axes.set(xlim=(-0.02 * len(times), len(times)), ylim=(0, top), xlabel="batch", ylabel="ms")
         from matplotlib.ticker import MaxNLocator
@@ -198,7 +198,7 @@ def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None
     """matplotlib's settings for these figures."""
     import matplotlib
 
-    settings = {
+    settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": REPORT_SCHEMA,
         "font.size": 9,
@@ -245,11 +245,12 @@ def _draw_line(axes: Axes, series: SeriesSummary, metric: Metric, look: dict[str
     points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
     x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
     axes.plot(x, y, markersize=4.5, linewidth=1.4, label=series.title, **look)
-    known = [(at, value) for at, (_, value) in zip(x, points) if value.half_width]
+    known = [(at, value.value, value.ends) for at, (_, value) in zip(x, points) if value.half_width and value.ends]
     if known:
-        middle = [factor * value.value for _, value in known]
-        sides = [[factor * (v.value - v.low) for _, v in known], [factor * (v.high - v.value) for _, v in known]]
-        at = [place for place, _ in known]
+        middle = [factor * value for _, value, _ in known]
+        low, high = ([factor * abs(ends[i] - value) for _, value, ends in known] for i in (0, 1))
+        sides = [low, high]
+        at = [place for place, _, _ in known]
         axes.errorbar(at, middle, sides, fmt="none", ecolor=look["color"], elinewidth=1, capsize=2)
     # An interval that is wider than its number is cut at the frame; the table has its ends.
     return max((1.08 * factor * min(2 * v.value, v.high or v.value) for _, v in points), default=0.0)

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.records import folder, record
@@ -88,7 +88,7 @@ class LogFolder:
                 return run
         raise UnknownRunError(f"id={letters}: no record of this run below the log folder; is {RECORD_IN_LOG_DIR} gone?")
 
-    def _page(self, name: str, chosen: dict[str, Sequence[Path]]) -> bytes:
+    def _page(self, name: str, chosen: Mapping[str, Sequence[Path]]) -> bytes:
         files = [file for each in chosen.values() for file in each]
         versions = json.dumps([name, *((str(file), *_version(file)) for file in files)])
         key = hashlib.sha256(versions.encode()).hexdigest()

@@ -50,15 +50,15 @@ class ReportPlugin(base_plugin.TBPlugin):
         """How TensorBoard shows the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Report")
 
-    @wrappers.Request.application
+    @wrappers.Request.application  # type: ignore[arg-type]  # it takes methods, which its hint does not say
     def _serve_tab(self, request: wrappers.Request) -> wrappers.Response:
         return http_util.Respond(request, TAB.read_text(encoding="utf-8"), "application/javascript")
 
-    @wrappers.Request.application
+    @wrappers.Request.application  # type: ignore[arg-type]  # it takes methods, which its hint does not say
     def _serve_runs(self, request: wrappers.Request) -> wrappers.Response:
         return http_util.Respond(request, {"runs": self._runs.names() if self._runs else []}, "application/json")
 
-    @wrappers.Request.application
+    @wrappers.Request.application  # type: ignore[arg-type]  # it takes methods, which its hint does not say
     def _serve_report(self, request: wrappers.Request) -> wrappers.Response:
         try:
             content = self._page(request.args.get("run", ""), request.args.get("id", ""))

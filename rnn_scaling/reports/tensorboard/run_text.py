@@ -53,7 +53,7 @@ def markdown(run: RunRecord) -> str:
 def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
     """Option -> (its value, its default), of the options whose value is not the default of the run's preset."""
     config = run.config
-    given = {name: config[name] for name in ("preset", "device") if name in config}
+    given: dict[str, object] = {name: config[name] for name in ("preset", "device") if name in config}
     defaults = configs.resolve(given, num_gpus=0, num_cores=1).flat()
     names = [name for name in config if name in defaults and configs.GROUP_OF[name] != "output"]
     return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
@@ -83,8 +83,8 @@ def _placement(run: RunRecord) -> list[str]:
             lines += ["", "What one device sends to another in a step:", "", *grid]
         return lines
     placement = run.resolved.get("variable_placement") or {}
-    lines = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
-    return _grid(["Device", "Bytes", "MiB"], lines) if lines else ["The run ended before they were made."]
+    rows = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
+    return _grid(["Device", "Bytes", "MiB"], rows) if rows else ["The run ended before they were made."]
 
 
 def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

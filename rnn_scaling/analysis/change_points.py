@@ -156,8 +156,8 @@ def change_points(y: np.ndarray, long_run: float) -> list[int]:
     whole = n - n % block
     means = y[n - whole :].reshape(-1, block).mean(axis=1)
     penalty = 3 * long_run * math.log(n) / block
-    found = _optimal_partition(means, penalty, max(2, MIN_SIZE // block) if block > 1 else MIN_SIZE)
-    cuts = [n - whole + cut * block for cut in found]
+    block_cuts = _optimal_partition(means, penalty, max(2, MIN_SIZE // block) if block > 1 else MIN_SIZE)
+    cuts = [n - whole + cut * block for cut in block_cuts]
     if block == 1:
         return cuts
     edges = [0, *cuts, n]

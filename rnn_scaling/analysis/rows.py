@@ -152,8 +152,8 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         config = members[0].config
         words = [str(config[name]) for name in always]
         strong = bool(config["global_batch_size"])
-        told = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
-        words += [f"{name}={told[name]}" for name in varied if name in told]
+        shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
+        words += [f"{name}={shown_options[name]}" for name in varied if name in shown_options]
         if strong:
             words.append(f"strong scaling, {config['global_batch_size']} {members[0].samples} a step")
         names.append(", ".join(words))

@@ -95,8 +95,8 @@ def analyse(
     per_item = seconds / work if _varies(work) else seconds
     segments = tuple(Segment(a, b, float(np.median(per_item[a:b]))) for a, b in zip(edges, edges[1:]))
     mser = change_points.mser5_cut(series.clipped)
-    found = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
-    return _concluded(found, series, seconds, work, warmup, unit=unit if items is not None else "batches")
+    state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
+    return _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
 
 
 def half_width(step_s: Sequence[float], items: Sequence[float] | None = None) -> float:
@@ -163,23 +163,23 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
 
 def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
     """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
-    y, found = series.clipped[series.lead :], series.noise
-    cuts = change_points.change_points(y, found.long_run)
+    y, level_noise = series.clipped[series.lead :], series.noise
+    cuts = change_points.change_points(y, level_noise.long_run)
     about = change_points.noise_about(y, cuts)
-    if cuts and about.long_run > found.long_run:
-        found = about
-        cuts = change_points.change_points(y, found.long_run)
-    return dataclasses.replace(series, noise=found), [series.lead + cut for cut in cuts]
+    if cuts and about.long_run > level_noise.long_run:
+        level_noise = about
+        cuts = change_points.change_points(y, level_noise.long_run)
+    return dataclasses.replace(series, noise=level_noise), [series.lead + cut for cut in cuts]
 
 
 def _start_up(y: np.ndarray) -> int:
     """Batches up to the last early one that took far longer than usual, and than any later one."""
-    excess, found = y - np.median(y[len(y) // 2 :]), 0
+    excess, end = y - np.median(y[len(y) // 2 :]), 0
     for window, longer, times in START_UPS:
         early = min(window, len(y) // 3)
         large = np.flatnonzero(excess[:early] > max(longer, times * float(excess[early:].max())))
-        found = max(found, int(large[-1]) + 1 if len(large) else 0)
-    return found
+        end = max(end, int(large[-1]) + 1 if len(large) else 0)
+    return end
 
 
 def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
@@ -238,27 +238,27 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
 
 
 def _concluded(
-    found: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, unit: str
+    so_far: SteadyState, series: _Series, seconds: np.ndarray, work: np.ndarray, warmup: int, unit: str
 ) -> SteadyState:
     """Adds the kind, the rates and the sentence."""
-    n, start, period = len(seconds), found.start, found.period
+    n, start, period = len(seconds), so_far.start, so_far.period
     if start is None:
         kind = "no steady state" if n >= JUDGED else "too short"
         change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
         said = "no steady state" if n >= JUDGED else "too short to judge"
         text = f"{said}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
-        return dataclasses.replace(found, kind=kind, text=text)
+        return dataclasses.replace(so_far, kind=kind, text=text)
     if period:
         whole = start + (n - start) % period  # rates of whole periods only
         start = whole if n - whole >= period else start
     slower_before = start == series.lead or np.median(series.y[series.lead : start]) > np.median(series.y[start:])
     kind = "cyclic" if period else "flat" if not start else "warm-up" if slower_before else "slow-down"
     rate = _rate(seconds[start:], work[start:])
-    move = None if found.rate_default is None else rate / found.rate_default - 1
+    move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
     width = within_half_width(seconds[start:], work[start:])
-    concluded = dataclasses.replace(found, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
+    concluded = dataclasses.replace(so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
     text = _sentence(concluded, n, warmup, f"{unit}/s")
-    mser = found.mser_start
+    mser = so_far.mser_start
     if mser is not None and width is not None and abs(_rate(seconds[mser:], work[mser:]) / rate - 1) > width:
         text += f"; MSER-5, blind to slow-downs, would cut at batch {mser}"
     return dataclasses.replace(concluded, text=text)

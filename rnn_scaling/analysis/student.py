@@ -52,8 +52,8 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     normal, effect = NormalDist(), critical + t_quantile(power, degrees)
     for _ in range(20):
         x = effect - critical * s
-        found = float(weights @ [normal.cdf(each) for each in x])
-        step = (power - found) / float(weights @ np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
+        reached = float(weights @ [normal.cdf(each) for each in x])
+        step = (power - reached) / float(weights @ np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
         effect += step
         if abs(step) < 1e-7 * effect:
             break

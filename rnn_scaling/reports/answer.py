@@ -157,7 +157,7 @@ def contains_zero(value: Interval) -> bool:
 
 def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
-    found: dict[str, dict[str, None]] = {}
+    columns_of: dict[str, dict[str, None]] = {}
     for row in (each.largest for each in series if each.largest):
         parts = [part.points for part in row.loss.parts] if row.loss else []
         name, main = "speedup and efficiency", row.efficiency
@@ -165,10 +165,10 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
             name, main = f"{row.row.unit}/s", row.row.rate
         for what, value in [(name, main), *(("parts", points) for points in parts)]:
             if value is not None and value.half_width:
-                found.setdefault(value.kind, {})[what] = None
-    if len(found) < 2:
-        return list(found)
-    return [f"{', '.join(names)}: {kind}" for kind, names in found.items()]
+                columns_of.setdefault(value.kind, {})[what] = None
+    if len(columns_of) < 2:
+        return list(columns_of)
+    return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
 
 
 def _kept(row: RowSummary) -> str:
@@ -219,12 +219,12 @@ def _failed_above(series: SeriesSummary, row: RowSummary) -> str:
 
 def _judged(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
     """The series with an efficiency on several devices that is known well enough to say something."""
-    found = []
+    judged = []
     for each in series:
         row = each.largest
         if row and row.row.num_devices > 1 and row.efficiency and not _too_wide(row.efficiency):
-            found.append(each)
-    return found
+            judged.append(each)
+    return judged
 
 
 def _mode(series: SeriesSummary) -> str:

@@ -79,7 +79,7 @@ def render_json(report: Report) -> str:
         **dataclasses.asdict(report),
         "metric": report.metric.name,
     }
-    fields["within"] = {when: [dataclasses.asdict(d) for d in held] for when, held in report.within}
+    fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
     return json.dumps(_finite(fields), indent=1, allow_nan=False)
 
 
@@ -179,7 +179,7 @@ def _sections(report: Report) -> list[tuple[str, list[str]]]:
         ("incomparable", [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave]),
         ("differences to be careful with", [_difference(f, total) for f in cautions]),
         ("not recorded on every side, so nobody can tell", [", ".join(names)] if names else []),
-        *((f"runs {when} differ among themselves", _within(held)) for when, held in report.within),
+        *((f"runs {when} differ among themselves", _within(unlike)) for when, unlike in report.within),
     ]
 
 
@@ -219,14 +219,16 @@ def _one_run(report: Report) -> list[str]:
     return lines
 
 
-def _difference(found: Found, total: int) -> str:
-    d = found.difference
-    where = "" if len(found.labels) in (0, total) else f" [{some(found.labels)}]"
+def _difference(entry: Found, total: int) -> str:
+    d = entry.difference
+    where = "" if len(entry.labels) in (0, total) else f" [{some(entry.labels)}]"
     return f"{d.what}: {_plain(d.a)} before, {_plain(d.b)} after; {d.effect}{where}"
 
 
-def _within(held: Sequence[Difference]) -> list[str]:
-    return [f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in held]
+def _within(unlike: Sequence[Difference]) -> list[str]:
+    return [
+        f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in unlike
+    ]
 
 
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:

@@ -134,8 +134,8 @@ def _compared(group: Group, value: Any, shown: Any) -> tuple[list[str], list[lis
 
 
 def _why(group: Group) -> list[str]:
-    found = reasons(group)
-    return ["Why they differ:\n", "".join(f"- {line}\n" for line in found)] if found else []
+    lines = reasons(group)
+    return ["Why they differ:\n", "".join(f"- {line}\n" for line in lines)] if lines else []
 
 
 def reasons(group: Group) -> list[str]:
@@ -223,10 +223,10 @@ def _sum(by_type: Mapping[str, int], kinds: Sequence[str]) -> int:
 
 
 def _growth(groups: Sequence[Group]) -> list[str]:
-    found = growth.lines(groups)
-    if not found:
+    grown = growth.lines(groups)
+    if not grown:
         return []
-    several = len({line.title for line in found}) > 1
+    several = len({line.title for line in grown}) > 1
     head = [*(["Runs"] if several else []), "Encoder", "Devices", "Phase", "kernels a step", "a + b x T", "holds for T"]
     rows = [
         [
@@ -238,7 +238,7 @@ def _growth(groups: Sequence[Group]) -> list[str]:
             _formula(line),
             f"{line.option} {', '.join(map(str, line.lengths))}",
         ]
-        for line in found
+        for line in grown
     ]
     return ["## Growth with the sequences' length T\n", markdown_table(head, rows)]
 

@@ -121,8 +121,8 @@ def _steady(run: RunSteady) -> dict[str, Any]:
 
 
 def _speedups(summary: RowSummary) -> dict[str, Any] | None:
-    found = summary.speedups
-    if found is None:
+    speedups = summary.speedups
+    if speedups is None:
         return None
-    three = {name: interval(getattr(found, name)) for name in ("steady", "train", "total")}
-    return {**three, "same_work": rounded(found.same_work), "phases_s": dict(found.phases)}
+    three = {name: interval(getattr(speedups, name)) for name in ("steady", "train", "total")}
+    return {**three, "same_work": rounded(speedups.same_work), "phases_s": dict(speedups.phases)}

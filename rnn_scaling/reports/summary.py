@@ -228,7 +228,7 @@ def summarise(folder: Folder, name: str) -> Summary:
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(differences.within([record for row in rows for record in row.good])),
-        unjudged=sum(len(row.good) for row in rows) - sum(len(found) for found in steady.values()),
+        unjudged=sum(len(row.good) for row in rows) - sum(len(judged) for judged in steady.values()),
         runs=len(runs),
     )
 
@@ -283,14 +283,14 @@ def _row(
 
 def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[RunSteady]]:
     """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
-    found: dict[int, list[RunSteady]] = {}
+    judged: dict[int, list[RunSteady]] = {}
     waves = range(max((len(row.good) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     for row, record in [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good)][:MOST]:
         batches = record.batches
         state = steady_state.analyse(batches["seconds"], batches["words"], batches["warmup"], row.unit)
-        found.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
-    return found
+        judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
+    return judged
 
 
 def _speedups(row: Row) -> Speedups | None:
@@ -338,14 +338,14 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
 
 
 def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
-    found = []
+    failures = []
     for each in series:
         for summary in each.rows:
             good = {id(record) for record in summary.row.good}
             for record in summary.row.records:
                 if id(record) not in good:
-                    found.append(Failure(names[id(record)], each.title, summary.row.num_devices, _reason(record)))
-    return tuple(found)
+                    failures.append(Failure(names[id(record)], each.title, summary.row.num_devices, _reason(record)))
+    return tuple(failures)
 
 
 def _reason(record: RunRecord) -> str:

@@ -40,10 +40,10 @@ def summary(probes: Sequence[Probe]) -> str:
 
 def by_title(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
     """The probes of each configuration, by number of devices."""
-    found: dict[str, list[Probe]] = {}
+    titled: dict[str, list[Probe]] = {}
     for probe in probes:
-        found.setdefault(probe.title, []).append(probe)
-    return found
+        titled.setdefault(probe.title, []).append(probe)
+    return titled
 
 
 def table(probes: Sequence[Probe]) -> str:

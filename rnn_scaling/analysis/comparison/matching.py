@@ -87,14 +87,14 @@ def read(path: Path) -> Side:
     """
     if path.is_dir():
         try:
-            held = folder.read(path)
+            content = folder.read(path)
         except OSError as e:
             raise InputError(f"{path}: {e.strerror or e}") from None
-        if not held.runs:
+        if not content.runs:
             inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
             hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
             raise InputError(f"{path}: no run records (*.json) in this folder{hint}")
-        return Side(path, held.runs, held.left_out)
+        return Side(path, content.runs, content.left_out)
     try:
         run = record.read(path)
     except OSError as e:
@@ -120,8 +120,8 @@ def match(before: Side, after: Side) -> Matched:
     ]
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
     # What only follows, since the other mode does not read an option, need not be said.
-    told = [name for name in changed if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}]
-    changes = [Change(name, *(_value(side, name) for side in sides)) for name in told]
+    named = [name for name in changed if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}]
+    changes = [Change(name, *(_value(side, name) for side in sides)) for name in named]
     return Matched(tuple(changes), tuple(configurations))
 
 
@@ -137,8 +137,8 @@ def is_good(file: RunFile) -> bool:
 
 def repeat(name: str) -> int:
     """Which repeat a file is by its name: NAME.json is the first, NAME.r2.json the second."""
-    found = REPEAT.search(name)
-    return int(found[1]) if found else 1
+    number = REPEAT.search(name)
+    return int(number[1]) if number else 1
 
 
 def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
@@ -169,8 +169,8 @@ def _values(side: Mapping[Key, Any]) -> dict[str, set[str]]:
         for name, value in key:
             counts[name][value] += 1
     return {
-        name: {*held, ABSENT} if held.total() < len(side) else set(held)  # strong scaling has no batch_size
-        for name, held in counts.items()
+        name: {*counted, ABSENT} if counted.total() < len(side) else set(counted)  # strong scaling has no batch_size
+        for name, counted in counts.items()
     }
 
 
@@ -196,16 +196,16 @@ def _labels(keys: Sequence[Key]) -> list[str]:
         for name, value in key:
             values[name].add(value)
     # "None" stands where an option is not read, and has no value of its own.
-    varied = [n for n, held in values.items() if len(held - {"None"}) > 1 and n not in (*NAMED, "decoder_type")]
+    varied = [n for n, known in values.items() if len(known - {"None"}) > 1 and n not in (*NAMED, "decoder_type")]
     if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
         varied += ["decoder_type"] * (len(values["decoder_type"]) > 1)
     labels = []
     for key in keys:
-        held = dict(key)
-        words = [held[name].strip("'") for name in NAMED[:2] if name in held]
-        if "num_devices" in held:
-            words.append("1 device" if held["num_devices"] == "1" else f"{held['num_devices']} devices")
-        words += [f"{n}={held[n].strip(chr(39))}" for n in varied if n in held and not _is_unread(n, held[n])]
+        options = dict(key)
+        words = [options[name].strip("'") for name in NAMED[:2] if name in options]
+        if "num_devices" in options:
+            words.append("1 device" if options["num_devices"] == "1" else f"{options['num_devices']} devices")
+        words += [f"{n}={options[n].strip(chr(39))}" for n in varied if n in options and not _is_unread(n, options[n])]
         labels.append(", ".join(words))
     return labels
 

@@ -86,11 +86,11 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
         left_out = {"num_devices": 1, OPTION: 0}
         groups.setdefault(work_key(row.config, **left_out), {}).setdefault(row.num_devices, []).append(row)
     series = [[row for members in by_count.values() for row in members] for by_count in groups.values()]
-    found = []
+    probed = []
     for title, by_count in zip(titles(series), groups.values()):
         for number in sorted(by_count):
-            found.append(_probe(title, number, defaults[number], by_count[number]))
-    return found
+            probed.append(_probe(title, number, defaults[number], by_count[number]))
+    return probed
 
 
 def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> Probe:
@@ -107,12 +107,12 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
 
 
 def _enough(settings: Sequence[Setting], fastest: int) -> int:
-    found = fastest
+    enough = fastest
     for each in reversed([each for each in settings if each.rate and each.threads < fastest]):
         if each.is_slower:
             break
-        found = each.threads
-    return found
+        enough = each.threads
+    return enough
 
 
 def _setting(row: Row, best: Row | None) -> Setting:

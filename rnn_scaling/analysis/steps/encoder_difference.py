@@ -30,9 +30,9 @@ def iterations(counts: Counts) -> int:
 
 def family(by_type: Mapping[str, int]) -> dict[str, int]:
     """Kernels by family; the families part all types, so that they sum to the whole."""
-    found = {name: sum(n for kind, n in by_type.items() if has(kind)) for name, has in FAMILIES.items()}
-    found[REST] = sum(by_type.values()) - sum(found.values())
-    return found
+    counts = {name: sum(n for kind, n in by_type.items() if has(kind)) for name, has in FAMILIES.items()}
+    counts[REST] = sum(by_type.values()) - sum(counts.values())
+    return counts
 
 
 def sentences(few: Counts, many: Counts) -> list[str]:

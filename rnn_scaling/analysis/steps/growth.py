@@ -48,7 +48,7 @@ class Line:
 
 def lines(groups: Sequence[Group]) -> list[Line]:
     """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""
-    found = []
+    grown = []
     for option in LENGTHS:
         families: dict[tuple, list[Group]] = {}
         for group in groups:
@@ -57,12 +57,12 @@ def lines(groups: Sequence[Group]) -> list[Line]:
         for members in families.values():
             members = sorted(members, key=lambda group: group.config[option])
             if len({group.config[option] for group in members}) >= FEWEST:
-                found += _of_family(members, option)
-    return found
+                grown += _of_family(members, option)
+    return grown
 
 
 def _of_family(members: Sequence[Group], option: str) -> list[Line]:
-    found = []
+    grown = []
     for encoder in dict.fromkeys(e for group in members for e in group.encoders):
         for number in sorted({n for group in members for n in group.device_counts}):
             points = [(group.config[option], group.find(encoder, number)) for group in members]
@@ -72,8 +72,8 @@ def _of_family(members: Sequence[Group], option: str) -> list[Line]:
             for phase in PARTS:
                 values = tuple(_kernels(counts, phase) for _, counts in there)
                 lengths = tuple(length for length, _ in there)
-                found.append(Line(_title(members[0], option), encoder, number, phase, option, lengths, values))
-    return found
+                grown.append(Line(_title(members[0], option), encoder, number, phase, option, lengths, values))
+    return grown
 
 
 def _title(group: Group, option: str) -> str:

@@ -98,11 +98,11 @@ def _unbroken(text: str) -> str:
 
 def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
     """(series, commands that supply what could not be said of them); series that need the same are one entry."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    titles: dict[tuple[str, ...], list[str]] = {}
     for each in summary.series[:MOST_FIGURES]:
         if commands := answer.missing(each):
-            found.setdefault(tuple(commands), []).append(each.title)
-    return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in found.items()]
+            titles.setdefault(tuple(commands), []).append(each.title)
+    return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
 
 
 def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
@@ -140,11 +140,11 @@ def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
 def _curves(summary: Summary) -> list[dict[str, Any]]:
     """The pictures of weak and of strong scaling, each with a legend of its own."""
     groups = figures.groups(summary)
-    found = []
+    curves = []
     for k, (name, series) in enumerate(groups):
         if pictures := _lines(series, f"-{k}" if k else ""):
             titles = [each.title for each in series[: figures.MOST_LINES]]
-            found.append(
+            curves.append(
                 {
                     "name": name if len(groups) > 1 else "",
                     "figures": pictures,
@@ -152,7 +152,7 @@ def _curves(summary: Summary) -> list[dict[str, Any]]:
                     "undrawn": max(0, len(series) - figures.MOST_LINES),
                 }
             )
-    return found
+    return curves
 
 
 def _split(series: SeriesSummary) -> Grid | None:
@@ -164,7 +164,7 @@ def _split(series: SeriesSummary) -> Grid | None:
 def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
     if len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) < 2:
         return []  # one number of devices makes no line
-    found = []
+    pictures = []
     for metric in figures.drawn(series):
         if any(row.row.metric(metric) for each in series for row in each.rows):
             about = (
@@ -172,8 +172,8 @@ def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
                 "above."
             )
             name = f"fig-{metric.name}{suffix}"
-            found.append(figure_of(figures.lines(series, metric, name=name), name, metric.caption, about))
-    return found
+            pictures.append(figure_of(figures.lines(series, metric, name=name), name, metric.caption, about))
+    return pictures
 
 
 def _swatches(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
@@ -232,13 +232,13 @@ def _batch_times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
     """A picture for each series' run on one device and on the most."""
     ends = [row for each in series for row in dict.fromkeys((each.rows[0], each.largest)) if row and row.steady]
     titles = {id(row): each.title for each in series for row in each.rows}
-    found = []
+    drawn = []
     for k, row in enumerate(ends[:MOST_FIGURES]):
         run = row.steady[0]
         title = f"{titles[id(row)]}, {row.devices}"
         about = f"{run.file}: {len(run.record.batches['seconds'])} batches, {run.state.text}"
-        found.append((figure_of(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
-    return found
+        drawn.append((figure_of(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
+    return drawn
 
 
 def _when(run: RunSteady) -> str:
@@ -284,24 +284,24 @@ def _speedups(series: SeriesSummary) -> Grid | None:
 
 
 def _speedup_line(row: RowSummary) -> list[str]:
-    found = row.speedups
-    if found is None:
+    speedups = row.speedups
+    if speedups is None:
         raise ValueError("expected a row with phases")
-    three = [table.plus_minus(value, 2) for value in (found.steady, found.train, found.total)]
-    seconds = [f"{found.phases.get(name, 0.0):.2f}" for name in (*PHASES, "teardown")]
-    return [str(row.row.num_devices), *three, f"{found.same_work:.2f}", *seconds]
+    three = [table.plus_minus(value, 2) for value in (speedups.steady, speedups.train, speedups.total)]
+    seconds = [f"{speedups.phases.get(name, 0.0):.2f}" for name in (*PHASES, "teardown")]
+    return [str(row.row.num_devices), *three, f"{speedups.same_work:.2f}", *seconds]
 
 
 def _fixed_cost(series: SeriesSummary) -> str | None:
     row = series.largest
     if row is None or row.speedups is None or row.row.num_devices == 1:
         return None
-    found = row.speedups
-    whole = sum(found.phases.values())
+    speedups = row.speedups
+    whole = sum(speedups.phases.values())
     return (
-        f"{series.title}: on {row.devices} {found.once:.1f} s of {whole:.1f} s are spent once, whatever the number of "
-        f"batches (start, build, first batch, end). The {series.unit} of the run on 1 device would be done "
-        f"{found.same_work:.2f} times as soon on {row.devices}, not {found.steady.value:.2f} times."
+        f"{series.title}: on {row.devices} {speedups.once:.1f} s of {whole:.1f} s are spent once, whatever the number "
+        f"of batches (start, build, first batch, end). The {series.unit} of the run on 1 device would be done "
+        f"{speedups.same_work:.2f} times as soon on {row.devices}, not {speedups.steady.value:.2f} times."
     )
 
 

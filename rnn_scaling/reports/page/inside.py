@@ -19,7 +19,7 @@ MOST_TRACED = 100  # rows whose steps are told
 def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
     """Where a step goes, for each traced row."""
     rows = [(each.title, row) for each in series for row in each.rows if row.traced][:MOST_TRACED]
-    found = []
+    traced_steps = []
     for k, (name, row) in enumerate(rows):
         if row.traced is None:
             continue
@@ -27,7 +27,7 @@ def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
         head, lines = steps.exchange_grid(row.traced)
         grids = [Grid(f"{title}: parts of a step", *grid) for grid in steps.parts_grids(row.traced)]
         pictures = _step_pictures(row.traced, k, title) if k < MOST_FIGURES else []
-        found.append(
+        traced_steps.append(
             {
                 "title": title,
                 "figures": pictures,
@@ -35,18 +35,23 @@ def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
                 "notes": steps.notes(row.traced),
             }
         )
-    return found
+    return traced_steps
 
 
-def _step_pictures(found: StepParts, k: int, title: str) -> list[Figure]:
-    step = found.typical
-    title += step_figures.left_out(found.num_towers)
-    means = f"The parts of each tower's mean step, in milliseconds. {steps.notes(found)[1]}"
-    drawn = f"Traced step {step} of {len(found.steps)} from its start to its end, a bar for each tower."
+def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:
+    step = step_parts.typical
+    title += step_figures.left_out(step_parts.num_towers)
+    means = f"The parts of each tower's mean step, in milliseconds. {steps.notes(step_parts)[1]}"
+    drawn = f"Traced step {step} of {len(step_parts.steps)} from its start to its end, a bar for each tower."
     return [
-        figure_of(step_figures.parts(found, f"parts-{k}"), f"parts-{k}", f"{title}: parts of the mean step", means),
         figure_of(
-            step_figures.timeline(found.steps[step], f"step-{k}"), f"step-{k}", f"{title}: traced step {step}", drawn
+            step_figures.parts(step_parts, f"parts-{k}"), f"parts-{k}", f"{title}: parts of the mean step", means
+        ),
+        figure_of(
+            step_figures.timeline(step_parts.steps[step], f"step-{k}"),
+            f"step-{k}",
+            f"{title}: traced step {step}",
+            drawn,
         ),
     ]
 
@@ -54,12 +59,12 @@ def _step_pictures(found: StepParts, k: int, title: str) -> list[Figure]:
 def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str], str]]:
     """(name, swatch, meaning) of each part that occurs."""
     used = {part for each in series for row in each.rows if row.traced for part in row.traced.shown}
-    found = []
+    described = []
     for part in (part for part in PARTS if part in used):
         look = step_figures.look(part)
         swatch = {"colour": figures.themed(look["facecolor"].lower()), "opacity": f"{look['alpha']:g}"}
-        found.append((steps.title(part), swatch, steps.MEANING[part]))
-    return found
+        described.append((steps.title(part), swatch, steps.MEANING[part]))
+    return described
 
 
 def counts_of(summary: Summary) -> dict[str, Any] | None:
@@ -68,7 +73,7 @@ def counts_of(summary: Summary) -> dict[str, Any] | None:
     runs = {name: run for row in rows for name, run in zip(row.files, row.row.records) if run.trace and run.graph}
     if not runs:
         return None
-    found = counts.inspect(runs)
+    inspected = counts.inspect(runs)
     groups = [
         {
             "title": group.title,
@@ -78,8 +83,8 @@ def counts_of(summary: Summary) -> dict[str, Any] | None:
             ],
             "why": counts_table.reasons(group),
         }
-        for group in found.groups
+        for group in inspected.groups
     ]
-    agreement = [] if found.differences else [counts_table.agreement(found)]
-    content = counts_table.content(found)
-    return {"groups": groups, "agreement": agreement, "differences": found.differences, "content": content}
+    agreement = [] if inspected.differences else [counts_table.agreement(inspected)]
+    content = counts_table.content(inspected)
+    return {"groups": groups, "agreement": agreement, "differences": inspected.differences, "content": content}

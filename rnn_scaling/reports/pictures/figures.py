@@ -60,8 +60,8 @@ def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
 
 def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
     """(weak or strong scaling, its measured series): one picture never holds both."""
-    found = [(name, [each for each in series if each.largest]) for name, series in summary.scalings]
-    return [(name, series) for name, series in found if series]
+    scalings = [(name, [each for each in series if each.largest]) for name, series in summary.scalings]
+    return [(name, series) for name, series in scalings if series]
 
 
 def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:

@@ -78,11 +78,11 @@ def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
 
 def _renamed(inputs: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """A body's inputs ("a:output:0", "^a") by the names that their producers have in the whole graph."""
-    found = []
+    new_names = []
     for each in inputs:
         name = names.get(_producer(each), _producer(each))
-        found.append(f"^{_producer(name)}" if each.startswith("^") else name)
-    return found
+        new_names.append(f"^{_producer(name)}" if each.startswith("^") else name)
+    return new_names
 
 
 def _producer(name: str) -> str:

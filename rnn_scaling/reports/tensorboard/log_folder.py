@@ -49,13 +49,13 @@ class LogFolder:
 
         Links are not followed, so that nothing outside of the root is served.
         """
-        found = {}
+        files_of_runs = {}
         for path, subfolders, files in os.walk(self._root):
             subfolders[:] = sorted(name for name in subfolders if name not in NOT_RUNS and not name.startswith("."))
             here = [Path(path, name) for name in sorted(files) if name.endswith(".json")]
             if here := [file for file in here if _is_record(file)]:
-                found[Path(path).relative_to(self._root).as_posix()] = here
-        return found
+                files_of_runs[Path(path).relative_to(self._root).as_posix()] = here
+        return files_of_runs
 
     def names(self) -> list[str]:
         """What can be reported: every run, and every folder with several runs below it."""
@@ -100,11 +100,11 @@ class LogFolder:
             return self._pages[key]
 
     def _render(self, name: str, files: Sequence[Path], alone: bool) -> bytes:
-        held = folder.read_files({file.relative_to(self._root).as_posix(): file for file in files})
+        records = folder.read_files({file.relative_to(self._root).as_posix(): file for file in files})
         where = self._root / name if name else self._root
         # `./run.sh report` reads one folder, so it has no page of several.
         made_by = "" if alone else f"./run.sh tensorboard --logdir={shlex.quote(str(where))}"
-        return document.render(summarise(held, str(where)), made_by)
+        return document.render(summarise(records, str(where)), made_by)
 
 
 def _is_record(path: Path) -> bool:

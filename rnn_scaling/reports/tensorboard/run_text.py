@@ -69,8 +69,8 @@ def _result(run: RunRecord) -> list[str]:
 
 
 def _differences(run: RunRecord) -> list[str]:
-    found = differences(run)
-    lines = [[name, _spelled(value), _spelled(default)] for name, (value, default) in found.items()]
+    changed = differences(run)
+    lines = [[name, _spelled(value), _spelled(default)] for name, (value, default) in changed.items()]
     return _grid(["Option", "Value", "Default"], lines) if lines else ["Nothing."]
 
 

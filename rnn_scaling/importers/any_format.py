@@ -19,9 +19,9 @@ def formats_of(path: Path) -> list[str]:
       LogError: if it is no text, or of no known format.
     """
     for window in _windows(path):
-        found = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
-        if found:
-            return found
+        names = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
+        if names:
+            return names
     known = ", ".join(registry.IMPORTERS)
     raise LogError(str(path), 1, f"no line of a known format ({known}); for tables use the audit")
 
@@ -52,12 +52,12 @@ def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogE
 
 def _windows(path: Path) -> Iterator[str]:
     """The text of a file, whole lines, at least WINDOW characters at a time."""
-    held, size = [], 0
+    lines, size = [], 0
     for line in read_lines(path):
-        held.append(line)
+        lines.append(line)
         size += len(line)
         if size >= WINDOW:
-            yield "".join(held)
-            held, size = [], 0
-    if held:
-        yield "".join(held)
+            yield "".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield "".join(lines)

@@ -26,9 +26,9 @@ def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
     return faults, comparisons
 
 
-def as_table(found: Sequence[Finding], comparisons: int) -> Table:
+def as_table(faults: Sequence[Finding], comparisons: int) -> Table:
     """The findings as a table; its title says how much was compared."""
     rows = tuple(
-        (f"{f.source}:{f.line}", f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause) for f in found
+        (f"{f.source}:{f.line}", f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause) for f in faults
     )
     return Table(f"Findings of the audit: {len(rows)} in {comparisons} comparisons", COLUMNS, rows)

@@ -73,7 +73,13 @@ class Problems:
         self._first: dict[str, Problem] = {}
 
     def add(self, line: int, reason: str, kind: str = "") -> None:
-        """Notes one; `kind` names those that count as the same (default: the reason itself)."""
+        """Notes one.
+
+        Args:
+          line: where it is, from 1.
+          reason: the rest of the sentence for the user.
+          kind: names the problems that count as the same; "": the reason does.
+        """
         kind = kind or reason
         if kind not in self._first and len(self._first) >= MAX_KINDS:
             kind, reason = "further", "further faults, not told apart"
@@ -81,7 +87,13 @@ class Problems:
         self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
     def too_many(self, line: int, count: int, what: str = "results") -> bool:
-        """Whether `count` of them are more than are kept, which is then a problem."""
+        """Whether there are more results than are kept, which is then a problem.
+
+        Args:
+          line: where the log is, from 1.
+          count: results so far.
+          what: they are, in the plural.
+        """
         if count > MAX_ROWS:
             self.add(line, f"more than {MAX_ROWS} {what}; the rest is left out")
         return count > MAX_ROWS
@@ -104,6 +116,14 @@ def finish(
 ) -> ImportedLog:
     """The result; without any row it is an error.
 
+    Args:
+      format: the importer's name.
+      source: the log, as the user named it.
+      tables: those without a row are left out.
+      notes: what the numbers mean, a sentence each.
+      problems: what could not be used.
+      nothing: what to say of a log without rows in which nothing else is wrong.
+
     Raises:
       LogError: if no table has a row: the first problem, or `nothing` where there is none.
     """
@@ -116,7 +136,13 @@ def finish(
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
-    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has."""
+    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has.
+
+    Args:
+      source: the log, as the user named it.
+      title: of the table.
+      rows: its points.
+    """
     rows = tuple(rows)
     names = [field.name for field in dataclasses.fields(ScalingRow)][3:-1]
     columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]

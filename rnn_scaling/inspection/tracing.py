@@ -53,7 +53,12 @@ def count(step: Callable[[], Any], num_steps: int) -> Traced:
 
 
 def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
-    """Traces the expensive kernels of `num_steps` steps and keeps the profiler's file below `log_dir`, if one is given.
+    """Traces the expensive kernels of some steps.
+
+    Args:
+      step: runs one step.
+      num_steps: how many of them.
+      log_dir: the folder that keeps the profiler's file; "": it is deleted again.
 
     Raises:
       OSError: if the folder cannot be written.

@@ -64,7 +64,13 @@ def is_missing(text: str) -> bool:
 
 
 def not_understood(table: Grid, kinds: Sequence[Column], roles: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each cell that is not a number, and says something, under a header that promises one."""
+    """A sentence for each cell that is not a number, and says something, under a header that promises one.
+
+    Args:
+      table: the grid.
+      kinds: what each of its columns is.
+      roles: header -> field or ASIDE, of the columns that were read.
+    """
     for k, name in enumerate(table.columns):
         odd = [row for row in table.rows if row.cells[k] is None and not is_missing(row.texts[k])]
         if not odd:

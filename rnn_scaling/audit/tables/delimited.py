@@ -25,7 +25,13 @@ def delimiter_of(head: list[str]) -> str:
 
 
 def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Iterator[RawTable]:
-    """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table."""
+    """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table.
+
+    Args:
+      lines: (number, text) of each line.
+      source: the file's name, for the findings.
+      delimiter: one of DELIMITERS.
+    """
     number = 0
 
     def texts() -> Iterator[str]:

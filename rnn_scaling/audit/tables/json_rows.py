@@ -17,6 +17,11 @@ def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
     """Yields every list of flat objects, and every object of equally long lists, in a parsed document.
 
     A row's line is its place in the list, from 1: JSON does not keep lines.
+
+    Args:
+      document: what the JSON holds.
+      source: the file's name, for the findings.
+      name: the keys that lead to `document`, with dots between; the tables' titles begin with it.
     """
     if isinstance(document, Sequence) and not isinstance(document, str):
         objects = [item for item in document if isinstance(item, Mapping)]

@@ -83,8 +83,8 @@ def _form(path: Path, head: bytes) -> str:
         return delimited.delimiter_of(lines[:2]) or ("\t" if path.suffix == ".tsv" else ",")
     if "|" in first or path.suffix == ".md":
         return ""
-    found = delimited.delimiter_of(lines[:8]) if len(lines) > 1 else ""
-    return found if found in (",", ";") else ""  # the reader of prose knows tabs
+    delimiter = delimited.delimiter_of(lines[:8]) if len(lines) > 1 else ""
+    return delimiter if delimiter in (",", ";") else ""  # the reader of prose knows tabs
 
 
 def _is_object(line: str) -> bool:

@@ -52,7 +52,13 @@ class TraceDatabase:
         return table in self.columns and set(columns) <= set(self.columns[table])
 
     def rows(self, what: str, sql: str, parameters: Mapping[str, object] | None = None) -> Iterator[tuple]:
-        """Rows of a query one by one; a fault of the file ends them and is noted under the name `what`."""
+        """Rows of a query one by one; a fault of the file ends them and is noted.
+
+        Args:
+          what: is read, for the note.
+          sql: the query.
+          parameters: of the query, by name.
+        """
         try:
             yield from self.connection.execute(sql, parameters or {})
         except FAULTS as e:

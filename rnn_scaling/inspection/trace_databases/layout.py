@@ -99,7 +99,13 @@ def usable_events(db: TraceDatabase, tables: list[Events]) -> tuple[Events, ...]
 
 
 def string_lookup(db: TraceDatabase, table: str, key: str) -> Callable[[object], str | None]:
-    """id -> text of a string table, read as asked: the table is never loaded."""
+    """id -> text of a string table, read as asked: the table is never loaded.
+
+    Args:
+      db: the trace.
+      table: the string table; where the file has none, every text is None.
+      key: the column of its ids.
+    """
     if not db.has(table, key, "value"):
         return lambda _: None
     sql = f"SELECT value FROM {quoted(table)} WHERE {quoted(key)} = :id LIMIT 1"

@@ -112,19 +112,31 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 
 
 def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: Window, largest_gaps: int) -> Summary:
-    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`."""
-    api = merged(total for events in layout.of("api") for total in _host_totals(db, layout, events, window))
+    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`.
+
+    Args:
+      db: the trace.
+      layout: what its tables mean.
+      span: first start and last end of the whole trace, in ns.
+      window: the time that is looked at, within the span.
+      largest_gaps: how many of the longest gaps are kept of each device.
+    """
+
+    def by_name(what: str) -> tuple[Total, ...]:
+        return merged(total for events in layout.of(what) for total in _by_name(db, layout, events, window))
+
+    api = by_name("api")
     return Summary(
         layout=layout,
         tables=table_rows(db),
         span=span,
         window=(window.start, span[1] if window.end is None else window.end),
-        kernels=merged(total for events in layout.of(KERNEL) for total in _kernels(db, layout, events, window)),
+        kernels=by_name(KERNEL),
         copies=tuple(total for events in layout.of("copy") for total in _copies(db, layout, events, window)),
         memsets=tuple(total for events in layout.of("memset") for total in _copies(db, layout, events, window)),
         api=api,
-        syncs=merged(total for events in layout.of("sync") for total in _host_totals(db, layout, events, window)),
-        ranges=merged(total for events in layout.of("range") for total in _host_totals(db, layout, events, window)),
+        syncs=by_name("sync"),
+        ranges=by_name("range"),
         sweeps=_with_idle(sweep(db, layout, window, largest_gaps), db, layout),
         launches=sum(total.calls for total in api if cupti.is_launch(total.name)),
     )
@@ -146,16 +158,8 @@ def _clipped(events: Events) -> tuple[str, str, str]:
     return start, end, f"{events.usable} AND {inside}"
 
 
-def _host_totals(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
-    start, end, where = _clipped(events)
-    sql = (
-        f"SELECT NULL, NULL, {events.name}, count(*), sum({end} - {start}), max({end} - {start}) "
-        f"FROM {events.relation} WHERE {where} GROUP BY 3 ORDER BY 5 DESC, 3"
-    )
-    return _totals(layout, events, db.rows(events.table, sql, window.limits))
-
-
-def _kernels(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
+def _by_name(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
+    """Totals of each name on each device; of what the host does, process and device are NULL."""
     start, end, where = _clipped(events)
     sql = (
         f"SELECT {events.process}, {events.device}, {events.name}, count(*), sum({end} - {start}), "
@@ -219,6 +223,12 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
     """One sweep for each device over everything that ran on it, in order of time.
 
     The database sorts, in temporary files where a table is large; here is never more than one row of a table.
+
+    Args:
+      db: the trace.
+      layout: what its tables mean.
+      window: the time that is looked at.
+      largest_gaps: how many of the longest gaps are kept of each device.
     """
     devices: dict[object, DeviceSweep] = {}
     whose: dict[tuple, object] = {}

@@ -72,7 +72,15 @@ class DeviceSweep:
     def add(
         self, what: str, start: int, end: int, stream: StreamId = (None, None, None), label: Label = ("", None)
     ) -> None:
-        """Adds one event [start, end) ns; `label` is how a gap beside it names it."""
+        """Adds one event.
+
+        Args:
+          what: KERNEL, COPY or MEMSET.
+          start: in ns, not before that of the event added last.
+          end: in ns; the event does not hold this moment.
+          stream: on which it ran.
+          label: how a gap beside it names it.
+        """
         last_end = self.any.end
         if last_end is not None and start > last_end:
             self._gap(Gap(start - last_end, last_end, self._last, label))

@@ -26,8 +26,8 @@ from tests.support.faults import (
     trainer,
     wait_until,
 )
+from tests.support.forked import TINY
 from tests.support.paths import ROOT
-from tests.test_train import TINY
 
 ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
 THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]

@@ -1,0 +1,114 @@
+"""Processes that start with TensorFlow loaded: forked from one that has imported it and done nothing else.
+
+Importing it costs three seconds of a core. What a process does before that (flags, messages of a first import) is left
+to tests that start the real command.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry, train
+
+# Flags of a run of one cell a side and five batches.
+TINY = [
+    "--num_encoder_layers=1",
+    "--num_decoder_layers=1",
+    "--direction=uni",
+    "--num_units=8",
+    "--embedding_dim=8",
+    "--src_vocab_size=50",
+    "--tgt_vocab_size=40",
+    "--src_max_len=4",
+    "--tgt_max_len=3",
+    "--batch_size=2",
+    "--num_warmup_batches=2",
+    "--num_batches=3",
+]
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tensorflow", "rnn_scaling.training.benchmark", "rnn_scaling.inspection.observe"])
+
+
+def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> Any:
+    """What a function of a module gives in a process of its own.
+
+    Args:
+      function: of a module's top level.
+      args: what it gets.
+      timeout_s: how long it may take, in seconds.
+
+    Raises:
+      TimeoutError: if it takes longer; its process is killed.
+    """
+    with ProcessPoolExecutor(1, mp_context=CONTEXT) as pool:
+        future = pool.submit(function, *args)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            for process in list(pool._processes.values()):
+                process.kill()
+            raise
+
+
+class Trainer:
+    """python -m rnn_scaling.train in a process of its own, without its import of TensorFlow."""
+
+    def __init__(self, words: Sequence[str], folder: Path, env: Mapping[str, str], stdout: str = "") -> None:
+        """Args:
+        words: of its command line.
+        folder: where its stderr is kept, and its stdout.
+        env: its whole environment.
+        stdout: another file for its stdout.
+        """
+        self._out, self._err = Path(stdout or folder / "stdout.txt"), folder / "stderr.txt"
+        self._words = list(words)
+        arguments = (self._words, str(self._out), str(self._err), dict(env))
+        self._process = CONTEXT.Process(target=_train, args=arguments, daemon=True)
+        self._process.start()
+
+    def wait_for(self, *starts: str, timeout_s: float = 300) -> None:
+        """Returns once a line on stderr begins with one of these words."""
+        deadline = time.monotonic() + timeout_s
+        while not any(line.startswith(starts) for line in self._read(self._err).splitlines()):
+            assert self._process.exitcode is None, self._read(self._err)
+            assert time.monotonic() < deadline, self._read(self._err)
+            time.sleep(0.02)
+
+    def send_signal(self, number: int) -> None:
+        """Sends it to the process."""
+        assert self._process.pid
+        os.kill(self._process.pid, number)
+
+    def end(self, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """Waits for its end.
+
+        Raises:
+          TimeoutError: if it takes longer; it is killed.
+        """
+        self._process.join(timeout_s)
+        if self._process.exitcode is None:
+            self._process.kill()
+            raise TimeoutError(f"{self._words} took more than {timeout_s} s")
+        out, err = self._read(self._out), self._read(self._err)
+        return subprocess.CompletedProcess(self._words, self._process.exitcode, out, err)
+
+    @staticmethod
+    def _read(path: Path) -> str:
+        return path.read_text() if path.is_file() else ""
+
+
+def _train(words: list[str], out: str, err: str, env: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
+    sys.argv = ["rnn_scaling.train", *words]
+    entry.leave(train.main, at_once=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from models.kernels import KERNELS
@@ -15,6 +16,9 @@ def option(
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
     maximum: float | None = None,
+    parse: Callable[[str], Any] | None = None,
+    shown: str = "",
+    bare: bool = False,
 ) -> Any:
     """Declares one field of an options dataclass.
 
@@ -24,8 +28,12 @@ def option(
       choices: the allowed words, if they are few.
       minimum: smallest allowed number, inclusive.
       maximum: largest allowed number, inclusive.
+      parse: text -> value, where the type alone does not say it; a ValueError says what the text "must be".
+      shown: what stands for the value in the help page, where the type alone does not say it.
+      bare: it may stand without a value and then is "true".
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
+    metadata: dict[str, Any] = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
+    metadata |= {"parse": parse, "shown": shown, "bare": bare}
     return dataclasses.field(default=default, metadata=metadata)
 
 

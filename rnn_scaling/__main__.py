@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import os
 import sys
+from collections.abc import Sequence
 
 from rnn_scaling import entry
 
@@ -23,30 +24,40 @@ COMMANDS = {
     "trace-db": ("rnn_scaling.commands.trace_db", "an Nsight Systems or nvprof database in numbers, and a cut"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "shows a log folder: graph, trace, report"),
 }
-HELP_WORDS = ("--help", "-h", "help")
+HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
 
 
-def main() -> int:
+@entry.command
+def main(words: Sequence[str]) -> int:
     """Runs the command that the first word names; returns its exit status."""
-    name, words = sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]
-    if name in HELP_WORDS or not name:
-        width = max(map(len, COMMANDS)) + 2
-        print("rnn-scaling COMMAND [--flags ...]    (rnn-scaling COMMAND --help teaches each)\n")
-        print("\n".join(f"  {command:{width}}{text}" for command, (_, text) in COMMANDS.items()))
-        return 0 if name else entry.EXIT_USAGE
-    if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else "--help lists them"
-        print(f"error: {name} is not a command; {hint}", file=sys.stderr)
+    name = words[0] if words else ""
+    if name in HELP_WORDS:
+        raise entry.Answer(_page())
+    if name in VERSION_WORDS:
+        raise entry.Answer(f"rnn_scaling {entry.version()}")
+    if name in COMMANDS:
+        return importlib.import_module(COMMANDS[name][0]).main(words[1:])
+    if not name:
+        print(_page())
         return entry.EXIT_USAGE
-    sys.argv = [f"rnn-scaling {name}", *words]
-    return importlib.import_module(COMMANDS[name][0]).main(words)
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    raise entry.Refusal(f"{name} is not a command; {f'did you mean {close[0]}?' if close else '--help lists them'}")
 
 
-def console() -> None:
-    """What the console script rnn-scaling calls."""
+def _page() -> str:
+    width, program = max(map(len, COMMANDS)) + 2, entry.program()
+    lines = [f"  {command:{width}}{text}" for command, (_, text) in COMMANDS.items()]
+    head = f"{program} COMMAND [--name=value ...]    ({program} COMMAND --help teaches each)"
+    return "\n".join([head, "", *lines])
+
+
+def console(started_as: str = "rnn-scaling") -> None:
+    """What the console script rnn-scaling calls; `started_as` is how the user typed it, unless run.sh has said."""
+    os.environ.setdefault(entry.PROGRAM, started_as)
     entry.leave(main, at_once=sys.argv[1:2] == ["train"])
 
 
 if __name__ == "__main__":
-    console()
+    console("python -m rnn_scaling")

@@ -1,17 +1,73 @@
-"""How every command ends: its exit status, Ctrl-C, and a reader that has gone away."""
+"""How every command starts and ends: words in, help and version, what is wrong with them, exit statuses, signals.
+
+python -m rnn_scaling COMMAND -> leave(main)    the process: closed streams, Ctrl-C, SIGTERM, full disks, crashes
+@command main(words)                            the call: an Answer is printed, a Refusal told on stderr
+"""
 
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
+PROGRAM = "RNN_SCALING_COMMAND"  # the environment variable by which run.sh says that it was called; children inherit it
+
+
+class Answer(Exception):
+    """What a command line asked to be told instead of anything being done: --help, --version."""
+
+
+class Refusal(ValueError):
+    """Why a command does nothing, one sentence in each of `lines`; `status` is its exit status."""
+
+    def __init__(self, *lines: str, status: int = EXIT_USAGE) -> None:
+        super().__init__("\n".join(lines))
+        self.lines, self.status = list(lines), status
+
+
+def command(main: Callable[..., int]) -> Callable[..., int]:
+    """Makes a main that gets the words of the command line, those of the process if it is called with none."""
+
+    @functools.wraps(main)
+    def answered(argv: Any = None, *rest: Any, **options: Any) -> int:
+        words = list(sys.argv[1:] if argv is None else argv)
+        try:
+            return main(words, *rest, **options)
+        except Answer as answer:
+            print(answer)
+            return EXIT_OK
+        except Refusal as refusal:
+            return fail(*refusal.lines, status=refusal.status)
+
+    return answered
+
+
+def fail(*lines: str, status: int = EXIT_FAILED) -> int:
+    """Says on stderr what is wrong, a line each; returns the exit status."""
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return status
+
+
+def program() -> str:
+    """How the user calls commands, for what is printed to be pasted: `./run.sh`, `rnn-scaling`, ..."""
+    return os.environ.get(PROGRAM) or "./run.sh"
+
+
+def version() -> str:
+    """The version of this package."""
+    import rnn_scaling
+
+    return rnn_scaling.__version__
 
 
 def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
@@ -21,29 +77,68 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
       main: the command.
       at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
     """
-    if sys.stderr is None:  # closed by the caller; what nobody reads goes nowhere
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, it lives as long as the process
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, and not a traceback
-            stream.reconfigure(errors="replace")
     try:
-        status = main()
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        status = EXIT_BROKEN_PIPE
-        # The interpreter flushes once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as e:
-        if e.errno != errno.ENOSPC:
-            raise
-        print(f"error: output: {e.strerror}", file=sys.stderr)
-        status = 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _prepare_streams()
+        if not at_once:  # TensorFlow's threads do not hear of it; the trainer has a handler of its own
+            signal.signal(signal.SIGTERM, _interrupt)  # batch systems send it before they kill
+        status = _run(main)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end is near: a second Ctrl-C has nothing to stop
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("interrupted", file=sys.stderr)
         status = EXIT_INTERRUPTED
     if at_once:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _run(main: Callable[[], int]) -> int:
+    try:
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        _discard_output()
+        return EXIT_BROKEN_PIPE
+    except Exception as e:
+        if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+            _discard_output()
+            return fail(f"output: {e.strerror}")
+        import traceback
+
+        traceback.print_exc()
+        return EXIT_FAILED
+
+
+def _prepare_streams() -> None:
+    """Lets every command print: what the caller has closed goes nowhere."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:  # before a file gets this number, and what is printed with it
+            os.open(os.devnull, os.O_RDWR)
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115, lives as long as the process
+        elif number and isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, and not a traceback
+            stream.reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """The interpreter flushes once more when it ends, and nobody may hear of it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr) if not _is_heard(sys.stderr) else (sys.stdout,):
+        os.dup2(nowhere, stream.fileno())
+
+
+def _is_heard(stream: Any) -> bool:
+    try:
+        stream.flush()
+        return True
+    except OSError:
+        return False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

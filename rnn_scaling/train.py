@@ -5,44 +5,54 @@ flags -> conflicts? (exit 2) -> session: bind to cores, run, record -> table
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
-from rnn_scaling.entry import EXIT_USAGE
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.session import Session
-from rnn_scaling.training.state import RunState
 
-if TYPE_CHECKING:  # loads TensorFlow
+if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
+    from rnn_scaling.settings.config import RunConfig
+    from rnn_scaling.training.state import RunState
     from rnn_scaling.training.towers import TrainStep
 
 USAGE = """\
-python -m rnn_scaling.train [--name=value ...]    (or ./run.sh train)
-
 Trains an LSTM translation model on one or several devices and says how many words a second it processes.
 
-    python -m rnn_scaling.train                                            one CPU core or GPU, synthetic data
-    python -m rnn_scaling.train --variable_update=replicated --num_devices=2 --result_file=run.json
-    python -m rnn_scaling.train --preset=seed --device=gpu --num_devices=0 --variable_update=parameter_server
+    ./run.sh train                                            one CPU core or GPU, synthetic data
+    ./run.sh train --variable_update=replicated --num_devices=2 --result_file=run.json
+    ./run.sh train --preset=seed --device=gpu --num_devices=0 --variable_update=parameter_server
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
 _STARTED = time.perf_counter()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@entry.command
+def main(words: Sequence[str]) -> int:
     """Runs one configuration; returns the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if flags.wants_help(words):
-        print(flags.help_text(USAGE, configs.GROUPS))
-        return 0
+    from rnn_scaling.settings import config as configs
+    from rnn_scaling.settings import flags
+
+    flags.answer(words, USAGE, list(configs.GROUPS.values()), "train")
+    config = _configuration(words)
+    from rnn_scaling.training.session import Session
+
+    return Session(config, _STARTED, look_inside).run()
+
+
+def _configuration(words: Sequence[str]) -> RunConfig:
+    """What the command line asks for.
+
+    Raises:
+      FlagErrors: naming everything that is wrong with it.
+    """
+    from rnn_scaling.machine.cores import available_cores
+    from rnn_scaling.machine.gpus import visible_gpus
+    from rnn_scaling.settings import config as configs
+    from rnn_scaling.settings import conflicts, flags
+
     num_gpus = visible_gpus()
     lines: list[str] = []
     try:
@@ -53,10 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
     if lines:
-        for line in lines:
-            print(f"error: {line}", file=sys.stderr)
-        return EXIT_USAGE
-    return Session(config, _STARTED, look_inside).run()
+        raise flags.FlagErrors(lines)
+    return config
 
 
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
@@ -74,4 +82,5 @@ def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault(entry.PROGRAM, "python -m rnn_scaling")
     entry.leave(main, at_once=True)

@@ -1,15 +1,32 @@
-"""Every command ends as a command should, also when nobody reads what it prints."""
+"""Every command starts and ends as a command should, also when nobody reads what it prints."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+import rnn_scaling
+from rnn_scaling import entry
 from rnn_scaling.__main__ import COMMANDS
 from tests.support.paths import ROOT
+
+HEAVY = ("numpy", "scipy", "matplotlib", "jinja2", "tensorflow", "tensorboard", "absl")
+
+
+def python(code, *words, **options):
+    """Runs Python code in a process of its own."""
+    return subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, **options)
+
+
+def ends(main, *words, **options):
+    """How a process ends whose command is this code."""
+    return python(
+        f"import os, signal, sys; from rnn_scaling import entry\n{main}\nentry.leave(main)", *words, **options
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -22,19 +39,128 @@ def test_a_reader_that_has_gone_away_is_no_error(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_teaches(name):
-    done = subprocess.run(
-        [sys.executable, "-m", "rnn_scaling", name, "--help"], cwd=ROOT, capture_output=True, text=True
+def test_help_teaches_and_loads_nothing_that_takes_time(name):
+    code = (
+        "import sys; from rnn_scaling import __main__ as m; status = m.main(sys.argv[1:]); "
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]; sys.exit(str(loaded) if loaded else status)"
     )
-    assert done.returncode == 0 and done.stderr == ""
-    assert name in done.stdout.splitlines()[0] and "xit status" in done.stdout
+    done = python(code, name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"./run.sh {name} ") and any(line.startswith("Exit status: ") for line in lines)
+    assert sum(line.startswith(f"    ./run.sh {name}") for line in lines) >= 1, "an example"
+    assert sum(line.startswith("  --") for line in lines) >= 2, "its flags"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "tensorboard"])
+def test_every_mistake_is_named_at_once_without_what_takes_time(name):
+    code = (
+        "import sys; from rnn_scaling import __main__ as m; status = m.main(sys.argv[1:]); "
+        f"loaded = [name for name in {HEAVY[:-1]} if name in sys.modules]; sys.exit(str(loaded) if loaded else status)"
+    )
+    done = python(code, name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x")
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and all(line.startswith("error: ") for line in lines), done.stderr
+    for flag in ("no_such_thing", "nor_this", "help_"):
+        assert sum(line.startswith(f"error: --{flag} is not a flag; ") for line in lines) == 1
+
+
+@pytest.mark.parametrize("words", [["--version"], *([name, "--version"] for name in COMMANDS)])
+def test_every_command_says_its_version(words):
+    done = python("import sys; from rnn_scaling import __main__ as m; sys.exit(m.main(sys.argv[1:]))", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"rnn_scaling {rnn_scaling.__version__}\n", "")
+
+
+def test_a_command_that_is_none_is_told_with_the_nearest():
+    done = python("from rnn_scaling import __main__ as m; m.console()", "sweeep")
+    assert (done.returncode, done.stderr) == (2, "error: sweeep is not a command; did you mean sweep?\n")
+    done = python("from rnn_scaling import __main__ as m; m.console()")
+    assert done.returncode == 2 and done.stdout.startswith("rnn-scaling COMMAND ")
 
 
 def test_a_terminal_without_a_letter_shows_another():
-    code = "from rnn_scaling import entry; entry.leave(lambda: print('1 \\xb1 2') or 0)"
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = ends("def main(): return print('1 \\xb1 2') or 0", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
+
+
+def test_a_crash_is_1_with_its_traceback():
+    done = ends("def main(): raise RuntimeError('no such luck')")
+    assert done.returncode == 1 and done.stderr.startswith("Traceback") and "no such luck" in done.stderr
+
+
+def test_ctrl_c_and_sigterm_are_130_without_a_traceback():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        done = ends(f"def main(): os.kill(os.getpid(), {int(number)}); signal.pause()")
+        assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["rnn_scaling", "rnn_scaling.train"])
+def test_ctrl_c_while_modules_load_shows_no_traceback(module):
+    code = (
+        "import builtins, os, runpy, signal, sys\n"
+        "load = builtins.__import__\n"
+        "def interrupted(name, *rest, **options):\n"
+        "    if name.startswith('rnn_scaling.') and name != 'rnn_scaling.entry':\n"
+        "        builtins.__import__ = load\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return load(name, *rest, **options)\n"
+        "builtins.__import__ = interrupted\n"
+        f"sys.argv = ['x', 'report', '.'][:{1 if module.endswith('train') else 3}]\n"
+        f"runpy.run_module('{module}', run_name='__main__')"
+    )
+    done = python(code)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
+def test_closed_streams_hurt_nobody(closed, tmp_path):
+    code = (
+        "import sys; from rnn_scaling import entry\n"
+        f"def main():\n    file = open({str(tmp_path / 'file')!r}, 'w'); print('out'); print('err', file=sys.stderr)\n"
+        "    return sys.stdin.read() and 3 or 0\n"
+        "entry.leave(main)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {closed}', sys.executable, code],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "", "what is printed never lands in a file that was opened"
+
+
+def test_a_full_disk_behind_stdout_is_one_line():
+    with open("/dev/full", "w") as full:
+        code = "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
+
+
+def test_a_reader_of_both_streams_that_has_gone_is_no_error():
+    code = (
+        "import sys; from rnn_scaling import entry\n"
+        "def main():\n    while True: print('x', file=sys.stderr)\n"
+        "entry.leave(main)"
+    )
+    line = '"$0" -c "$1" 2>&1 | head -c 3; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(["bash", "-c", line, sys.executable, code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
+
+
+def test_what_is_printed_to_be_pasted_begins_as_the_user_began(monkeypatch):
+    monkeypatch.delenv(entry.PROGRAM, raising=False)
+    code = "from rnn_scaling import __main__ as m; m.console()"
+    bare = {name: value for name, value in os.environ.items() if name != entry.PROGRAM}
+    for command, environment, prefix in (
+        ([sys.executable, "-c", code], bare, "rnn-scaling"),
+        ([sys.executable, "-m", "rnn_scaling"], bare, "python -m rnn_scaling"),
+        ([sys.executable, "-m", "rnn_scaling"], {**bare, entry.PROGRAM: "./run.sh"}, "./run.sh"),
+    ):
+        done = subprocess.run([*command, "ab", "--help"], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.stdout.startswith(f"{prefix} ab ") and f"    {prefix} ab --a=" in done.stdout
+    assert entry.program() == "./run.sh"
 
 
 def test_every_command_is_one_of_run_sh():

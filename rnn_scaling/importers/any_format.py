@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
@@ -47,6 +47,26 @@ def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogE
             logs.append(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
         except LogError as e:
             errors.append(e)
+    return logs, errors
+
+
+def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
+    """Reads several files; arguments as in `read`.
+
+    Returns:
+      The logs, and a line for each file, or format in it, that could not be read.
+    """
+    logs, errors = [], []
+    for path in paths:
+        try:
+            more, wrong = read(path, format)
+        except LogError as e:
+            more, wrong = [], [e]
+        except OSError as e:
+            more, wrong = [], []
+            errors.append(f"{path}: {e.strerror or e}")
+        logs += more
+        errors += [str(e) for e in wrong]
     return logs, errors
 
 

@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.links import series
 from rnn_scaling.links.series import Series
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
 from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
 from rnn_scaling.records.files import write_text
-
-EXIT_FAILED = 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,10 +39,10 @@ def main(argv: Sequence[str]) -> int:
         measure[request["what"]](request, lambda measured, facts=None: _write(measured, facts or {}, result))
     except MemoryError as e:
         print(f"error: out of memory ({e}); lower --max_bytes", file=sys.stderr)
-        return EXIT_FAILED
+        return entry.EXIT_FAILED
     except DeviceError as e:
         print(f"error: {e}", file=sys.stderr)
-        return EXIT_FAILED
+        return entry.EXIT_FAILED
     return 0
 
 
@@ -151,6 +150,4 @@ def _write(measured: Sequence[Series], facts: Mapping[str, Any], result: Path) -
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(status)  # the interpreter's own clean-up takes seconds once TensorFlow's threads run
+    entry.leave(lambda: main(sys.argv[1:]), at_once=True)

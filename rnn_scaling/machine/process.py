@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
 TICK_S = 0.5  # how often the child's end is looked for when its stderr stays silent or open
 LINES_KEPT = 200
@@ -66,20 +65,6 @@ def run(command: Sequence[str], timeout_s: float, said: Callable[[str | None], N
     finally:
         returncode = child.end()
     return Ended(returncode, timed_out, list(child.lines))
-
-
-@contextlib.contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """Answers SIGTERM like Ctrl-C: batch systems send it before they kill."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Child:

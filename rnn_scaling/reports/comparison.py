@@ -4,53 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling import entry
+from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
-from rnn_scaling.analysis.comparison.matching import Change
+from rnn_scaling.analysis.comparison.judgement import Found, Question, Report, some
+from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.compare/1"
-MAX_SHOWN = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """A difference and the configurations that have it."""
+def compare(before: Path, after: Path, question: Question, format: str = "text") -> int:
+    """Prints the comparison of two sets of runs.
 
-    difference: Difference
-    labels: tuple[str, ...]
+    Args:
+      before, after: folders of run records, or single ones.
+      question: what is asked of them.
+      format: a name of RENDER.
 
+    Returns:
+      0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """Everything that compare says. `runs`: records read on each side; `accepted`: differences that were forced."""
-
-    before: str
-    after: str
-    runs: tuple[int, int]
-    metric: Metric
-    paired: bool
-    max_regression: float
-    changes: tuple[Change, ...]
-    results: tuple[Result, ...]
-    found: tuple[Found, ...]
-    accepted: tuple[str, ...]
-    within: tuple[tuple[str, tuple[Difference, ...]], ...]
-    only_after: tuple[str, ...]
-    exit_status: int
-
-
-def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
-    """The first of them, and how many more there are."""
-    more = [f"{len(words) - most} more"] if len(words) > most else []
-    return "; ".join([*words[:most], *more])
+    Raises:
+      Refusal: if there is nothing to compare.
+    """
+    try:
+        sides = judgement.read(before, after)
+        for line in (line for side in sides for line in side.left_out):
+            print(f"warning: {line}; left out", file=sys.stderr)
+        report = judgement.judge(*sides, question)
+    except InputError as e:
+        raise entry.Refusal(*str(e).splitlines()) from None
+    print(RENDER[format](report), flush=True)
+    return report.exit_status
 
 
 def render_text(report: Report) -> str:
@@ -198,7 +193,7 @@ def _method(report: Report) -> list[str]:
     if judged and not report.paired:
         lines.append(
             "the sides count as independent: a machine that changed between them looks like a change; "
-            "./run.sh ab runs both in turns"
+            f"{entry.program()} ab runs both in turns"
         )
     if any(r.comparison is not None and r.comparison.p_value is None for r in report.results):
         lines += _one_run(report)

@@ -5,7 +5,6 @@ Each line names the flag, its value, the rule and the remedy.
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from rnn_scaling.machine.gpus import uneven_towers
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
+from rnn_scaling.settings.flags import broken_rule
 from rnn_scaling.settings.read_when import READ_WHEN, unread
 from rnn_scaling.settings.spelling import spell
 
@@ -50,22 +50,11 @@ def keeps_trace(config: RunConfig) -> str | None:
 
 def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
     for name, field in OPTIONS.items():
-        value, rule = getattr(getattr(config, GROUP_OF[name]), name), field.metadata
-        if value is None or isinstance(value, bool):
-            continue
+        value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
-        broken = None
-        if rule["choices"] and value not in rule["choices"]:
-            broken = f"one of {', '.join(rule['choices'])}"
-        elif isinstance(value, float) and not math.isfinite(value):
-            broken = "a finite number"
-        elif rule["minimum"] is not None and value < rule["minimum"]:
-            broken = f"at least {rule['minimum']}"
-        elif rule["maximum"] is not None and value > rule["maximum"]:
-            broken = f"at most {rule['maximum']}"
-        if broken:
-            yield name, [f"{spell(name, value)} must be {broken}"]
+        if rule := broken_rule(field, value):
+            yield name, [f"{spell(name, value)} must be {rule}"]
 
 
 def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:

@@ -1,24 +1,30 @@
-"""Option dataclasses <-> absl flags: the command line, `--flagfile` and `--help`.
+"""Option dataclasses <-> absl flags: the command line of every command, `--flagfile`, `--help` and `--version`.
 
-Every malformed flag is collected, so that one call names them all.
+One declaration, `option(...)` or `positional(...)`, is the flag, its help and its rules. Every mistake is collected, so
+that one call names them all.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from absl import flags as absl_flags
+from rnn_scaling import entry
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpfull", "--helpshort")
+VERSION_WORDS = ("--version", "-version")
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
+PLACEHOLDERS = {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
+Options = Mapping[str, dataclasses.Field]
 
 
-class FlagErrors(ValueError):
+class FlagErrors(entry.Refusal):
     """Everything that is wrong with a command line; one line each in `lines`."""
 
     def __init__(self, lines: Sequence[str], given: Mapping[str, Any] | None = None) -> None:
@@ -26,8 +32,20 @@ class FlagErrors(ValueError):
         lines: one for each mistake.
         given: the flags that could be read, so that their conflicts can be named too.
         """
-        super().__init__("\n".join(lines))
-        self.lines, self.given = list(lines), dict(given or {})
+        super().__init__(*lines)
+        self.given = dict(given or {})
+
+
+def positional(help: str, shown: str, several: bool = False) -> Any:
+    """Declares one field that a word without dashes fills.
+
+    Args:
+      help: one sentence for `--help`.
+      shown: its name in the help page, in capitals.
+      several: it takes all words that are left, at least one, as a tuple.
+    """
+    rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
+    return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,29 +55,19 @@ class _Malformed:
     line: str
 
 
-class _Parser(absl_flags.ArgumentParser):
-    """Parses one option's text by its declared type; never raises, so that later flags are looked at too."""
-
-    def __init__(self, name: str, kind: str, lists: bool) -> None:
-        self._name, self._kind, self._lists = name, kind, lists
-
-    def parse(self, argument: Any) -> Any:
-        if not isinstance(argument, str):
-            return argument
-        try:
-            if self._lists:
-                return [parse_value(self._name, self._kind, item) for item in argument.split(",")]
-            return parse_value(self._name, self._kind, argument)
-        except ValueError as e:
-            return _Malformed(str(e))
-
-    def flag_type(self) -> str:
-        return self._kind
-
-
 def kind_of(field: dataclasses.Field) -> str:
-    """The option's type: "int", "float", "bool" or "str"."""
+    """The option's type: "int", "float", "bool", "str" or "Path"."""
     return str(field.type).split("|")[0].strip()
+
+
+def flag_of(field: dataclasses.Field) -> str:
+    """The flag's name: the field's, without the underscore that keeps it from being a keyword of Python (from_)."""
+    return field.name.rstrip("_")
+
+
+def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
+    """Every option of the groups by flag."""
+    return {flag_of(field): field for group in groups for field in dataclasses.fields(group)}
 
 
 def parse_value(name: str, kind: str, text: str) -> Any:
@@ -74,8 +82,10 @@ def parse_value(name: str, kind: str, text: str) -> Any:
         if text.lower() in FALSE_WORDS:
             return False
         raise ValueError(f"--{name}={text} must be true or false")
-    if kind == "str":
-        return text
+    if kind == "Path" and not text:
+        raise ValueError(f"--{name}= must not be empty")
+    if kind in ("str", "Path"):
+        return Path(text) if kind == "Path" else text
     try:
         return int(text) if kind == "int" else float(text)
     except ValueError:
@@ -83,94 +93,249 @@ def parse_value(name: str, kind: str, text: str) -> Any:
         raise ValueError(f"--{name}={text} must be {rule}") from None
 
 
-def parse(argv: Sequence[str], options: Mapping[str, dataclasses.Field], lists: bool = False) -> dict[str, Any]:
+def share(text: str) -> float:
+    """ "5%" or "0.05" -> 0.05.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ValueError("a share from 0 to below 1, written as 5% or 0.05")
+    return value
+
+
+def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
+    if field.metadata["parse"] is None:
+        return parse_value(name, kind_of(field), text)
+    try:
+        return field.metadata["parse"](text)
+    except ValueError as e:
+        raise ValueError(f"--{name}={text} must be {e}") from None
+
+
+def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
     """Parses a command line.
 
     Args:
       argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
-      options: the fields that are flags here.
+      options: the fields that are flags or positionals here, by flag.
       lists: every flag takes values separated by commas.
 
     Returns:
-      The values (lists of values) of the flags that were given, by option name.
+      The values (lists of values) of the options that were given, by flag.
 
     Raises:
-      FlagErrors: naming every unknown flag, malformed value and stray word.
+      FlagErrors: naming every unknown flag, malformed value, and stray or missing word.
     """
-    values = _define(options, lists)
+    from absl import flags as absl_flags  # loads logging and more, which --help need not wait for
+
+    named = {name: field for name, field in options.items() if not field.metadata.get("positional")}
+    aliases = {alias: target for alias, target in ALIASES.items() if target in named}
+    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}}, lists)
+    lines: list[str] = []
     try:
-        rest = values(["rnn_scaling", *argv], known_only=True)[1:]
-    except (absl_flags.Error, OSError) as e:  # a flag without its value, a flagfile that cannot be read
+        words = values.read_flags_from_files(list(argv), force_gnu=False)
+    except (absl_flags.Error, OSError) as e:  # a flagfile that cannot be read
         raise FlagErrors([" ".join(str(e).removeprefix("ERROR:: ").split())]) from None
-    given, lines = {}, []
-    names = [*options, *(alias for alias, target in ALIASES.items() if target in options)]
-    for name in names:
+    try:
+        rest = values(["", *words], known_only=True)[1:]
+    except absl_flags.Error:  # the last word is a flag without its value
+        lines.append(f"{words[-1]} needs a value: {words[-1]}=...")
+        rest = values(["", *words[:-1]], known_only=True)[1:]
+    except ValueError as e:  # --noflag=value
+        raise FlagErrors([str(e)]) from None
+    given: dict[str, Any] = {}
+    for name in [*named, *aliases]:
         if not values[name].present:
             continue
-        value, target = values[name].value, ALIASES.get(name, name)
+        value, target = values[name].value, aliases.get(name, name)
         if isinstance(value, _Malformed):
             lines.append(value.line)
         elif target in given and given[target] != value:
             lines.append(f"--{name}={value} and --{target}={given[target]} name the same option; give one of them")
         else:
             given[target] = value
-    lines += [_stray(word, names) for word in rest if word != "--"]
+    unknown, plain = _split(rest)
+    lines += [_stray(word, [*named, *aliases]) for word in unknown]
+    lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
     if lines:
         raise FlagErrors(lines, given)
     return given
 
 
-def wants_help(argv: Sequence[str]) -> bool:
-    """True if the command line asks for help."""
-    return any(word in HELP_WORDS for word in argv)
+def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str) -> None:
+    """Answers --help and --version.
+
+    Args:
+      argv: the command line.
+      usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
+      groups: its option dataclasses.
+      command: its name.
+
+    Raises:
+      Answer: what to print, if the command line asks for one of them.
+    """
+    if any(word in HELP_WORDS for word in argv):
+        raise entry.Answer(help_text(usage, groups, command))
+    if any(word in VERSION_WORDS for word in argv):
+        raise entry.Answer(f"rnn_scaling {entry.version()}")
 
 
-def help_text(usage: str, groups: Mapping[str, type]) -> str:
-    """The help page: every flag of every group with its values, default and meaning."""
-    lines = [usage.rstrip(), ""]
-    for group in groups.values():
+def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
+    """The options of a command that has one group of them, as an instance of it; arguments as in `answer`.
+
+    Raises:
+      Answer: if the command line asks for help or the version.
+      FlagErrors: naming everything that is wrong.
+    """
+    answer(argv, usage, [group], command)
+    lines: list[str] = []
+    try:
+        given = parse(argv, fields([group]))
+    except FlagErrors as e:
+        given, lines = e.given, e.lines
+    return build([group], given, lines)[0]
+
+
+def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
+    """An instance of each group with the values that were given.
+
+    Args:
+      groups: option dataclasses.
+      given: values by flag; defaults stand for the others.
+      lines: what is already known to be wrong.
+
+    Raises:
+      FlagErrors: naming every value against its rules, after `lines`.
+    """
+    options = fields(groups)
+    lines = list(lines)
+    for name, value in given.items():
+        if name in options and (rule := broken_rule(options[name], value)):
+            lines.append(f"--{name}={value} must be {rule}")
+        elif name in options and value == "" and options[name].default:
+            lines.append(f"--{name}= must not be empty")
+    if lines:
+        raise FlagErrors(lines, given)
+    by_field = {options[name].name: value for name, value in given.items() if name in options}
+    return [
+        group(**{f.name: by_field[f.name] for f in dataclasses.fields(group) if f.name in by_field}) for group in groups
+    ]
+
+
+def broken_rule(field: dataclasses.Field, value: Any) -> str:
+    """What a value of this option must be; empty if it is."""
+    rules = field.metadata
+    if value is None or isinstance(value, bool):
+        return ""
+    if rules["choices"] and value not in rules["choices"]:
+        return f"one of {', '.join(rules['choices'])}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if rules["minimum"] is not None and value < rules["minimum"]:
+        return f"at least {_plain_number(rules['minimum'])}"
+    if rules["maximum"] is not None and value > rules["maximum"]:
+        return f"at most {_plain_number(rules['maximum'])}"
+    return ""
+
+
+def help_text(usage: str, groups: Sequence[type], command: str) -> str:
+    """The help page: every option of every group with its values, default and meaning; arguments as in `answer`."""
+    words = [_shape(field) for field in fields(groups).values() if field.metadata.get("positional")]
+    head = " ".join([entry.program(), command, *words, "[--name=value ...]"])
+    lines = [head, "", usage.replace("./run.sh", entry.program()).rstrip(), ""]
+    for group in groups:
         lines.append((group.__doc__ or group.__name__).strip())
         for field in dataclasses.fields(group):
             lines += _help_lines(field)
         lines.append("")
-    lines.append("--flagfile=FILE reads flags from a file, one a line. --num_gpus is another name of --num_devices.")
+    lines.append("--flagfile=FILE reads flags from a file, one a line. --version says which version this is.")
+    lines += [
+        f"--{alias} is another name of --{target}." for alias, target in ALIASES.items() if target in fields(groups)
+    ]
     return "\n".join(lines)
 
 
-def _define(options: Mapping[str, dataclasses.Field], lists: bool) -> absl_flags.FlagValues:
+def _define(options: Options, lists: bool) -> Any:
+    """absl's flags of these options; a value that cannot be parsed becomes _Malformed: all are read."""
+    from absl import flags as absl_flags
+
+    class Parser(absl_flags.ArgumentParser):
+        def __init__(self, name: str, field: dataclasses.Field) -> None:
+            self._name, self._field = name, field
+
+        def parse(self, argument: Any) -> Any:
+            if not isinstance(argument, str):
+                return argument
+            try:
+                texts = argument.split(",") if lists else [argument]
+                parsed = [_parse_option(self._name, self._field, text) for text in texts]
+            except ValueError as e:
+                return _Malformed(str(e))
+            return parsed if lists else parsed[0]
+
     values = absl_flags.FlagValues()
     for name, field in options.items():
-        kind, text = kind_of(field), field.metadata["help"]
-        if kind == "bool":
-            flag = absl_flags.BooleanFlag(name, field.default, text)
-            flag.parser = _Parser(name, kind, lists)
-        else:
-            flag = absl_flags.Flag(_Parser(name, kind, lists), None, name, field.default, text)
+        flag = absl_flags.Flag(Parser(name, field), None, name, None, field.metadata["help"])
+        # Without a value such a flag is "true".
+        flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)
-    for alias, target in ALIASES.items():
-        if target in options:
-            parser = _Parser(alias, kind_of(options[target]), lists)
-            absl_flags.DEFINE_flag(absl_flags.Flag(parser, None, alias, None, f"alias of {target}"), flag_values=values)
     # absl knows --flagfile only where it is defined; the file itself is read by FlagValues.
     absl_flags.DEFINE_string("flagfile", "", "read flags from this file", flag_values=values)
     return values
 
 
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what looks like a flag, the others); after -- nothing is a flag."""
+    end = words.index("--") if "--" in words else len(words)
+    unknown = [word for word in words[:end] if word.startswith("-") and word != "-"]
+    return unknown, [word for word in words[:end] if word not in unknown] + list(words[end + 1 :])
+
+
 def _stray(word: str, known: Sequence[str]) -> str:
-    if not word.startswith("-"):
-        return f"unexpected word {word!r}; options are written --name=value"
     name = word.lstrip("-").split("=")[0]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean --{close[0]}?" if close else "; --help lists the flags"
     return f"--{name} is not a flag{hint}"
 
 
+def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> list[str]:
+    """Puts plain words into `given` by the name of their positional; returns what is wrong."""
+    if not wanted:
+        return [f"unexpected word {word!r}; options are written --name=value" for word in words]
+    several = any(field.metadata["several"] for field in wanted.values())
+    if len(words) < len(wanted) or (len(words) > len(wanted) and not several):
+        shape = " ".join(_shape(field) for field in wanted.values())
+        return [f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"]
+    rest = [Path(word) for word in words]
+    for name, field in wanted.items():
+        given[name] = tuple(rest) if field.metadata["several"] else rest.pop(0)
+    return []
+
+
+def _shape(field: dataclasses.Field) -> str:
+    shown = field.metadata["shown"]
+    return f"{shown} [{shown} ...]" if field.metadata["several"] else shown
+
+
 def _help_lines(field: dataclasses.Field) -> list[str]:
-    kind, choices = kind_of(field), field.metadata["choices"]
-    values = "|".join(choices) if choices else {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT"}[kind]
-    head = f"  --{field.name}={values}"
-    body = textwrap.wrap(f"{field.metadata['help']} (default: {_shown(field.default)})", width=92)
-    return [head, *(f"      {line}" for line in body)]
+    rules = field.metadata
+    if rules.get("positional"):
+        head, body = f"  {_shape(field)}", rules["help"]
+    else:
+        shown = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[kind_of(field)]
+        head, body = f"  --{flag_of(field)}={shown}", rules["help"]
+        body += "" if "default: " in body else f" (default: {_shown(field.default)})"
+    return [head, *(f"      {line}" for line in textwrap.wrap(body, width=92))]
+
+
+def _plain_number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _shown(default: Any) -> str:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
@@ -34,7 +35,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
         derived = derived or (name == "param_server_device" and value == wanted["device"])
         if name in always or (value != defaults[name] and not derived):
             words.append(spell(name, value))
-    return "./run.sh sweep " + " ".join(words)
+    return " ".join([entry.program(), "sweep", *words])
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,42 +1,40 @@
-"""Options of the commands that start runs: flag values -> frozen dataclasses, with their ranges checked."""
+"""The command lines of commands that start many runs: any flag of the trainer takes a list. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 
-
-def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
-    """Every option of the groups by name."""
-    return {field.name: field for group in groups for field in dataclasses.fields(group)}
+TRACE = "trace_batches"
+RESERVED = ("result_file", "log_dir", "progress")
 
 
-def build(groups: Sequence[type], values: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
-    """An instance of each group with the values that were given.
+def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
     Args:
-      groups: option dataclasses.
-      values: by option name; defaults stand for the others.
-      lines: what is already known to be wrong.
+      words: the command line.
+      groups: option dataclasses of the command; where one has the field `trace_batches`, every run is traced.
 
     Raises:
-      FlagErrors: naming every value out of range after `lines`.
+      FlagErrors: naming every unknown flag, malformed value and contradiction.
     """
-    lines = list(lines)
-    for name, field in fields(groups).items():
-        value, minimum = values.get(name), field.metadata["minimum"]
-        if isinstance(value, float) and not math.isfinite(value):
-            lines.append(f"--{name}={value} must be a finite number")
-        elif value is not None and minimum is not None and value < minimum:
-            lines.append(f"--{name}={value} must be at least {minimum:g}")
-        elif value == "" and field.default:
-            lines.append(f"--{name}= must not be empty")
-    if lines:
-        raise flags.FlagErrors(lines)
-    return [
-        group(**{f.name: values[f.name] for f in dataclasses.fields(group) if f.name in values}) for group in groups
-    ]
+    own = flags.fields(groups)
+    lines: list[str] = []
+    try:
+        given = flags.parse(words, {**configs.OPTIONS, **own}, lists=True)
+    except flags.FlagErrors as e:
+        given, lines = e.given, e.lines
+    lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
+    single = {}
+    for name in own.keys() & given.keys():
+        values = given.pop(name)
+        single[name] = values[0]
+        if len(values) > 1:
+            lines.append(f"--{name}={','.join(map(str, values))} must be one value")
+    built = flags.build(groups, single, lines)
+    traced = [getattr(group, TRACE) for group in built if hasattr(group, TRACE)]
+    return built, {**given, **({TRACE: traced} if traced else {})}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
@@ -23,7 +23,6 @@ from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job
 
 TRAINER = (sys.executable, "-m", "rnn_scaling.train")
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +71,12 @@ def conduct(
       jobs: in the order in which they run.
       out: the folder that the user named.
       options: how.
-      again: the command that goes on after an interruption.
+      again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
     """
     outcome = Outcome()
     try:
-        with process.termination_interrupts(), contextlib.ExitStack() as locks:
+        with contextlib.ExitStack() as locks:
             if not options.dry_run:
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
@@ -90,7 +89,7 @@ def conduct(
             if found.conflicts:
                 for line in found.conflicts:
                     print(f"error: {line}", file=sys.stderr)
-                outcome.exit_status = EXIT_USAGE
+                outcome.exit_status = entry.EXIT_USAGE
             elif options.dry_run:
                 print(listing(jobs, found, trainer), end="", flush=True)
                 outcome.exit_status = 0
@@ -98,21 +97,20 @@ def conduct(
                 _run_pending(jobs, found, options.run_timeout, trainer, outcome.records)
     except folder.BusyError as e:
         print(f"error: {e}", file=sys.stderr)
-        outcome.exit_status = EXIT_USAGE
-    except BrokenPipeError:  # the reader of a listing has left, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        outcome.exit_status = EXIT_FAILED
+        outcome.exit_status = entry.EXIT_USAGE
+    except BrokenPipeError:  # of what is printed
+        raise
     except OSError as e:
         kept = f"; {len(outcome.records)} finished runs are kept, the same command goes on" if outcome.records else ""
         print(f"error: --out={out}: {e.strerror or e}{_at(e)}{kept}", file=sys.stderr)
-        outcome.exit_status = EXIT_FAILED
+        outcome.exit_status = entry.EXIT_FAILED
     except KeyboardInterrupt:
         print(
             f"\ninterrupted: {len(outcome.records)} of {len(jobs)} runs are finished in {out}; to go on:\n"
-            f"  {shlex.join(again)}",
+            f"  {entry.program()} {shlex.join(again)}",
             file=sys.stderr,
         )
-        outcome.exit_status = EXIT_INTERRUPTED
+        outcome.exit_status = entry.EXIT_INTERRUPTED
     return outcome
 
 
@@ -125,10 +123,10 @@ def listing(jobs: Sequence[Job], found: folder.Survey, trainer: Sequence[str] = 
     ]
     width = max(len(job.label) for job in jobs)
     lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
-    words = ("python", *trainer[1:]) if tuple(trainer) == TRAINER else tuple(trainer)
+    command = f"{entry.program()} train" if tuple(trainer) == TRAINER else shlex.join(trainer)
     for number, (job, state) in enumerate(zip(jobs, states), 1):
-        command = shlex.join([*words, *job.run.arguments(job.path)])
-        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}")
+        words = shlex.join(job.run.arguments(job.path))
+        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command} {words}")
     left = [job.identity for job in found.pending]
     estimator = _estimator(jobs, found)
     lines.append(f"\n{len(jobs)} runs, {len(found.finished)} finished, {len(left)} to run")

@@ -137,7 +137,7 @@ class Session:
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
             print(self._table, end="", flush=True)
-        os._exit(entry.EXIT_INTERRUPTED)  # the busy thread cannot be stopped; everything is written
+        return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
 
     def _save(self, result: record.RunRecord) -> bool:
         path = self._config.output.result_file

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rnn_scaling.commands.audit import audit
+from rnn_scaling.audit.auditing import audit
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from rnn_scaling.commands.audit import audit
+from rnn_scaling.audit.auditing import audit
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import write
 from rnn_scaling.reports import csv_table, json_report, summary, table

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
-import types
 
 import pytest
 
 from rnn_scaling.commands import ab
-from rnn_scaling.commands import compare as real
 from rnn_scaling.records import record
+from rnn_scaling.reports import comparison
 from tests.support.faults import command, logged, plant, trainer
 from tests.support.paths import ROOT
 
@@ -25,14 +23,11 @@ def asked(monkeypatch):
     """What the comparison was asked; its answer is 7."""
     calls = []
 
-    def main(words):
-        calls.append(words)
+    def compare(before, after, question):
+        calls.append((str(before), str(after), question.paired, question.max_regression))
         return 7
 
-    compare = types.ModuleType("compare")
-    compare.main, compare.parse, compare.InputError = main, real.parse, real.InputError
-    monkeypatch.setitem(sys.modules, "rnn_scaling.commands.compare", compare)
-    monkeypatch.setattr("rnn_scaling.commands.compare", compare, raising=False)
+    monkeypatch.setattr(comparison, "compare", compare)
     return calls
 
 
@@ -42,9 +37,9 @@ def go(tmp_path, *words, **faults):
 
 
 def test_pairs_are_counterbalanced_and_compared(tmp_path, asked):
-    assert go(tmp_path, *PAIR, "--repeats=3", "--num_units=16", "--max_regression=5%") == 7
+    assert go(tmp_path, *PAIR, "--repeats=3", "--num_units=16", "--max_regression=4%") == 7
     assert logged(tmp_path / "faults", "start") == ORDER
-    assert asked == [[f"{tmp_path}/out/a", f"{tmp_path}/out/b", "--paired", "--max_regression=5%"]]
+    assert asked == [(f"{tmp_path}/out/a", f"{tmp_path}/out/b", True, 0.04)]
     for side, seed, batch_size in (("a", 1, 8), ("b", 2, 9)):
         held = [record.read(path) for path in (tmp_path / "out" / side).glob("*.json")]
         assert len(held) == 3
@@ -100,7 +95,18 @@ def test_a_dry_run_lists_and_compares_nothing(tmp_path, asked, capsys):
         (["--a=--seed=1", "--b=", "--seed=2"], ["--a: --seed=1 and the common --seed=2; give one"]),
         (["--a=", "--b='"], ['--b="\'": No closing quotation']),
         (["--a=", "--b=--log_dir=x"], ["--log_dir is set by ab; leave it out"]),
-        (["--a=--batch_size=0", "--b="], ["--a: --batch_size=0 must be at least 1"]),
+        (
+            ["--a=--batch_size=0", "--b=--num_units=0"],
+            ["--a: --batch_size=0 must be at least 1", "--b: --num_units=0 must be at least 1"],
+        ),
+        (
+            ["--a=", "--bb=", "--repeats=x"],
+            [
+                "--repeats=x must be a whole number",
+                "--bb is not a flag; did you mean --b?",
+                '--b="..." is missing; "" stands for the common flags alone',
+            ],
+        ),
         (["--a=", "--b=", "--repeats=0"], ["--repeats=0 must be at least 1"]),
     ],
 )

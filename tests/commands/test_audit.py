@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from rnn_scaling.audit import auditing
 from rnn_scaling.commands import audit
 
 GOOD = "|GPUs|images/s|speedup|\n|-|-|-|\n|1|100.0|1.00|\n|2|190.0|1.90|\n"
@@ -89,7 +90,7 @@ def test_markdown_is_a_table(files, capsys):
 
 
 def test_findings_and_notes_stay_bounded(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(audit, "MAX_FINDINGS", 5)
+    monkeypatch.setattr(auditing, "MAX_FINDINGS", 5)
     rows = "".join(f"|{n}|{100 * n}|{n + 3 + n * n % 7}|\n" for n in range(2, 40))
     (tmp_path / "t.md").write_text("|GPUs|images/s|speedup|\n|-|-|-|\n|1|100|1.00|\n|2|200|\n" + rows)
     assert audit.main([str(tmp_path / "t.md")]) == 1

@@ -10,10 +10,11 @@ import sys
 
 import pytest
 
-from rnn_scaling.analysis.comparison import verdicts
-from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.analysis.comparison import matching, verdicts
+from rnn_scaling.analysis.metrics import CHOICES, EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import record
+from rnn_scaling.settings import flags
 from tests.support.compared import run, write
 from tests.support.paths import GOLDEN, ROOT
 
@@ -242,12 +243,16 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
     for side, n, rate in (("before", 2, 2.0), ("after", 4, 3.0)):
         write(tmp_path / side, STEADY, "n1")
         write(tmp_path / side, [rate * r for r in STEADY], f"n{n}", num_devices=n, resolved=threads(n))
-    before, after = (compare.matching.read(tmp_path / side) for side in ("before", "after"))
-    single = [compare.matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
-    configuration = compare.matching.Configuration("2 to 4", *single)
+    before, after = (matching.read(tmp_path / side) for side in ("before", "after"))
+    single = [matching.Runs(side.runs[5:], side.runs[:5]) for side in (before, after)]
+    configuration = matching.Configuration("2 to 4", *single)
     assert verdicts.measure(configuration, SPEEDUP, False).comparison.ratio.value == pytest.approx(1.5)
     for paired in (False, True):
         assert verdicts.measure(configuration, EFFICIENCY, paired).comparison.ratio.value == pytest.approx(0.75)
+
+
+def test_the_help_page_names_the_metrics_of_the_table():
+    assert flags.fields([compare.CompareOptions])["metric"].metadata["choices"] == CHOICES
 
 
 def test_holm():
@@ -307,15 +312,15 @@ def test_runs_needed_are_enough():
 @pytest.mark.parametrize(
     "words,line",
     [
-        (["--bogus"], "--bogus is not an option of compare, or lacks its value; --help explains"),
-        (["--metric="], "--metric= is not an option of compare, or lacks its value; --help explains"),
+        (["--bogus"], "--bogus is not a flag; --help lists the flags"),
+        (["--metric="], "--metric= must be one of items_per_second, words_per_second, speedup, efficiency"),
         (["--metric=loss"], "--metric=loss must be one of items_per_second, words_per_second, speedup, efficiency"),
         (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
-        (["--paired=maybe"], "--paired=maybe must be one of true, false"),
+        (["--paired=maybe"], "--paired=maybe must be true or false"),
         (["--max_regression=5"], "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05"),
         (["--max_regression=-1%"], "--max_regression=-1% must be a share from 0 to below 1, written as 5% or 0.05"),
         (["--max_regression=nan"], "--max_regression=nan must be a share from 0 to below 1, written as 5% or 0.05"),
-        (["third"], "expected two folders or records, BEFORE and AFTER, got 3; --help explains"),
+        (["third"], "expected BEFORE AFTER, got before after third; --help explains"),
         (
             ["--metric=speedup"],
             "no configuration with several devices is on both sides; --metric=speedup of one device is 1",

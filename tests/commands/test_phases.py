@@ -282,12 +282,15 @@ def test_a_foreign_graph_is_no_crash(broken):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "expected a RUN"),
-        (["a", "--stepp=3"], "--stepp=3 is not an option of phases"),
-        (["a", "--step=-1"], "--step=-1 must be a whole number from 0"),
-        (["a", "--picture=x.gif"], "--picture=x.gif must end in .png or .svg"),
-        (["a", "--out=/nowhere/at/all/x.md"], "--out=/nowhere/at/all/x.md: no such folder"),
-        (["a", "--out="], "--out= is empty; name a file"),
+        ([], "expected RUN [RUN ...], got nothing"),
+        (["a", "--stepp=3"], "--stepp is not a flag; did you mean --step?"),
+        (["a", "--step=-1"], "--step=-1 must be at least 0"),
+        (["a", "--picture=x.gif"], "--picture=x.gif must be a file that ends in .png or .svg"),
+        (
+            ["a", "--out=/nowhere/at/all/x.md"],
+            "--out=/nowhere/at/all/x.md must be a file in a folder that is there",
+        ),
+        (["a", "--out="], "--out= must be a file in a folder that is there"),
     ],
 )
 def test_wrong_use(words, said, capsys):

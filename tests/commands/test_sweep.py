@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.commands import report, sweep
+from rnn_scaling.commands import sweep
 from rnn_scaling.records import record
+from rnn_scaling.reports import writing
 from tests.support.faults import (
     SMALL,
     alive,
@@ -36,7 +37,7 @@ THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     """The report has tests of its own; here it would load matplotlib again and again."""
-    monkeypatch.setattr(report, "main", lambda words: 0)
+    monkeypatch.setattr(writing, "report", lambda source, target: None)
 
 
 def start(tmp_path, *words, name="sweep", die_at="never", **faults):
@@ -65,7 +66,7 @@ def nothing_is_left_running(tmp_path):
 @pytest.mark.parametrize(
     "words,line",
     [
-        (["--result_file=x"], "--result_file is set by the sweep"),
+        (["--result_file=x"], "--result_file is set by this command"),
         (["--out=a,b"], "--out=a,b must be one value"),
         (["--out="], "--out= must not be empty"),
         (["--repeats=0"], "--repeats=0 must be at least 1"),
@@ -259,7 +260,7 @@ def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, faul
     _, said = process.communicate()
     assert process.returncode == 130 and "Traceback" not in said
     assert "interrupted: 1 of 3 runs are finished" in said
-    assert f"python -m rnn_scaling sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
+    assert f"./run.sh sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
     assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
     resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
@@ -351,7 +352,8 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
 def test_the_parent_never_loads_tensorflow(tmp_path):
     plant(tmp_path / "faults")
     code = (
-        "import sys; from rnn_scaling.commands import ab, report, sweep; report.main = lambda words: 0; "
+        "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import writing; "
+        "writing.report = lambda source, target: None; "
         f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )

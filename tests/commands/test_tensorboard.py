@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.util
 import json
@@ -17,8 +18,9 @@ from werkzeug.test import Client
 
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
-from rnn_scaling.reports.tensorboard import report_plugin, run_text
+from rnn_scaling.reports.tensorboard import report_plugin, run_text, serving
 from rnn_scaling.reports.tensorboard.log_folder import LogFolder
+from rnn_scaling.settings import flags
 from tests.reports.test_reports import run, timed
 from tests.support.paths import ROOT
 
@@ -216,36 +218,48 @@ def test_no_value_of_an_option_becomes_markup():
 
 
 @pytest.fixture(scope="module")
-def parser():
-    return tensorboard._parser(tensorboard._loaders())
+def groups():
+    known = list(flags.fields([tensorboard.TensorBoardOptions]))
+    return [tensorboard.TensorBoardOptions, serving.options(serving.loaders(), without=known)]
 
 
-def test_every_mistake_is_named_at_once(parser):
-    words = ["--port=x", "--prot=1", "--reload_interval=often", "--nonsense"]
-    assert tensorboard.problems(words, parser) == [
-        "--port: invalid value: 'x'; --help explains",
+def errors(groups, *words):
+    with pytest.raises(flags.FlagErrors) as error:
+        tensorboard._read(words, groups)
+    return error.value.lines
+
+
+def test_every_mistake_is_named_at_once(groups):
+    words = ["--port=x", "--prot=1", "--reload_interval=often", "--load_fast=so", "--reuse_port=no", "logs", "--db"]
+    assert errors(groups, *words) == [
+        "--db needs a value: --db=...",
+        "--port=x must be a whole number",
+        "--reuse_port=no must be one of true, false",
+        "--load_fast=so must be one of false, auto, true",
+        "--reload_interval=often must be what TensorBoard can read",
         "--prot is not a flag; did you mean --port?",
-        "--reload_interval: invalid float: 'often'; --help explains",
-        "--nonsense is not a flag; --helpfull lists the flags",
+        "unexpected word 'logs'; options are written --name=value",
     ]
-    assert tensorboard.problems(["logs"], parser) == ["unexpected word 'logs'; a log folder is given as --logdir=logs"]
-    assert tensorboard.problems(["--port", "1", "--logdir", "a", "--bind_all"], parser) == []
-    assert tensorboard.problems(["--port"], parser) == ["--port: expected one argument; --help explains"]
 
 
 @pytest.mark.parametrize(
-    "given, added",
+    "given, passed_on",
     [
         ([], ["--logdir=logs", "--host=localhost"]),
-        (["--logdir=a"], ["--host=localhost"]),
-        (["--logdir", "a", "--bind_all"], []),
-        (["--host=0.0.0.0"], ["--logdir=logs"]),
-        (["--logdir_spec=x:a,y:b"], ["--host=localhost"]),
+        (["--logdir=a"], ["--logdir=a", "--host=localhost"]),
+        (["--logdir", "a", "--bind_all"], ["--logdir=a", "--bind_all"]),
+        (["--host=0.0.0.0"], ["--host=0.0.0.0", "--logdir=logs"]),
+        (["--logdir_spec=x:a,y:b"], ["--logdir_spec=x:a,y:b", "--host=localhost"]),
+        (["--reuse_port=true", "--profile"], ["--reuse_port=true", "--logdir=logs", "--host=localhost"]),
     ],
 )
-def test_only_this_machine_may_connect_unless_it_is_said(parser, given, added):
-    assert tensorboard._defaults(parser.parse_args(given)) == added
-    assert tensorboard.problems([*given, *added], parser) == []
+def test_only_this_machine_may_connect_unless_it_is_said(groups, given, passed_on):
+    words = serving.spell(tensorboard._with_defaults(*tensorboard._read(given, groups)))
+    assert words == passed_on
+    parser = argparse.ArgumentParser()
+    for plugin in serving.loaders():
+        plugin.define_flags(parser)
+    parser.parse_args(words)  # TensorBoard takes them
 
 
 def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
@@ -253,7 +267,7 @@ def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
     assert tensorboard.main([f"--logdir={tmp_path}/file", "--port=65536"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"error: --logdir={tmp_path}/file is a file; name the folder that it is in",
-        "error: --port=65536 must be from 0 to 65535; 0 takes any free port",
+        "error: --port=65536 must be at most 65535",
     ]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -267,7 +281,7 @@ def test_wrong_use_and_a_taken_port_are_told_in_a_line(tmp_path, capsys):
 
 def test_without_xprof_it_is_said_how_to_get_the_tab_profile(tmp_path, monkeypatch, capsys):
     served = []
-    monkeypatch.setattr(tensorboard, "_serve", lambda words, *_: served.append(words) or 0)
+    monkeypatch.setattr(serving, "serve", lambda words, *_: served.append(words) or 0)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.delenv("RNN_SCALING_COMMAND", raising=False)
     assert tensorboard.main([f"--logdir={tmp_path}", "--profile"]) == 1 and not served
@@ -282,11 +296,11 @@ def test_without_xprof_it_is_said_how_to_get_the_tab_profile(tmp_path, monkeypat
     assert served[1] == [f"--logdir={tmp_path}", "--host=localhost"] and capsys.readouterr().err == ""
 
 
-def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, parser):
-    assert tensorboard._folder_problems(parser.parse_args([f"--logdir={tmp_path}/later"])) == []
-    assert "is not there yet" in capsys.readouterr().err
+def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, groups):
+    tensorboard._read([f"--logdir={tmp_path}/later"], groups)
+    assert "is not there yet; ./run.sh train --log_dir=" in capsys.readouterr().err
     for there in ("gs://bucket/x", "~"):
-        assert tensorboard._folder_problems(parser.parse_args([f"--logdir={there}"])) == []
+        tensorboard._read([f"--logdir={there}"], groups)
     assert capsys.readouterr().err == ""
 
 

@@ -12,6 +12,7 @@ from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import threads
 from rnn_scaling.records import record
 from rnn_scaling.reports import threads_table
+from rnn_scaling.sweeps.threads_plan import thread_counts
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
 
@@ -45,7 +46,7 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
     ],
 )
 def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_devices, default, counts):
-    assert dispatch_threads.thread_counts(num_devices, default) == counts
+    assert thread_counts(num_devices, default) == counts
 
 
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():

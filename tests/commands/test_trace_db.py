@@ -8,22 +8,23 @@ import sys
 import pytest
 
 from rnn_scaling.commands import trace_db
+from rnn_scaling.inspection.trace_databases import looking
 from tests.inspection.trace_databases import databases
 
 WRONG = [
-    ([], "expected a database"),
-    (["a", "b"], "expected one file"),
-    (["a", "--speed=1"], "unknown option --speed=1"),
-    (["a", "--from"], "unknown option --from"),
-    (["a", "-f"], "unknown option -f"),
-    (["a", "--output="], "--output is empty"),
-    (["a", "--format=csv"], "--format: expected one of markdown, json"),
-    (["a", "--top=0"], "--top: expected a number from 1"),
-    (["a", "--top=many"], "--top: expected a number from 1"),
-    (["a", "--from=-1"], "expected a time in seconds"),
-    (["a", "--to=nan"], "expected a time in seconds"),
-    (["a", "--to=1e3"], "expected a time in seconds"),
-    (["a", "--from=1.5ns"], "expected a time in seconds"),
+    ([], "expected FILE.sqlite, got nothing"),
+    (["a", "b"], "expected FILE.sqlite, got a b"),
+    (["a", "--speed=1"], "--speed is not a flag"),
+    (["a", "--from"], "--from needs a value"),
+    (["a", "-f"], "--f is not a flag"),
+    (["a", "--output="], "--output= must not be empty"),
+    (["a", "--format=csv"], "--format=csv must be one of markdown, json"),
+    (["a", "--top=0"], "--top=0 must be at least 1"),
+    (["a", "--top=many"], "--top=many must be a whole number"),
+    (["a", "--from=-1"], "must be a time in seconds"),
+    (["a", "--to=nan"], "must be a time in seconds"),
+    (["a", "--to=1e3"], "must be a time in seconds"),
+    (["a", "--from=1.5ns"], "must be a time in seconds"),
 ]
 
 
@@ -41,12 +42,12 @@ def test_help(capsys):
 
 def test_times_keep_every_digit():
     first = 1_500_000_000_123_456_789
-    assert trace_db.time_ns("0.000000001", first) == first + 1
-    assert trace_db.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
-    assert trace_db.time_ns("1.", first) == first + 10**9
-    assert trace_db.time_ns(".5", first) == first + 5 * 10**8
-    assert trace_db.time_ns("1500000000123456790ns", first) == first + 1
-    assert trace_db.time_ns("-5ns", first) == -5
+    assert looking.time_ns("0.000000001", first) == first + 1
+    assert looking.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
+    assert looking.time_ns("1.", first) == first + 10**9
+    assert looking.time_ns(".5", first) == first + 5 * 10**8
+    assert looking.time_ns("1500000000123456790ns", first) == first + 1
+    assert looking.time_ns("-5ns", first) == -5
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,7 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
 def test_a_window_that_is_longer_than_the_trace_is_the_trace(tmp_path):
     databases.nsys(tmp_path / "db")
     whole, longer = (
-        trace_db.run(trace_db.parse([str(tmp_path / "db"), *words]))[0]
-        for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
+        databases.look(tmp_path / "db", *words)[0] for words in ([], [f"--from=-{'9' * 19}ns", f"--to={'9' * 19}ns"])
     )
     assert whole == longer and "Looked at: 0.000000 s to 0.040000 s" in whole
 

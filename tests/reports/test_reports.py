@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -562,7 +563,7 @@ def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys,
     def read_only(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "tmpabc"))
 
-    monkeypatch.setattr(report.tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
     assert report.main([str(write_folder(tmp_path, [timed(1, 100)]))]) == 1
     said = f"error: {tmp_path}: cannot be written (Read-only file system); --output=DIR writes elsewhere\n"
     assert capsys.readouterr().err == said

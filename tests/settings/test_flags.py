@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
+from rnn_scaling import entry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.settings.config import OPTIONS, option
 
 
 def parse(*words):
@@ -32,7 +36,7 @@ def test_booleans_are_strict(name):
 def test_every_option_is_a_flag_and_is_explained(name):
     text = {"int": "3", "float": "0.5", "bool": "true", "str": "word"}[flags.kind_of(OPTIONS[name])]
     assert list(parse(f"--{name}={text}")) == [name]
-    page = flags.help_text("usage", configs.GROUPS)
+    page = flags.help_text("usage", list(configs.GROUPS.values()), "train")
     assert f"--{name}=" in page
     assert len(OPTIONS[name].metadata["help"]) > 15
 
@@ -55,7 +59,10 @@ def test_every_mistake_is_named_at_once():
 
 
 def test_a_flag_without_its_value_is_an_error():
-    assert len(errors("--num_units")) == 1
+    assert errors("--xla=2", "--num_units") == [
+        "--num_units needs a value: --num_units=...",
+        "--xla=2 must be true or false",
+    ]
 
 
 def test_flagfile_is_read_and_later_flags_win(tmp_path):
@@ -71,3 +78,98 @@ def test_lists_for_sweeps():
     assert lists == {"num_units": [1, 2], "xla": [True, False], "encoder_type": ["uni"]}
     with pytest.raises(flags.FlagErrors, match="--num_units=x must be a whole number"):
         flags.parse(["--num_units=1,x"], OPTIONS, lists=True)
+
+
+def number_of_bits(text):
+    if not text.endswith("b"):
+        raise ValueError("a number of bits, as 8b")
+    return int(text[:-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """Copy."""
+
+    source: Path = flags.positional("what is copied", shown="FROM")
+    target: Path = flags.positional("where it goes", shown="TO")
+    from_: int = option(0, "first line", minimum=0, maximum=99)
+    bits: int = option(8, "width", parse=number_of_bits, shown="BITS")
+    only: str = option("", "names, or all", bare=True)
+    mode: str = option("fast", "how", choices=("fast", "safe"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """Count."""
+
+    files: tuple[Path, ...] = flags.positional("what is counted", shown="FILE", several=True)
+
+
+def refused(group, *words):
+    with pytest.raises(flags.FlagErrors) as error:
+        flags.read(words, "", group, "x")
+    return error.value.lines
+
+
+def test_plain_words_are_positionals_in_order():
+    made = flags.read(["a", "--from=3", "--bits", "16b", "b", "--only", "--mode=safe"], "", Copy, "copy")
+    assert made == Copy(Path("a"), Path("b"), 3, 16, "true", "safe")
+    assert flags.read(["a", "--", "--from"], "", Copy, "copy") == Copy(Path("a"), Path("--from"))
+    assert flags.read(["a", "b", "-"], "", Count, "count") == Count((Path("a"), Path("b"), Path("-")))
+
+
+def test_missing_and_stray_words_are_named_with_everything_else():
+    assert refused(Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow") == [
+        "--bits=x must be a number of bits, as 8b",
+        "--form is not a flag; did you mean --from?",
+        "expected FROM TO, got a; --help explains",
+        "--from=100 must be at most 99",
+        "--mode=slow must be one of fast, safe",
+    ]
+    assert refused(Copy, "a", "b", "c", "--mode") == [
+        "--mode needs a value: --mode=...",
+        "expected FROM TO, got a b c; --help explains",
+    ]
+    assert refused(Count) == ["expected FILE [FILE ...], got nothing; --help explains"]
+
+
+def test_the_help_page_is_made_of_the_declarations(monkeypatch):
+    monkeypatch.setenv(entry.PROGRAM, "rnn-scaling")
+    with pytest.raises(entry.Answer) as answer:
+        flags.read(["a", "--help"], "Copies.\n\n    ./run.sh copy a b\n\nExit status: 0.", Copy, "copy")
+    assert str(answer.value).splitlines() == [
+        "rnn-scaling copy FROM TO [--name=value ...]",
+        "",
+        "Copies.",
+        "",
+        "    rnn-scaling copy a b",
+        "",
+        "Exit status: 0.",
+        "",
+        "Copy.",
+        "  FROM",
+        "      what is copied",
+        "  TO",
+        "      where it goes",
+        "  --from=N",
+        "      first line (default: 0)",
+        "  --bits=BITS",
+        "      width (default: 8)",
+        "  --only=TEXT",
+        "      names, or all (default: none)",
+        "  --mode=fast|safe",
+        "      how (default: fast)",
+        "",
+        "--flagfile=FILE reads flags from a file, one a line. --version says which version this is.",
+    ]
+
+
+@pytest.mark.parametrize("text, value", [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("0", 0.0)])
+def test_a_share_is_a_percentage_or_a_fraction(text, value):
+    assert flags.share(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["5", "-1%", "nan", "%", "100%", ""])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(ValueError, match="a share from 0 to below 1"):
+        flags.share(text)

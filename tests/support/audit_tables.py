@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from rnn_scaling.commands.audit import audit
+from rnn_scaling.audit.auditing import audit
 
 HEADER = ["GPUs", "Batch size", "Total time to process 20 batches (s)", "words/s", "Speedup", "Efficiency"]
 DEVICES, BATCH, SECONDS, RATE, SPEEDUP, EFFICIENCY = range(6)

@@ -19,6 +19,7 @@ import time
 import types
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.commands import ab, sweep
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
@@ -199,4 +200,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry.leave(main)

@@ -11,7 +11,6 @@ from rnn_scaling.analysis.rows import Row, titles, with_baselines, work_key
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
-MOST_COUNTS = 8
 SLOWER = "slower"
 
 
@@ -62,16 +61,6 @@ class Probe:
     def find(self, threads: int) -> Setting | None:
         """The setting of a number of threads, if it was tried."""
         return next((each for each in self.settings if each.threads == threads), None)
-
-
-def thread_counts(num_devices: int, default: int, most: int = MOST_COUNTS) -> list[int]:
-    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default."""
-    wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
-    # Below the number of devices, all while they are few, then halves: what starves most is seen first.
-    wanted += (
-        list(range(2, num_devices)) if num_devices <= 4 else [num_devices // 2, num_devices // 4, num_devices // 8]
-    )
-    return sorted(list(dict.fromkeys(n for n in wanted if n >= 1))[:most])
 
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
 from rnn_scaling.analysis.metrics import ITEMS
 from rnn_scaling.records.own_files import REPORT_SCHEMA
@@ -30,7 +31,7 @@ def render(summary: Summary, made_by: str = "") -> bytes:
 
     Args:
       summary: what it says.
-      made_by: the command that shows these pictures, where it is not `./run.sh report`.
+      made_by: the command that shows these pictures, where it is not the command report.
     """
     import jinja2
 
@@ -50,7 +51,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     return {
         "schema": REPORT_SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
-        "report_command": made_by or f"./run.sh report {shlex.quote(summary.name)}",
+        "report_command": made_by or f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
         "counted": [

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import SCHEMA
@@ -102,8 +103,8 @@ class LogFolder:
     def _render(self, name: str, files: Sequence[Path], alone: bool) -> bytes:
         records = folder.read_files({file.relative_to(self._root).as_posix(): file for file in files})
         where = self._root / name if name else self._root
-        # `./run.sh report` reads one folder, so it has no page of several.
-        made_by = "" if alone else f"./run.sh tensorboard --logdir={shlex.quote(str(where))}"
+        # The command report reads one folder, so it has no page of several.
+        made_by = "" if alone else f"{entry.program()} tensorboard --logdir={shlex.quote(str(where))}"
         return document.render(summarise(records, str(where)), made_by)
 
 

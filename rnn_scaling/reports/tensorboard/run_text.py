@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+from rnn_scaling import entry
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
@@ -32,8 +33,8 @@ def markdown(run: RunRecord) -> str:
     lines = [
         f"## {config['encoder_type']}, {config['variable_update']}, {_count(config['num_devices'], 'device')}",
         "",
-        f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`./run.sh tensorboard` serves it; its tab *Report* "
-        "has that of all runs).",
+        f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`{entry.program()} tensorboard` serves it; "
+        "its tab *Report* has that of all runs).",
         "",
         *_result(run),
         "",

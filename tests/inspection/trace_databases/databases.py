@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from typing import Any
+
+from rnn_scaling.inspection.trace_databases import looking
+from rnn_scaling.settings import flags
 
 MS = 1_000_000
 PID = 1234
@@ -199,3 +203,8 @@ def nvprof(file):
         ]
         db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES (NULL, ?, ?, ?, 2, x'00', ?, 0)", markers)
         db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (NULL, 0, ?, 0)", [(1,), (2,), (3,)])
+
+
+def look(*words: Any) -> tuple[str, list[str]]:
+    """The summary's text and what could not be used, for a command line."""
+    return looking.look(flags.read([str(word) for word in words], "", looking.TraceDbOptions, "trace-db"))

@@ -38,7 +38,7 @@ def query(file, sql):
 
 
 def summary(file, *window):
-    text, problems = trace_db.run(trace_db.parse([str(file), "--format=json", *window]))
+    text, problems = databases.look(file, "--format=json", *window)
     assert problems == []
     return json.loads(text)
 

@@ -16,7 +16,7 @@ from tests.inspection.trace_databases.databases import MS, making
 
 def read(file, *options, problems=()):
     """The JSON summary of a file, which must have these problems and no others."""
-    text, found = trace_db.run(trace_db.parse([str(file), "--format=json", *options]))
+    text, found = databases.look(str(file), "--format=json", *options)
     assert len(found) == len(problems) and all(part in one for part, one in zip(problems, found)), found
     return json.loads(text)
 

@@ -1,0 +1,191 @@
+"""Two sets of runs -> what changed, whether it is real, and what makes them incomparable."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.comparison import differences, matching, verdicts
+from rnn_scaling.analysis.comparison.differences import Difference
+from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
+from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
+from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.metrics import RATE, Metric, common_unit, named, unit_of
+
+MISSING = "missing configurations"
+ALL = "all"
+MAX_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What is asked of two sets of runs.
+
+    Attributes:
+      metric: one of `metrics.CHOICES`.
+      paired: the runs of the same repeat number ran beside each other.
+      max_regression: the largest slow-down that passes, a share.
+      accepted: plain names of differences that are no obstacle; "all": none is.
+    """
+
+    metric: str = RATE.name
+    paired: bool = False
+    max_regression: float = 0.05
+    accepted: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A difference and the configurations that have it."""
+
+    difference: Difference
+    labels: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that compare says. `runs`: records read on each side; `accepted`: differences that were forced."""
+
+    before: str
+    after: str
+    runs: tuple[int, int]
+    metric: Metric
+    paired: bool
+    max_regression: float
+    changes: tuple[Change, ...]
+    results: tuple[Result, ...]
+    found: tuple[Found, ...]
+    accepted: tuple[str, ...]
+    within: tuple[tuple[str, tuple[Difference, ...]], ...]
+    only_after: tuple[str, ...]
+    exit_status: int
+
+
+def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
+    """The first of them, and how many more there are."""
+    more = [f"{len(words) - most} more"] if len(words) > most else []
+    return "; ".join([*words[:most], *more])
+
+
+def plain_name(text: str) -> str:
+    """ "CPU model" and "--batch_size" as they are written in --force_incomparable: cpu_model, batch_size."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def read(before: Path, after: Path) -> tuple[Side, Side]:
+    """Both sets of runs.
+
+    Raises:
+      InputError: with a line for each path that holds nothing to compare.
+    """
+    if before.resolve() == after.resolve():
+        raise InputError(f"{before} and {after} are the same runs; name two sets")
+    sides, errors = [], []
+    for path in (before, after):
+        try:
+            sides.append(matching.read(path))
+        except InputError as e:
+            errors.append(str(e))
+    if errors:
+        raise InputError("\n".join(errors))
+    return sides[0], sides[1]
+
+
+def judge(before: Side, after: Side, question: Question) -> Report:
+    """Matches, judges and finds what makes the runs incomparable.
+
+    Args:
+      before, after: the runs.
+      question: what is asked of them.
+
+    Raises:
+      InputError: if no configuration is on both sides.
+    """
+    matched = matching.match(before, after)
+    common = [c for c in matched.configurations if c.before and c.after]
+    if not common:
+        raise InputError(_nothing_in_common(before, after, matched))
+    units = (unit_of(file.record) for side in (before, after) for file in side.runs)
+    metric = named(question.metric).of(common_unit(units))
+    if metric.ideal is not None:
+        common = [c for c in common if max(c.before.num_devices, c.after.num_devices) > 1]
+        if not common:
+            raise InputError(
+                f"no configuration with several devices is on both sides; --metric={question.metric} of one device is 1"
+            )
+    missing = [c.label for c in matched.configurations if c.after is None]
+    found = _differences(common)
+    if missing:
+        words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
+        found.append(Found(Difference(MISSING, *words), ()))  # says nothing against those that are there
+    stopping = [f for f in found if _grave(f.difference) and not _accepted(f.difference, question)]
+    barred = {label for f in stopping for label in f.labels}
+    results = []
+    for configuration in common:
+        result = verdicts.measure(configuration, metric, question.paired)
+        if configuration.label in barred and not result.reason:
+            names = [f.difference.what for f in stopping if configuration.label in f.labels]
+            result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
+        results.append(result)
+    results = verdicts.conclude(results, question.max_regression)
+    new = [c.label for c in matched.configurations if c.before is None]
+    return Report(
+        before=str(before.path),
+        after=str(after.path),
+        runs=(len(before.runs), len(after.runs)),
+        metric=metric,
+        paired=question.paired,
+        max_regression=question.max_regression,
+        changes=matched.changes,
+        results=tuple(results),
+        found=tuple(found),
+        accepted=tuple(f.difference.what for f in found if _grave(f.difference) and _accepted(f.difference, question)),
+        within=tuple(
+            (when, tuple(differences.within([file.record for file in matching.good(side.runs)])))
+            for when, side in (("before", before), ("after", after))
+        ),
+        only_after=tuple(new),
+        exit_status=_exit_status(results, bool(stopping)),
+    )
+
+
+def _differences(configurations: Sequence[matching.Configuration]) -> list[Found]:
+    """Each difference once, with the configurations that have it; without options that leave the work the same."""
+    merged: dict[tuple[str, str, str], list] = {}
+    for c in configurations:
+        sides = [[file.record for file in matching.good(side.files)] for side in (c.before, c.after)]
+        if not all(sides):
+            continue
+        for difference in differences.differences(*sides):
+            if difference.what.startswith("--") and not _grave(difference):
+                continue
+            key = (difference.what, difference.effect, difference.severity)
+            merged.setdefault(key, [difference, []])[1].append(c.label)
+    found = [Found(difference, tuple(labels)) for difference, labels in merged.values()]
+    return sorted(found, key=lambda f: not _grave(f.difference))
+
+
+def _grave(difference: Difference) -> bool:
+    return difference.severity == INCOMPARABLE
+
+
+def _accepted(difference: Difference, question: Question) -> bool:
+    return bool({ALL, plain_name(difference.what)} & question.accepted)
+
+
+def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
+    if any(result.gate == "regression" for result in results):
+        return entry.EXIT_FAILED
+    return entry.EXIT_USAGE if stopped or any(result.gate != "ok" for result in results) else entry.EXIT_OK
+
+
+def _nothing_in_common(before: Side, after: Side, matched: Matched) -> str:
+    labels = [
+        [c.label for c in matched.configurations if c.before],
+        [c.label for c in matched.configurations if c.after],
+    ]
+    shown = [some(each) for each in labels]
+    return f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"

@@ -1,0 +1,171 @@
+"""What is to be measured -> every task in a process of its own -> all series, and the files that hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links.display import Display
+from rnn_scaling.links.gemm import Gemm
+from rnn_scaling.links.plan import Plan
+from rnn_scaling.links.processes import Outcome
+from rnn_scaling.links.series import Series
+from rnn_scaling.links.table import Found
+from rnn_scaling.machine import peaks, topology
+from rnn_scaling.records.files import write_bytes, write_text
+
+SCHEMA = "rnn_scaling.links/1"
+NOTHING = "nothing"
+
+
+def measure(wanted: Plan, worker: Sequence[str]) -> Found:
+    """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
+
+    Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
+
+    Raises:
+      KeyboardInterrupt: if it came before the first measurement had ended.
+    """
+    display = Display(wanted.options.progress, len(wanted.tasks))
+    outcomes: list[tuple[str, Outcome]] = []
+    interrupted = ""
+    try:
+        for task in wanted.tasks:
+            if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
+                continue
+            display.start(task.what)
+            try:
+                outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
+            except OSError as e:  # no room for its files: what was measured before is not lost
+                outcome = Outcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
+            outcomes.append((_name(task), outcome))
+    except KeyboardInterrupt:
+        if not outcomes:
+            raise
+        interrupted = f"interrupted: {len(outcomes)} of {len(wanted.tasks)} measurements were made"
+    finally:
+        display.close()
+    return dataclasses.replace(collect(outcomes, wanted), interrupted=interrupted)
+
+
+def _name(task: plan.Task) -> str:
+    return (task.request.get("algorithm") or NOTHING) if task.request["what"] == "all_reduce" else task.what
+
+
+def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Found:
+    """All series, the passes of an algorithm as one."""
+    parts: dict[str, list[Series]] = {}
+    gradient_bytes: dict[str, int] = {}
+    for name, outcome in outcomes:
+        gradient_bytes.update(outcome.facts.get("gradient_bytes", {}))
+        is_all_reduce = name in {_name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"}
+        for each in outcome.series:
+            parts.setdefault(each.name, []).append(_with_error(each, outcome.error if is_all_reduce else ""))
+        if outcome.error and not (outcome.series and is_all_reduce):
+            kind = series.ALL_REDUCE if is_all_reduce else series.COPY
+            failed = Series(kind, name, ranks=wanted.num_devices if is_all_reduce else 0, error=outcome.error)
+            parts.setdefault(name, []).append(failed)
+    # The algorithms in the order of the flag, whatever the order of the passes.
+    joined = {name: series.joined(each) for name, each in parts.items()}
+    nothing = joined.pop(NOTHING, None)
+    if nothing is not None and nothing.error:
+        joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
+    products = tuple(gemm.from_json(fields) for _, outcome in outcomes for fields in outcome.facts.get("products", ()))
+    return Found(
+        wanted.devices,
+        tuple(joined.values()),
+        nothing,
+        wanted.left_out,
+        tuple(gradient_bytes.items()),
+        _topology(),
+        products=products,
+    )
+
+
+def _with_error(each: Series, error: str) -> Series:
+    return dataclasses.replace(each, error=error) if error else each
+
+
+def _topology() -> str:
+    found = topology.read()
+    return "" if found is None else topology.text(found)
+
+
+def write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) -> bool:
+    """Writes all files.
+
+    Args:
+      out: their folder.
+      found: what was measured.
+      wanted: what was to be.
+      environment: of this machine, for links.json.
+
+    Returns:
+      Whether every file was written; the others are named on stderr.
+    """
+    names = [f"{wanted.device.upper()}:{rank}" for rank in range(wanted.num_devices)]
+    makers: dict[str, Callable[[], bytes]] = {
+        "links.json": lambda: as_json(found, wanted, environment).encode(),
+        "links.md": table.render(found, every_size=True).encode,
+    }
+    if any(each.points for each in found.all_reduces):
+        makers["all_reduce.txt"] = nccl_text.render(found.all_reduces, platform.node(), names).encode
+    if picture.has_any(found):
+        makers["links.png"] = lambda: picture.render(found, "png")
+        makers["links.svg"] = lambda: picture.render(found, "svg")
+    whole = True
+    for name, make in makers.items():
+        try:
+            write_bytes(make(), out / name)
+        except OSError as e:
+            print(f"error: {out / name}: {e.strerror or e}; the file was not written", file=sys.stderr)
+            whole = False
+    return whole
+
+
+def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
+    """links.json: every raw time with what explains it."""
+    fields = {
+        "schema": SCHEMA,
+        "options": vars(wanted.options),
+        "device": wanted.device,
+        "num_devices": wanted.num_devices,
+        "devices": wanted.devices,
+        "threads": {
+            name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
+        },
+        "series": [series.to_json(each) for each in found.series],
+        "products": [gemm.to_json(each) for each in found.products],
+        "nothing_exchanged": None if found.nothing is None else series.to_json(found.nothing),
+        "gradient_bytes": dict(found.gradient_bytes),
+        "left_out": found.left_out,
+        "interrupted": found.interrupted,
+        "topology": found.topology,
+        "environment": environment,
+    }
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
+    """Keeps the best rates for this machine's runs; says on stderr if it cannot, which fails nothing."""
+    measured = []
+    for each in products:
+        kind = "CPU" if each.cores_per_device else "GPU"
+        where = peaks.place(environment, kind, each.onednn, each.cores_per_device, each.dtype)
+        if where is not None:
+            best = each.best
+            measured.append(peaks.Peak(where, each.num_devices, best.median, best.low, best.high))
+    file = peaks.path()
+    if not measured or file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(peaks.as_text(peaks.read(file), measured), file)
+    except OSError as e:
+        print(f"warning: {file}: {e.strerror or e}; runs will not know the rate of matrix products", file=sys.stderr)

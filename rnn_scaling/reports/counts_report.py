@@ -1,0 +1,45 @@
+"""Records of traced runs -> what was counted in them, printed and written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnn_scaling.analysis.steps import counts
+from rnn_scaling.records.files import write_text
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import counts_table, placement_table
+from rnn_scaling.sweeps.plan import identity
+
+
+def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
+    """Prints what the records say and writes it to `out`; returns whether everything is as it must be."""
+    found = counts.inspect(records)
+    for line in found.left_out:
+        print(f"warning: {line}; left out", file=sys.stderr)
+    if not found.groups:
+        print("error: no run was counted", file=sys.stderr)
+        return False
+    placed = _one_of_each(records)
+    widest = max(placed, key=lambda label: placed[label].config["num_devices"])
+    short = f"\n### Placement of {widest}\n\n{placement_table.markdown(placed[widest], variables=False)}"
+    print(counts_table.summary(found) + short, end="", flush=True)
+    whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
+    try:
+        write_text(counts_table.markdown(found) + whole, out / "inspect.md")
+        write_text(counts_table.to_json(found), out / "inspect.json")
+    except OSError as e:
+        print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
+        return False
+    print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
+    return not found.differences
+
+
+def _one_of_each(records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
+    """The first counted run of each configuration, by its label."""
+    first: dict[tuple, str] = {}
+    for label, run in records.items():
+        if run.graph:
+            first.setdefault(identity(run.config), label)
+    return {label: records[label] for label in first.values()}

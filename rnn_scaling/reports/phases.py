@@ -1,0 +1,153 @@
+"""Traced runs -> where each tower's step goes: tables, JSON, a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.records import folder, record
+from rnn_scaling.records.files import RECORD_IN_LOG_DIR
+from rnn_scaling.records.problems import problems as record_problems
+from rnn_scaling.records.record import RecordError, RunRecord
+from rnn_scaling.reports import environment, steps
+from rnn_scaling.reports.markdown import markdown_table
+
+SCHEMA = "rnn_scaling.phases/1"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One traced run."""
+
+    path: Path
+    record: RunRecord
+    parts: StepParts
+
+    @property
+    def title(self) -> str:
+        """What ran, and its file."""
+        config, towers = self.record.config, self.parts.num_towers
+        words = f"{config['encoder_type']}, {config['variable_update']}, {towers} device{'' if towers == 1 else 's'}"
+        return f"{words} ({self.path})"
+
+
+def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The traced runs at these paths, and a line for everything that could not be used."""
+    runs: list[Run] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            if (path / RECORD_IN_LOG_DIR).is_file():
+                runs.append(_read_file(path / RECORD_IN_LOG_DIR))
+            elif path.is_dir():
+                found, wrong = _read_folder(path)
+                runs += found
+                problems += wrong
+            else:
+                runs.append(_read_file(path))
+        except RecordError as e:
+            problems.append(str(e))
+        except OSError as e:
+            problems.append(f"{path}: {e.strerror or e}")
+    return runs, problems
+
+
+def _read_file(path: Path) -> Run:
+    try:
+        found = record.read(path)
+        if wrong := next(record_problems(found), None):
+            raise RecordError(f"{path}: {wrong}")
+    except RecursionError:
+        raise RecordError(f"{path}: nested too deeply for a run record") from None
+    parts = step_parts.of([found])
+    if parts is None:
+        state = "" if found.status == "ok" else f" (its status is {found.status})"
+        raise RecordError(f"{path}: the run was not traced{state}; {_remedy()}")
+    return Run(path, found, parts)
+
+
+def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
+    held = folder.read(path)
+    found = []
+    for file in held.runs:
+        parts = step_parts.of([file.record])
+        if parts is not None:
+            found.append(Run(path / file.name, file.record, parts))
+    wrong = [f"{line}" for line in held.left_out]
+    if not held.runs and not wrong:
+        others = folder.subfolders_with_records(path)
+        hint = f"; there are some in {', '.join(map(str, others[:5]))}: name these" if others else ""
+        wrong.append(f"{path}: no run records (*.json) in this folder{hint}")
+    elif not found and held.runs:
+        wrong.append(f"{path}: none of the {len(held.runs)} runs was traced; {_remedy()}")
+    return found, wrong
+
+
+def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
+    """The tables of the runs, and one step of each from left to right.
+
+    Args:
+      runs: the traced runs.
+      step: which of their steps, from 0; None: the one of middle length.
+      colours: for a terminal that has them.
+    """
+    return "\n".join(f"### {run.title}\n\n{_body(run, step, colours)}" for run in runs)
+
+
+def _body(run: Run, step: int | None, colours: bool) -> str:
+    found = run.parts
+    number = found.typical if step is None else step
+    drawn = found.steps[number]
+    sections = [markdown_table(*grid) for grid in steps.parts_grids(found)]
+    sections.append(markdown_table(*steps.exchange_grid(found)))
+    sections.append(markdown_table(*steps.kernels_grid(found.runs[0], found.num_towers)))
+    sections.append("".join(f"- {note}\n" for note in (*steps.notes(found), *_cautions(run.record))))
+    lines = "\n".join(steps.bars(drawn, colours=colours))
+    said = f"Step {number} (of 0 to {len(found.steps) - 1}), {1000 * drawn['seconds']:.2f} ms from left to right:"
+    sections.append(f"{said}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
+    return "\n".join(sections)
+
+
+def _cautions(run: RunRecord) -> list[str]:
+    """What a reader must know of the machine: devices that are no real ones, load, clocks."""
+    loads = {what for what, _ in differences.SHARES.values()}
+    found = [d for d in differences.within([run]) if d.what in loads]
+    said = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in found]
+    return [*environment.cautions([run]), *said]
+
+
+def as_json(runs: Sequence[Run]) -> str:
+    """The numbers of the runs, for a program."""
+    found: list[dict[str, Any]] = [
+        {"file": str(run.path), "title": run.title, **steps.as_json(run.parts)} for run in runs
+    ]
+    return json.dumps({"schema": SCHEMA, "runs": found}, indent=1, allow_nan=False) + "\n"
+
+
+def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:
+    """One step of each run, drawn.
+
+    Args:
+      runs: the traced runs.
+      step: which of their steps, from 0; None: the one of middle length.
+      format: "png" or "svg".
+    """
+    from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
+
+    drawn = []
+    for run in runs:
+        number = run.parts.typical if step is None else step
+        title = f"{run.title}, step {number}{step_figures.left_out(run.parts.num_towers)}"
+        drawn.append((title, run.parts.steps[number]))
+    return step_figures.picture(drawn, format)
+
+
+def _remedy() -> str:
+    return f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"

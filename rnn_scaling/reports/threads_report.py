@@ -1,0 +1,39 @@
+"""Records of runs with several numbers of threads -> what bounds them, printed and written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.records.files import write_bytes, write_text
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import threads_table
+
+
+def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
+    """Prints and writes what the records say.
+
+    Args:
+      out: folder of the files.
+      records: of all runs.
+      defaults: number of devices -> the trainer's own number of threads.
+
+    Returns:
+      Whether there is anything to say and it was written.
+    """
+    found = dispatch_threads.probes(records, defaults)
+    print(threads_table.summary(found), end="", flush=True)
+    if all(probe.best is None for probe in found):
+        print("error: no run measured anything", file=sys.stderr)
+        return False
+    try:
+        write_text(threads_table.markdown(found), out / "threads.md")
+        write_text(threads_table.to_json(found), out / "threads.json")
+        write_bytes(threads_table.picture(found), out / "threads.png")
+    except OSError as e:
+        print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
+        return False
+    print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
+    return True

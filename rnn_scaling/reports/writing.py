@@ -1,0 +1,104 @@
+"""The run records of a folder -> every file of the report, and the answer for the terminal."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rnn_scaling import entry, registry
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.records import folder
+from rnn_scaling.records.files import write_bytes
+from rnn_scaling.records.own_files import is_own
+from rnn_scaling.reports import answer, table
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
+
+MOST_SAID = 3  # commands, and hints, on the terminal
+Render = Callable[[Summary], bytes]
+
+
+def report(source: Path, target: Path, force: bool = False) -> None:
+    """Prints the tables and the answer of a folder, and writes the report.
+
+    Args:
+      source: folder of run records.
+      target: folder of the files.
+      force: overwrite files of the same names that the report did not write.
+
+    Raises:
+      Refusal: if there is nothing to report, or nothing could be written.
+      OSError: if the folder cannot be read, or what is printed cannot be written.
+    """
+    held = folder.read(source)
+    for line in held.left_out:
+        print(f"warning: {line}; left out", file=sys.stderr)
+    if not held.runs:
+        others = folder.subfolders_with_records(source)
+        hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
+        raise _failed(f"{source}: no run records (*.json) in this folder{hint}")
+    summary = summarise(held, str(source))
+    files = _files(summary)
+    if wrong := _unwritable(target):
+        raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
+    foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
+    if foreign and not force:
+        remedy = "--force overwrites it, --output=DIR writes elsewhere"
+        raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
+    for name, render in files.items():
+        content = render(summary)
+        if name == "table.md":
+            print(content.decode().removesuffix(table.MARK), end="", flush=True)
+        try:
+            write_bytes(content, target / name)
+        except OSError as e:
+            raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
+    print(f"\n{_said(summary)}\n\n{', '.join(str(target / name) for name in files)} written")
+
+
+def _failed(*lines: str) -> entry.Refusal:
+    return entry.Refusal(*lines, status=entry.EXIT_FAILED)
+
+
+def _said(summary: Summary) -> str:
+    """The answer for the terminal, with what its ± is and the first of the commands that would say more."""
+    lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
+    lines += [f"± is half of the interval: {kind}." for kind in answer.kinds(summary.series)]
+    lines += summary.hand_made[:MOST_SAID]
+    if commands := answer.all_missing(summary):
+        more = len(commands) - MOST_SAID
+        lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands[:MOST_SAID])]
+        lines += [f"and {more} more in report.html"] if more > 0 else []
+    return "\n".join(lines)
+
+
+def _unwritable(folder_: Path) -> str | None:
+    """Why no file can be made in this folder, which is made if it is not there; None if one can."""
+    try:
+        folder_.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder_):
+            return None
+    except OSError as e:
+        return f"cannot be written ({e.strerror or e})"
+
+
+def _files(summary: Summary) -> dict[str, Render]:
+    """Name -> how it is made; pictures only where something was measured."""
+    names = {"table.md": "table", "table.csv": "csv", "report.json": "json", "report.html": "page"}
+    if summary.measured:
+        names |= {"speedup.png": "plot"}
+    made = {file: _render(kind) for file, kind in names.items()}
+    for k, (name, series) in enumerate(figures.groups(summary)):
+        suffix = f"_{name.split()[0].lower()}" if k else ""  # a second kind of scaling has pictures of its own
+        made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
+    return made
+
+
+def _render(kind: str) -> Render:
+    return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
+
+
+def _picture(series: Sequence[SeriesSummary], metric: Metric) -> Render:
+    return lambda _: figures.standalone(figures.lines(series, metric, legend=True))

@@ -50,16 +50,15 @@ def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
     """Multiplications and additions of the matrix products of one step, forward and backward, in GFLOP."""
     from models import seq2seq
 
-    words = batch_size * length
-    matrices = [s.shape for s in seq2seq.variable_specs(config) if s.kind == "dense" and len(s.shape) == 2]
-    return sum(3 * 2 * words * rows * columns for rows, columns in matrices) / 1e9
+    return seq2seq.build(config, "CPU").flops_per_item([length, length]) * 2 * batch_size * length / 1e9
 
 
 def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, np.ndarray]:
     """Weights by name and one batch, for every peer."""
     from models import seq2seq
+    from models.workload import initial_value
 
-    arrays = {spec.name: seq2seq.initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
+    arrays = {spec.name: initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
     generator = np.random.default_rng(1)
     for name in ("source", "target_input", "target_output"):
         arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size))
@@ -84,7 +83,7 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
         tf.constant(arrays[name]) for name in ("source", "target_input", "target_output")
     )
     batch = Batch(source, lengths, target_input, target_output, lengths)
-    words = {"src_embedding": source, "tgt_embedding": target_input}
+    words = network.lookups(batch)
 
     @tf.function
     def step() -> tf.Tensor:
@@ -92,8 +91,7 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
         dense = {spec.name: variables[spec.name].read_value() for spec in specs if spec.kind == "dense"}
         with tf.GradientTape() as tape:
             tape.watch([rows, dense])
-            loss = network.loss(dense, rows["src_embedding"], rows["tgt_embedding"], batch, tf.constant([1, 1]))
-            loss /= length * batch_size
+            loss = network.loss(dense, rows, batch, tf.constant([1, 1])) / (length * batch_size)
         gradients = tape.gradient(loss, {**rows, **dense})
         for name, ids in words.items():
             flat = tf.reshape(gradients[name], [-1, variables[name].shape[1]])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from models.kernels import KERNELS
+from models.workloads import WORKLOADS
 
 
 def option(
@@ -39,25 +40,33 @@ def option(
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Model: an LSTM encoder-decoder without attention. The defaults are the preset `small`."""
+    """Model. The defaults are the preset `small`."""
 
+    model: str = option(
+        "nmt",
+        " or ".join(f"{name} ({entry.help}; counts {entry.unit})" for name, entry in WORKLOADS.items()),
+        choices=tuple(WORKLOADS),
+    )
     encoder_type: str = option(
         "cudnn_lstm",
-        f"LSTM kernel of the encoder: {' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; "
-        "bi and uni mean dynamic_rnn with that direction",
+        "LSTM kernel of the encoder, or of the layers of lm: "
+        f"{' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; bi and uni mean "
+        "dynamic_rnn with that direction",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "LSTM kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
+        None, "nmt: LSTM kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
     )
-    direction: str = option("bi", "direction of the encoder's layers", choices=("uni", "bi"))
+    direction: str = option("bi", "nmt: direction of the encoder's layers", choices=("uni", "bi"))
     num_encoder_layers: int = option(
-        2, "LSTM cells of the encoder; with bi, 4 are 2 bidirectional layers", minimum=1, maximum=128
+        2, "LSTM cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm", minimum=1, maximum=128
     )
-    num_decoder_layers: int = option(2, "LSTM cells of the decoder, as many as the encoder has", minimum=1, maximum=128)
+    num_decoder_layers: int = option(
+        2, "nmt: LSTM cells of the decoder, as many as the encoder has", minimum=1, maximum=128
+    )
     num_units: int = option(256, "hidden size of each LSTM cell", minimum=1, maximum=1_048_576)
     embedding_dim: int = option(256, "size of a word's embedding", minimum=1, maximum=1_048_576)
-    src_vocab_size: int = option(8000, "words in the source vocabulary", minimum=4, maximum=2_147_483_647)
+    src_vocab_size: int = option(8000, "nmt: words in the source vocabulary", minimum=4, maximum=2_147_483_647)
     tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4, maximum=2_147_483_647)
     dropout: float = option(
         0.0, "share of each LSTM layer's inputs set to zero while training", minimum=0.0, maximum=0.99

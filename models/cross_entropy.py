@@ -34,6 +34,36 @@ def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weight
     return _in_pieces(hidden, projection, labels, weights, max(1, MAX_LOGITS // vocabulary))
 
 
+def next_word_loss(
+    outputs: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool
+) -> tf.Tensor:
+    """Sum of -log p(label) over the words inside their sentences; T: words of the longest sentence, B: sentences.
+
+    Args:
+      outputs: [T, B, U] of the last layer, or [B, T, U].
+      projection: [U, V] float32.
+      labels: [T, B] int64, or [B, T].
+      lengths: [B] words of each sentence.
+      time_major: whether time comes first.
+    """
+    with tf.name_scope("loss"):
+        return loss_sum(
+            tf.reshape(outputs, [-1, projection.shape[0]]),
+            projection,
+            tf.reshape(labels, [-1]),
+            tf.reshape(_inside(labels, lengths, time_major), [-1]),
+        )
+
+
+def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+    """float32, 1 before each sentence's length and 0 in its padding; the shape of `labels`."""
+    # GPUs compare int32 on the host, and slice int64 shapes on the device.
+    steps = tf.cast(tf.range(tf.shape(labels)[0 if time_major else 1]), tf.int64)
+    lengths = tf.cast(lengths, tf.int64)
+    inside = steps[:, None] < lengths if time_major else steps < lengths[:, None]
+    return tf.cast(inside, tf.float32)
+
+
 class _Forward(NamedTuple):
     losses: tf.Tensor  # [N]
     probabilities: tf.Tensor  # [N, V]

@@ -11,10 +11,12 @@ are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN or
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from models.config import ModelConfig
 
 Weights = Sequence[tuple[tf.Tensor, tf.Tensor]]
 
@@ -44,6 +46,41 @@ class LstmStack:
         """Shape of the kernel of cell number `cell`; its bias is `(4 * num_units,)`."""
         return self.cell_input_dim(cell) + self.num_units, 4 * self.num_units
 
+    def weight_shapes(self, cells: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """(name, shape) of every cell's kernel and bias.
+
+        Args:
+          cells: their names, in the order of the cells.
+        """
+        for cell, name in enumerate(cells):
+            yield f"{name}/kernel", self.kernel_shape(cell)
+            yield f"{name}/bias", (4 * self.num_units,)
+
+
+def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> LstmStack:
+    """So many layers, with what the options say of every cell.
+
+    Args:
+      config: the network's options.
+      num_layers: layers.
+      num_directions: 1, or 2 for bidirectional layers.
+    """
+    return LstmStack(
+        input_dim=config.embedding_dim,
+        num_units=config.num_units,
+        num_layers=num_layers,
+        num_directions=num_directions,
+        forget_bias=config.forget_bias,
+        dropout=config.dropout,
+        time_major=config.time_major,
+        dtype=config.compute_dtype,
+    )
+
+
+def weights_of(cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """(kernel, bias) of the cells of these names."""
+    return [(weights[f"{name}/kernel"], weights[f"{name}/bias"]) for name in cells]
+
 
 class LstmState(NamedTuple):
     """Cell state and hidden state of every cell."""
@@ -68,11 +105,13 @@ Run = Callable[..., tuple[tf.Tensor, LstmState]]
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
     """Sets a share `rate` of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
-    if rate == 0.0:
-        return x
+    return x if rate == 0.0 else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
+
+
+def fold_in(seed: tf.Tensor, stream: int) -> tf.Tensor:
+    """Another seed [2] for each stream."""
     with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
-        seed = tf.random.experimental.stateless_fold_in(seed, stream)
-    return tf.nn.experimental.stateless_dropout(x, rate, seed)
+        return tf.random.experimental.stateless_fold_in(seed, stream)
 
 
 def swap_time_and_batch(x: tf.Tensor) -> tf.Tensor:

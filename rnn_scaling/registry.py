@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 from collections.abc import Iterable, Mapping
 from types import ModuleType
+from typing import Protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +137,14 @@ def swept(table: Table) -> list[str]:
     return [name for name, choice in table.items() if choice.is_swept]
 
 
-def readers(table: Table) -> dict[str, tuple[str, ...]]:
+class Reader(Protocol):
+    """A row of a table, here or elsewhere, that says which options it reads."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+
+def readers(table: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
     """Option -> the choices of the table that read it, for the options that not all of them read."""
     options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
     return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}

@@ -18,10 +18,11 @@ if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is en
     from rnn_scaling.training.towers import TrainStep
 
 USAGE = """\
-Trains an LSTM translation model on one or several devices and says how many words a second it processes.
+Trains an LSTM network on one or several devices and says how many words or tokens a second it processes.
 
     ./run.sh train                                            one CPU core or GPU, synthetic data
     ./run.sh train --variable_update=replicated --num_devices=2 --result_file=run.json
+    ./run.sh train --model=lm                                 a language model; it counts tokens
     ./run.sh train --preset=seed --device=gpu --num_devices=0 --variable_update=parameter_server
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""

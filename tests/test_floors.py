@@ -44,7 +44,9 @@ NEVER_TENSORFLOW = (
     "models/batch.py",
     "models/config.py",
     "models/kernels.py",
+    "models/workloads.py",
     "rnn_scaling/data/corpus.py",
+    "rnn_scaling/data/source.py",
     "rnn_scaling/data/make_corpus.py",
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "progress", "native_log")),
 )

@@ -154,6 +154,17 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp
     assert len(result.trace["files"]) == 2 and all((tmp_path / name).stat().st_size for name in result.trace["files"])
 
 
+def test_a_language_model_counts_tokens_of_its_text(tmp_path):
+    sample, side = ROOT / "rnn_scaling" / "data" / "sample", [flag for flag in TINY if "--src" not in flag]
+    flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=1", "--data_source=text"]
+    flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt"]
+    done = train(*side, *flags, f"--result_file={tmp_path}/run.json")
+    assert done.returncode == 0, done.stderr
+    assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.trace and result.config["model"] == "lm" and result.resolved["encoder_kernel"]
+
+
 def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "plugins").write_text("in the way of the profiler's folder")

@@ -1,24 +1,26 @@
-"""Checks parallel text and vocabularies before the pipeline reads them; needs no TensorFlow.
+"""Checks text and vocabularies before the pipeline reads them; needs no TensorFlow.
 
 Rules (the pipeline's own are in text.py):
 
 - Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage
   returns before it (CRLF) are no part of the line.
 - A word is what stands between ASCII blanks. So U+2028, U+0085, the no-break space and NUL are parts of words.
-- Both text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
+- Two text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
 - The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
   fewer words is fine, the ids above are then never used, unless `unk_id` is one of them.
-- A vocabulary has one word a line, without blanks, each word once; `eos` is in both, `bos` in the target's.
+- A vocabulary has one word a line, without blanks, each word once; `eos` is in each, `bos` in the target's.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
+from models.batch import Side
 from rnn_scaling.settings.config import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
@@ -39,48 +41,62 @@ class Vocabulary:
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckedSide:
+    """One side's vocabulary, and the ids of its special words; `bos_id` where the side is predicted."""
+
+    vocabulary: Vocabulary
+    eos_id: int
+    bos_id: int | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Corpus:
     """What the check learned on its way."""
 
-    num_pairs: int  # lines of each file, empty ones too
-    src_vocab: Vocabulary
-    tgt_vocab: Vocabulary
-    bos_id: int
-    src_eos_id: int
-    tgt_eos_id: int
+    num_lines: int  # of each file, empty ones too
+    sides: tuple[CheckedSide, ...]
 
 
-def check(data: DataOptions, *, src_vocab_size: int, tgt_vocab_size: int) -> Corpus:
+def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     """Reads every file once and fails on the first that breaks a rule.
 
     Args:
       data: names the files, `bos`, `eos` and `unk_id`.
-      src_vocab_size: ids of the source embedding.
-      tgt_vocab_size: ids of the target embedding.
+      sides: those that are read.
 
     Raises:
       DataError: if a file breaks a rule of this module.
     """
-    src_vocab = read_vocabulary(data.src_vocab_file, src_vocab_size, flag="src_vocab")
-    tgt_vocab = read_vocabulary(data.tgt_vocab_file, tgt_vocab_size, flag="tgt_vocab")
-    bos_id = _id_of(data.bos, "bos", tgt_vocab, "tgt_vocab_size")
-    src_eos_id = _id_of(data.eos, "eos", src_vocab, "src_vocab_size")
-    tgt_eos_id = _id_of(data.eos, "eos", tgt_vocab, "tgt_vocab_size")
-    for vocab, size, flag in ((src_vocab, src_vocab_size, "src"), (tgt_vocab, tgt_vocab_size, "tgt")):
-        if not 0 <= data.unk_id < size:
+    vocabularies = [
+        read_vocabulary(getattr(data, f"{side.name}_vocab_file"), side.vocab_size, flag=f"{side.name}_vocab")
+        for side in sides
+    ]
+    bos_ids = [
+        _id_of(data.bos, "bos", vocabulary, f"{side.name}_vocab_size") if side.predicted else None
+        for side, vocabulary in zip(sides, vocabularies)
+    ]
+    eos_ids = [
+        _id_of(data.eos, "eos", vocabulary, f"{side.name}_vocab_size") for side, vocabulary in zip(sides, vocabularies)
+    ]
+    for side, vocabulary in zip(sides, vocabularies):
+        if not 0 <= data.unk_id < side.vocab_size:
             raise DataError(
-                f"{vocab.file}: --unk_id={data.unk_id} is no id of this vocabulary; "
-                f"expected 0 to {size - 1} (--{flag}_vocab_size={size})"
+                f"{vocabulary.file}: --unk_id={data.unk_id} is no id of this vocabulary; "
+                f"expected 0 to {side.vocab_size - 1} (--{side.name}_vocab_size={side.vocab_size})"
             )
-    src_lines = count_lines(data.src_file_name, flag="src_file_name")
-    tgt_lines = count_lines(data.tgt_file_name, flag="tgt_file_name")
-    if src_lines != tgt_lines:
-        raise DataError(
-            f"{data.src_file_name}: {src_lines} lines, and {data.tgt_file_name}: {tgt_lines} lines; "
-            "expected equally many, line by line translations"
-        )
-    _require_pair(data.src_file_name, data.tgt_file_name)
-    return Corpus(src_lines, src_vocab, tgt_vocab, bos_id, src_eos_id, tgt_eos_id)
+    files = {f"{side.name}_file_name": getattr(data, f"{side.name}_file_name") for side in sides}
+    num_lines = _count_equal_lines(files)
+    _require_words(files)
+    return Corpus(num_lines, tuple(map(CheckedSide, vocabularies, eos_ids, bos_ids)))
+
+
+def _count_equal_lines(files: Mapping[str, str]) -> int:
+    """Lines of each of the files, by flag."""
+    lines = {path: count_lines(path, flag=flag) for flag, path in files.items()}
+    if len(set(lines.values())) > 1:
+        counts = ", and ".join(f"{path}: {count} lines" for path, count in lines.items())
+        raise DataError(f"{counts}; expected equally many, line by line translations")
+    return next(iter(lines.values()))
 
 
 def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
@@ -142,13 +158,17 @@ def count_lines(path: str, *, flag: str) -> int:
     return lines + (last != b"\n")
 
 
-def _require_pair(src_path: str, tgt_path: str) -> None:
-    """Fails unless some line has a word in both files; stops at the first."""
-    with _open(src_path, "src_file_name") as source, _open(tgt_path, "tgt_file_name") as target:
-        for src_line, tgt_line in zip(source, target):
-            if src_line.strip() and tgt_line.strip():
-                return
-    raise DataError(f"{src_path}: no line that has a word here and in {tgt_path}; expected at least one such pair")
+def _require_words(files: Mapping[str, str]) -> None:
+    """Fails unless some line has a word in each of the files, by flag; stops at the first."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(_open(path, flag)) for flag, path in files.items()]
+        if any(all(line.strip() for line in lines) for lines in zip(*opened)):
+            return
+    first, *others = files.values()
+    if others:
+        also = " and in ".join(others)
+        raise DataError(f"{first}: no line that has a word here and in {also}; expected at least one such pair")
+    raise DataError(f"{first}: no line that has a word; expected at least one")
 
 
 def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:

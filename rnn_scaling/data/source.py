@@ -1,24 +1,58 @@
-"""What every data source hands to the training step."""
+"""What every data source is given, and what it hands to the training step."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Protocol
 
-from models.batch import Batch
+from models.batch import Layout
+from rnn_scaling.settings.config import DataOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """What batches are wanted, and where.
+
+    Attributes:
+      options: of the data.
+      layout: of the workload's batches.
+      batch_sizes: samples of each tower a step.
+      split: cut the towers' batches from one global batch (strong scaling).
+      time_major: ids are [T, B] and not [B, T].
+      seed: of the words and the shuffling.
+      devices: a device a tower.
+    """
+
+    options: DataOptions
+    layout: Layout
+    batch_sizes: tuple[int, ...]
+    split: bool
+    time_major: bool
+    seed: int
+    devices: tuple[str, ...]
+
+    @property
+    def max_lengths(self) -> tuple[int, ...]:
+        """Words of the longest sentence of each side."""
+        return tuple(getattr(self.options, f"{side.name}_max_len") for side in self.layout.sides)
+
+    @property
+    def pipeline_batch_sizes(self) -> tuple[int, ...]:
+        """Sizes of the batches that a pipeline makes in turn: a tower's each, or the global one that is split after."""
+        return (sum(self.batch_sizes),) if self.split else self.batch_sizes
 
 
 class Source(Protocol):
     """Batches for every tower; owns the iterators and tables that they come from.
 
-    Each source module has `build(data, *, batch_sizes, split, src_vocab_size, tgt_vocab_size, time_major, seed,
-    devices)`, which returns one of these. `batch_sizes` are the towers' sentence pairs. With `split` (strong scaling)
-    the batches of the sources `text` and `host` are pieces of one global batch, the same one whatever the number of
-    towers. `device` and `constant` draw each tower's words apart, so that theirs change with that number, and `host`
-    then has other words than `device`. Keep the object alive as long as a `tf.function` that called it.
+    Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
+    the sources `text` and `host` are pieces of one global batch, the same one whatever the number of towers. `device`
+    and `constant` draw each tower's words apart, so that theirs change with that number, and `host` then has other
+    words than `device`. Keep the object alive as long as a `tf.function` that called it.
     """
 
-    def next_batches(self, step: Any) -> list[Batch]:
-        """One batch a tower, each on its tower's device.
+    def next_batches(self, step: Any) -> list[Any]:
+        """One batch a tower, each on its tower's device, of the type that the feed's layout makes.
 
         Called while a `tf.function` is traced, once for each step that the function runs.
 
@@ -26,6 +60,6 @@ class Source(Protocol):
           step: number of the step, an int64 scalar tensor; steps count from 0.
 
         Returns:
-          As many batches as `build` was given devices, in their order.
+          As many batches as the feed has devices, in their order.
         """
         ...

@@ -1,4 +1,5 @@
-"""Data source `text`: parallel plain-text files, as TensorFlow's NMT tutorials read them.
+"""Data source `text`: plain-text files, as TensorFlow's NMT tutorials read them; parallel ones where a workload reads
+both sides. With one side, a "pair" below is a line of it.
 
 What is done to the files, in this order, all of it in tf.data's C++ ops:
 
@@ -19,57 +20,41 @@ What is done to the files, in this order, all of it in tf.data's C++ ops:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
-from models.batch import Batch
-from rnn_scaling.data import corpus, feed
-from rnn_scaling.data.source import Source
-from rnn_scaling.settings.config import DataOptions
+from models.batch import Side
+from rnn_scaling.data import corpus, pipeline
+from rnn_scaling.data.source import Feed, Source
 
 # Lines whose words are counted in one call: an op's overhead is many times the work on one line.
 _LINES_PER_CALL = 128
 
 
-def build(
-    data: DataOptions,
-    *,
-    batch_sizes: Sequence[int],
-    split: bool,
-    src_vocab_size: int,
-    tgt_vocab_size: int,
-    time_major: bool,
-    seed: int,
-    devices: Sequence[str],
-) -> Source:
-    """Sentences of the files that `data` names.
+def build(feed: Feed) -> Source:
+    """Sentences of the files that the feed's options name.
 
     Raises:
       corpus.DataError: if the files break a rule of `corpus.check`.
     """
-    checked = corpus.check(data, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
-    with tf.device(feed.host_of(devices[0])):
-        src_table = _table(checked.src_vocab, data.unk_id)
-        tgt_table = _table(checked.tgt_vocab, data.unk_id)
-        dataset = _pairs(data, seed)
-        dataset = _full_batches(dataset, data, feed.pipeline_batch_sizes(batch_sizes, split)[0])
+    checked = corpus.check(feed.options, feed.layout.sides)
+    with tf.device(pipeline.host_of(feed.devices[0])):
+        tables = [_table(side.vocabulary, feed.options.unk_id) for side in checked.sides]
+        dataset = _full_batches(_lines(feed), feed)
 
-        def to_batch(source: tf.Tensor, target: tf.Tensor) -> Batch:
-            batch = _to_ids(source, target, src_table, tgt_table, checked, data)
-            return _transposed(batch) if time_major else batch
+        def to_batch(*lines: tf.Tensor) -> Any:
+            columns = zip(lines, feed.layout.sides, feed.max_lengths, checked.sides, tables)
+            parts = [_to_ids(*column) for column in columns]
+            if feed.time_major:
+                parts = [[tf.transpose(part) for part in side[:-1]] + side[-1:] for side in parts]
+            return feed.layout.batch(parts)
 
-        dataset = dataset.map(to_batch, num_parallel_calls=data.num_parallel_calls)
-        if split:
-            dataset = feed.split(dataset, batch_sizes, time_major)
-        dataset = feed.synchronous(dataset, num_threads=data.num_parallel_calls)
-    return feed.to_towers(
-        dataset,
-        devices=devices,
-        prefetch=bool(data.prefetch_data_to_device),
-        buffer_size=data.prefetch_buffer_size,
-        keep=(src_table, tgt_table),
-    )
+        dataset = dataset.map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
+    return pipeline.to_towers(dataset, feed, keep=tables)
 
 
 def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:
@@ -78,81 +63,71 @@ def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default_value=unk_id)
 
 
-def _pairs(data: DataOptions, seed: int) -> tf.data.Dataset:
-    """Endless (source line, target line), shuffled."""
-    lines = tf.data.Dataset.zip(
-        (tf.data.TextLineDataset(data.src_file_name), tf.data.TextLineDataset(data.tgt_file_name))
-    )
-    if not data.disable_shuffle:
-        lines = lines.shuffle(data.output_buffer_size, seed=seed, reshuffle_each_iteration=True)
+def _lines(feed: Feed) -> tf.data.Dataset:
+    """Endless tuples of a line a side, shuffled."""
+    options = feed.options
+    files = [getattr(options, f"{side.name}_file_name") for side in feed.layout.sides]
+    lines = tf.data.Dataset.zip(tuple(tf.data.TextLineDataset(file) for file in files))
+    if not options.disable_shuffle:
+        lines = lines.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
     return lines.repeat()
 
 
-def _full_batches(lines: tf.data.Dataset, data: DataOptions, batch_size: int) -> tf.data.Dataset:
-    """(source lines [B], target lines [B]) of one bucket each, pairs with an empty side left out."""
-    width = bucket_width(data.src_max_len, data.tgt_max_len, data.num_buckets)
+def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
+    """Tuples of lines [B] a side, of one bucket each; pairs with an empty side left out."""
+    options, batch_size = feed.options, feed.pipeline_batch_sizes[0]
+    width = bucket_width(feed.max_lengths, options.num_buckets)
 
-    def with_bucket(source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        src_words, tgt_words = (tf.strings.split(side).row_lengths() for side in (source, target))
-        kept = (src_words > 0) & (tgt_words > 0)
-        longer = tf.maximum(tf.minimum(src_words, data.src_max_len), tf.minimum(tgt_words, data.tgt_max_len - 1) + 1)
-        return tuple(tf.boolean_mask(column, kept) for column in (source, target, (longer - 1) // width))
+    def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        num_words = [tf.strings.split(column).row_lengths() for column in columns]
+        kept = functools.reduce(operator.and_, [words > 0 for words in num_words])
+        lengths = [
+            tf.minimum(words, longest - 1) + 1 if side.predicted else tf.minimum(words, longest)
+            for words, side, longest in zip(num_words, feed.layout.sides, feed.max_lengths)
+        ]
+        bucket = (functools.reduce(tf.maximum, lengths) - 1) // width
+        return tuple(tf.boolean_mask(column, kept) for column in (*columns, bucket))
 
     buckets = lines.batch(_LINES_PER_CALL, drop_remainder=True).map(
-        with_bucket, num_parallel_calls=data.num_parallel_calls
+        with_bucket, num_parallel_calls=options.num_parallel_calls
     )
     return (
         buckets.unbatch()
         .group_by_window(
-            key_func=lambda source, target, bucket: bucket,
+            key_func=lambda *row: row[-1],
             reduce_func=lambda bucket, window: window.batch(batch_size, drop_remainder=True),
             window_size=batch_size,
         )
-        .map(lambda source, target, bucket: (source, target))
+        .map(lambda *row: row[:-1])
     )
 
 
-def bucket_width(src_max_len: int, tgt_max_len: int, num_buckets: int) -> int:
+def bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
     """How many lengths share a bucket: those of the longest sentence, spread over the buckets, rounded up."""
-    return (max(src_max_len, tgt_max_len) + num_buckets - 1) // num_buckets
+    return (max(max_lengths) + num_buckets - 1) // num_buckets
 
 
 def _to_ids(
-    source: tf.Tensor,
-    target: tf.Tensor,
-    src_table: tf.lookup.StaticHashTable,
-    tgt_table: tf.lookup.StaticHashTable,
-    checked: corpus.Corpus,
-    data: DataOptions,
-) -> Batch:
-    """Lines [B] to a batch-major batch."""
-    batch_size = source.shape[0]
-    src_words = tf.strings.split(source)[:, : data.src_max_len]
-    tgt_words = tf.strings.split(target)[:, : data.tgt_max_len - 1]
-    src_ids = _lookup(src_table, src_words)
-    tgt_ids = _lookup(tgt_table, tgt_words)
-    bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (checked.bos_id, checked.tgt_eos_id))
-    rows = [batch_size, None]
-    return Batch(
-        source=src_ids.to_tensor(checked.src_eos_id, shape=rows),
-        source_length=_lengths(src_ids, batch_size),
-        target_input=tf.concat([bos, tgt_ids], 1).to_tensor(checked.tgt_eos_id, shape=rows),
-        target_output=tf.concat([tgt_ids, eos], 1).to_tensor(checked.tgt_eos_id, shape=rows),
-        target_length=_lengths(tgt_ids, batch_size) + 1,
-    )
+    lines: tf.Tensor, side: Side, longest: int, checked: corpus.CheckedSide, table: tf.lookup.StaticHashTable
+) -> list[tf.Tensor]:
+    """The parts that a side gives to a batch-major batch: its words, once or twice, and their lengths.
 
+    Args:
+      lines: [B] strings.
+      side: whose lines they are.
+      longest: words of a sentence at most.
+      checked: the side's vocabulary.
+      table: word -> id.
+    """
+    batch_size = lines.shape[0]
+    words = tf.strings.split(lines)[:, : longest - side.predicted]
+    ids = words.with_flat_values(table.lookup(words.flat_values))
+    lengths = tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
 
-def _lookup(table: tf.lookup.StaticHashTable, words: tf.RaggedTensor) -> tf.RaggedTensor:
-    return words.with_flat_values(table.lookup(words.flat_values))
+    def padded(rows: tf.RaggedTensor) -> tf.Tensor:
+        return rows.to_tensor(checked.eos_id, shape=[batch_size, None])
 
-
-def _lengths(ids: tf.RaggedTensor, batch_size: int) -> tf.Tensor:
-    return tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
-
-
-def _transposed(batch: Batch) -> Batch:
-    return batch._replace(
-        source=tf.transpose(batch.source),
-        target_input=tf.transpose(batch.target_input),
-        target_output=tf.transpose(batch.target_output),
-    )
+    if not side.predicted:
+        return [padded(ids), lengths]
+    bos, eos = (tf.fill([batch_size, 1], tf.constant(id, tf.int64)) for id in (checked.bos_id, checked.eos_id))
+    return [padded(tf.concat([bos, ids], 1)), padded(tf.concat([ids, eos], 1)), lengths + 1]

@@ -67,7 +67,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         files.append(TRACE_FILE)
     return {
         "batches": num_batches,
-        "words": int(results[COUNTED_STEPS - 1].words.sum()),  # of the step whose kernels are told by type
+        "words": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are told by type
         "kernels": {**kernels.tally(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
         "cost": {
             "untraced_s": statistics.median(untraced_s),

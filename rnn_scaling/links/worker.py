@@ -120,13 +120,14 @@ def _all_reduce(request: dict[str, Any], write: Any) -> None:
 
 def gradient_bytes() -> dict[str, int]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
-    from models import seq2seq
+    from models import workloads
     from rnn_scaling.settings import config
 
     found = {}
     for preset in config.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
-        found[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in seq2seq.variable_specs(model))
+        variables = workloads.load(model.model).build(model, "CPU").variables
+        found[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)
     return found
 
 

@@ -86,11 +86,14 @@ class TrainingOptions:
     """Training."""
 
     batch_size: int = option(
-        32, "sentence pairs a tower a step: weak scaling, work a device constant", minimum=1, maximum=16_777_216
+        32,
+        "samples (nmt: sentence pairs; lm: sentences) a tower a step: weak scaling, work a device constant",
+        minimum=1,
+        maximum=16_777_216,
     )
     global_batch_size: int = option(
         0,
-        "sentence pairs of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
+        "samples of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
         "remainder goes to the first towers (0: off)",
         minimum=0,
         maximum=16_777_216,
@@ -119,7 +122,7 @@ class DataOptions:
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     src_max_len: int = option(
-        30, "words of a source sentence at most; synthetic sentences have exactly these", minimum=1, maximum=65_536
+        30, "nmt: words of a source sentence at most; synthetic sentences have exactly these", minimum=1, maximum=65_536
     )
     tgt_max_len: int = option(
         30,
@@ -127,20 +130,20 @@ class DataOptions:
         minimum=1,
         maximum=65_536,
     )
-    src_file_name: str = option("", "text: source sentences, one a line, words separated by blanks, UTF-8")
-    tgt_file_name: str = option("", "text: target sentences, line by line the translations of src_file_name")
-    src_vocab_file: str = option("", "text: source vocabulary, a word a line; the first src_vocab_size lines count")
+    src_file_name: str = option("", "nmt, text: source sentences, one a line, words separated by blanks, UTF-8")
+    tgt_file_name: str = option("", "text: target sentences, for nmt line by line the translations of src_file_name")
+    src_vocab_file: str = option(
+        "", "nmt, text: source vocabulary, a word a line; the first src_vocab_size lines count"
+    )
     tgt_vocab_file: str = option("", "text: target vocabulary, a word a line; the first tgt_vocab_size lines count")
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
-    eos: str = option("</s>", "text: end-of-sentence word, a line of both vocabularies")
+    eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
     unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0, maximum=2_147_483_647)
     num_buckets: int = option(
         5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
     )
     disable_shuffle: bool = option(False, "text: keep the order of the files")
-    output_buffer_size: int = option(
-        10_000, "text: sentence pairs in the shuffle buffer", minimum=1, maximum=1_000_000_000
-    )
+    output_buffer_size: int = option(10_000, "text: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000)
     num_parallel_calls: int = option(2, "host and text: threads that prepare batches", minimum=1, maximum=1_024)
     prefetch_data_to_device: bool | None = option(
         None, "host and text: copy batches to the devices ahead of the step; on when not given"
@@ -153,14 +156,14 @@ class MeasureOptions:
     """Measuring."""
 
     num_warmup_batches: int = option(
-        10, "batches before the clock starts; none of their words or seconds count", minimum=0, maximum=1_000_000_000
+        10, "batches before the clock starts; none of their items or seconds count", minimum=0, maximum=1_000_000_000
     )
     num_batches: int = option(20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000)
     until_steady: bool = option(
-        False, "go on after --num_batches until the run is steady and its words/s are known to --target_ci"
+        False, "go on after --num_batches until the run is steady and its rate is known to --target_ci"
     )
     target_ci: float = option(
-        0.02, "until_steady: relative half-width of the 95 % interval of words/s to reach (0.02: 2 %)", minimum=1e-4
+        0.02, "until_steady: relative half-width of the 95 % interval of the rate to reach (0.02: 2 %)", minimum=1e-4
     )
     max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
     inter_op_parallelism_threads: int = option(
@@ -187,7 +190,9 @@ class OutputOptions:
         minimum=0,
         maximum=1_000,
     )
-    progress: bool = option(True, "show words/s and time left on stderr while running: a bar on a terminal, else lines")
+    progress: bool = option(
+        True, "show the rate and time left on stderr while running: a bar on a terminal, else lines"
+    )
     preset: str = option(
         "small",
         "defaults of the model, batch and lengths: small (8.2 M parameters) or seed (95.7 M: vocabulary 50,000, "
@@ -223,7 +228,7 @@ class RunConfig:
     output: OutputOptions = OutputOptions()
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
-        """Sentence pairs of each tower; their sum is the global batch, nothing is dropped."""
+        """Samples of each tower; their sum is the global batch, nothing is dropped."""
         towers, training = self.devices.num_devices, self.training
         if not training.global_batch_size:
             return (training.batch_size,) * towers

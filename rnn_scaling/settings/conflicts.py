@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling.machine.gpus import uneven_towers
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
-from rnn_scaling.settings.read_when import READ_WHEN, unread
+from rnn_scaling.settings.read_when import is_read, remedy, unread
 from rnn_scaling.settings.spelling import spell
 
 NUL_BYTE = "a name cannot hold a NUL byte"  # in our words: each Python says it in others
@@ -59,8 +60,8 @@ def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
 
 def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
     for name in unread(config, given):
-        remedy = READ_WHEN[name].remedy
-        yield f"{spell(name, given[name])} would be ignored here; it needs {remedy}, or leave it out"
+        needed = remedy(config, name)
+        yield f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
 
 
 def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
@@ -73,7 +74,7 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
     elif total and total < config.devices.num_devices:
         yield (
             f"--global_batch_size={total} must be at least --num_devices={config.devices.num_devices}: "
-            "every tower needs a sentence pair"
+            f"every tower needs a {WORKLOADS[config.model.model].samples.removesuffix('s')}"
         )
     if config.devices.device == "gpu" and not num_gpus:
         yield "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)"
@@ -86,14 +87,16 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     model = config.model
     alias = given.get("encoder_type")
-    if alias in ("bi", "uni") and model.direction != alias:
+    if alias in ("bi", "uni") and not is_read(config, "direction"):
+        yield f"--encoder_type={alias} names a direction, which --model={model.model} does not read; use dynamic_rnn"
+    elif alias in ("bi", "uni") and model.direction != alias:
         yield f"--encoder_type={alias} and --direction={model.direction} contradict each other; leave one out"
-    if model.direction == "bi" and model.num_encoder_layers % 2:
+    if is_read(config, "direction") and model.direction == "bi" and model.num_encoder_layers % 2:
         yield (
             f"--num_encoder_layers={model.num_encoder_layers} must be even with --direction=bi: "
             "two cells, one a direction, make a layer"
         )
-    if model.num_encoder_layers != model.num_decoder_layers:
+    if is_read(config, "num_decoder_layers") and model.num_encoder_layers != model.num_decoder_layers:
         yield (
             f"--num_decoder_layers={model.num_decoder_layers} must equal --num_encoder_layers="
             f"{model.num_encoder_layers}: each decoder cell starts from the state of one encoder cell"
@@ -155,11 +158,11 @@ def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterato
     if data.data_source != "text":
         return
     for name in TEXT_FILES:
-        if not getattr(data, name):
+        if is_read(config, name) and not getattr(data, name):
             yield f"--data_source=text needs --{name}"
     for side in ("src", "tgt"):
         size = getattr(model, f"{side}_vocab_size")
-        if data.unk_id >= size:
+        if is_read(config, f"{side}_vocab_size") and data.unk_id >= size:
             yield f"--unk_id={data.unk_id} must be below --{side}_vocab_size={size}"
     if data.tgt_max_len < 2:
         yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
@@ -173,11 +176,9 @@ def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 
 
 def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    if config.data.data_source != "text":
-        return
     for name in TEXT_FILES:
         path = getattr(config.data, name)
-        if not path:
+        if not path or not is_read(config, name):
             continue
         reason = _unreadable(path)
         if reason:

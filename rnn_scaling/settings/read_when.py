@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
 
@@ -24,29 +25,43 @@ def _chosen(option: str, choices: tuple[str, ...], group: str) -> _ReadWhen:
     return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy)
 
 
-READ_WHEN: dict[str, _ReadWhen] = {
-    "cpu_cores_per_device": _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu"),
-    **{
-        name: _chosen("variable_update", modes, "update")
-        for name, modes in registry.readers(registry.VARIABLE_UPDATES).items()
-    },
-    **{
-        name: _chosen("data_source", sources, "data")
-        for name, sources in registry.readers(registry.DATA_SOURCES).items()
-    },
-    **{
-        name: _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
-        for name in ("target_ci", "max_batches")
-    },
-    "prefetch_buffer_size": _ReadWhen(
-        lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
-    ),
-}
+def _rules() -> Iterator[tuple[str, _ReadWhen]]:
+    yield "cpu_cores_per_device", _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu")
+    for option, group, table in (
+        ("variable_update", "update", registry.VARIABLE_UPDATES),
+        ("data_source", "data", registry.DATA_SOURCES),
+        ("model", "model", WORKLOADS),
+    ):
+        for name, choices in registry.readers(table).items():
+            yield name, _chosen(option, choices, group)
+    for name in ("target_ci", "max_batches"):
+        yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
+    yield (
+        "prefetch_buffer_size",
+        _ReadWhen(
+            lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
+        ),
+    )
+
+
+READ_WHEN: dict[str, list[_ReadWhen]] = {}  # an option is read where all of its rules say so
+for _name, _rule in _rules():
+    READ_WHEN.setdefault(_name, []).append(_rule)
+
+
+def is_read(config: RunConfig, name: str) -> bool:
+    """Whether something in `config` reads the option `name`."""
+    return all(rule.read(config) for rule in READ_WHEN.get(name, ()))
 
 
 def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
     """Names of the given options that nothing in `config` would read."""
-    return [name for name in given if name in READ_WHEN and not READ_WHEN[name].read(config)]
+    return [name for name in given if not is_read(config, name)]
+
+
+def remedy(config: RunConfig, name: str) -> str:
+    """What would make `config` read the option `name`, as flags."""
+    return " and ".join(rule.remedy for rule in READ_WHEN[name] if not rule.read(config))
 
 
 # Options that say nothing about the work of a run.

@@ -9,10 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import seq2seq
+from models import workloads
+from models.workload import Workload, initial_value
 from rnn_scaling import registry
 from rnn_scaling.analysis.steady_state import UntilKnown
-from rnn_scaling.data.source import Source
+from rnn_scaling.data.source import Feed
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
@@ -73,46 +74,41 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
     """The training step of `config` on the engine's devices; describes itself in `state`."""
-    model = config.model
-    network = seq2seq.build(model, engine.device_type)
-    specs = seq2seq.variable_specs(model)
-    update = build_update(config, engine)
-    embedding_rows = {spec.name: spec.shape[0] for spec in specs if spec.kind == "embedding"}
-    source, collects = build_source(config, engine), config.output.trace_batches > 0
-    step = TrainStep(network, embedding_rows, source, update, engine, config.training.seed, collects)
+    workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+    update = build_update(config, engine, workload)
+    feed = feed_of(config, engine, workload)
+    source = registry.load(registry.DATA_SOURCES, config.data.data_source).build(feed)
+    step = TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
     if state is not None:
-        trainable = sum(math.prod(spec.shape) for spec in specs)
+        trainable = sum(math.prod(spec.shape) for spec in workload.variables)
         state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
+        state.flops_per_item = workload.flops_per_item(feed.max_lengths)
         state.resolved.update(
-            encoder_kernel=network.encoder_kernel,
-            decoder_kernel=network.decoder_kernel,
-            all_reduce=update.all_reduce(),
-            variable_placement=bytes_by_device(step.held()),
+            **workload.kernels, all_reduce=update.all_reduce(), variable_placement=bytes_by_device(step.held())
         )
     return step
 
 
-def build_update(config: RunConfig, engine: Engine) -> VariableUpdate:
-    """The variables, with their initial values, under the chosen update mode."""
-    specs, training = seq2seq.variable_specs(config.model), config.training
-    values = {spec.name: seq2seq.initial_value(spec, training.seed) for spec in specs}
+def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
+    """The workload's variables, with their initial values, under the chosen update mode."""
+    training = config.training
+    values = {spec.name: initial_value(spec, training.seed) for spec in workload.variables}
     rule = UpdateRule(
         optimizers.build(training.optimizer, training.learning_rate),
         training.max_gradient_norm,
         scales_loss=config.model.compute_dtype == "float16",
     )
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
-    return mode.build(specs, values, engine, config.update, rule)
+    return mode.build(workload.variables, values, engine, config.update, rule)
 
 
-def build_source(config: RunConfig, engine: Engine) -> Source:
-    """The batches of every tower."""
-    return registry.load(registry.DATA_SOURCES, config.data.data_source).build(
+def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
+    """What the towers want of a data source."""
+    return Feed(
         config.data,
+        layout=workload.layout,
         batch_sizes=config.tower_batch_sizes(),
         split=config.training.global_batch_size > 0,
-        src_vocab_size=config.model.src_vocab_size,
-        tgt_vocab_size=config.model.tgt_vocab_size,
         time_major=config.model.time_major,
         seed=config.training.seed,
         devices=engine.devices,
@@ -129,7 +125,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
-    display = progress.Progress(config.output.progress, most, warmup)
+    display = progress.Progress(config.output.progress, most, warmup, state.unit)
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
@@ -137,17 +133,17 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
         timer.start()
         for batch in range(most):
             result = step()
-            loss, words = result.loss, int(result.words.sum())
-            step_s = timer.end_step(words, loss)
-            state.end_batch(result.words, result.positions)
+            loss, items = result.loss, int(result.items.sum())
+            step_s = timer.end_step(items, loss)
+            state.end_batch(result.items, result.positions)
             if not math.isfinite(loss):
                 raise NotFiniteError(
                     f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
                     "or set --max_gradient_norm"
                 )
-            display.batch(step_s, words, loss)
+            display.batch(step_s, items, loss)
             if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
-                if known.reached(timer.step_s, timer.step_words):
+                if known.reached(timer.step_s, timer.step_items):
                     break
                 timer.resume()
     finally:

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Seconds and words of the same steps."""
+    """Seconds and items of the same steps."""
 
     steps: int
     seconds: float
-    words: int
+    items: int
 
 
 class StepTimer:
-    """Seconds, words and loss of every step, warm-up included.
+    """Seconds, items and loss of every step, warm-up included.
 
     A step's seconds run from the end of the step before it to its own end, so the seconds of consecutive
     steps add up to the time that passed: nothing between two steps is lost and nothing is counted twice.
@@ -32,7 +32,7 @@ class StepTimer:
         self._last: float | None = None
         self.warmup_steps = warmup_steps
         self.step_s: list[float] = []
-        self.step_words: list[int] = []
+        self.step_items: list[int] = []
         self.step_loss: list[float] = []
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class StepTimer:
             raise ValueError("expected start() before resume()")
         self._last = self._clock()
 
-    def end_step(self, words: int, loss: float = 0.0) -> float:
+    def end_step(self, items: int, loss: float = 0.0) -> float:
         """Reads the clock after the devices have finished a step; returns the step's seconds."""
         if self._last is None:
             raise ValueError("expected start() before end_step()")
@@ -53,24 +53,24 @@ class StepTimer:
         step_s = now - self._last
         self._last = now
         self.step_s.append(step_s)
-        self.step_words.append(int(words))
+        self.step_items.append(int(items))
         self.step_loss.append(float(loss))
         return step_s
 
     def measured(self) -> Window:
         """The window from the end of the last warm-up step to the end of the last step."""
-        return measured_window(self.step_s, self.step_words, self.warmup_steps)
+        return measured_window(self.step_s, self.step_items, self.warmup_steps)
 
 
-def measured_window(step_s: list[float], step_words: list[int], warmup_steps: int) -> Window:
-    """Seconds and words of the steps after the warm-up.
+def measured_window(step_s: list[float], step_items: list[int], warmup_steps: int) -> Window:
+    """Seconds and items of the steps after the warm-up.
 
     Raises:
       ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
     """
-    if len(step_s) != len(step_words):
-        raise ValueError(f"expected seconds and words of the same steps, got {len(step_s)} and {len(step_words)}")
+    if len(step_s) != len(step_items):
+        raise ValueError(f"expected seconds and items of the same steps, got {len(step_s)} and {len(step_items)}")
     if len(step_s) <= warmup_steps:
         raise ValueError(f"expected more than {warmup_steps} batches (the warm-up), got {len(step_s)}")
-    seconds, words = step_s[warmup_steps:], step_words[warmup_steps:]
-    return Window(steps=len(seconds), seconds=sum(seconds), words=sum(words))
+    seconds, items = step_s[warmup_steps:], step_items[warmup_steps:]
+    return Window(steps=len(seconds), seconds=sum(seconds), items=sum(items))

@@ -20,7 +20,7 @@ class Progress:
         enabled: bool,
         total: int,
         warmup: int,
-        unit: str = "words",
+        unit: str,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

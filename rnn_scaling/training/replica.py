@@ -6,12 +6,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
+from models.workload import VariableSpec
 from rnn_scaling.training import gradients, optimizers
 
 T = TypeVar("T")
 Gradients = Mapping[str, "gradients.Gradient"]
+Specs = Sequence[VariableSpec]
+Values = Mapping[str, np.ndarray]
+"""The variables' initial values, by name."""
 
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -66,11 +71,11 @@ class VariableUpdate(Protocol):
         """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
 
 
-def place(specs: Sequence[Any], values: Mapping[str, Any], device: str, prefix: str) -> dict[str, tf.Variable]:
+def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
     """Creates the variables of `specs` with these initial values on one device.
 
     Args:
-      specs: have `name` and `shape`.
+      specs: of the variables.
       values: initial value by name.
       device: where.
       prefix: begins each variable's name in the graph.
@@ -169,15 +174,13 @@ class Updater:
 class Replicas:
     """A copy of the variables on every tower's device, each with its updater: what three of the modes start from."""
 
-    def __init__(
-        self, specs: Sequence[Any], values: Mapping[str, Any], devices: Sequence[str], rule: UpdateRule
-    ) -> None:
+    def __init__(self, specs: Specs, values: Values, devices: Sequence[str], rule: UpdateRule) -> None:
         self.devices = list(devices)
         self.embeddings = frozenset(spec.name for spec in specs if spec.kind == "embedding")
         self.copies = self._create(specs, values)
         self.updaters = [Updater(copy, rule, device) for copy, device in zip(self.copies, self.devices)]
 
-    def _create(self, specs: Sequence[Any], values: Mapping[str, Any]) -> list[dict[str, tf.Variable]]:
+    def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         return [place(specs, values, device, f"tower_{i}") for i, device in enumerate(self.devices)]
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
@@ -218,9 +221,9 @@ def run_on(devices: Sequence[str], tower: Callable[[int], T]) -> list[T]:
 class Deferred:
     """Holds one tower's gradients back for exactly one step; the first step yields zeros."""
 
-    def __init__(self, specs: Sequence[Any], device: str) -> None:
+    def __init__(self, specs: Specs, device: str) -> None:
         """Args:
-        specs: have `name`, `shape` and `kind` ("embedding" gradients are IndexedSlices).
+        specs: of the variables; the gradients of embeddings are IndexedSlices.
         device: the tower's.
         """
         self._device, self._specs = device, list(specs)

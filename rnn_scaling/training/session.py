@@ -23,6 +23,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.state import NotFiniteError, RunState
@@ -193,9 +194,10 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
     kind, first_line = type(error).__name__, _first_line(error)
     if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
+        lengths = "".join(f"--{name}, " for name in ("src_max_len", "tgt_max_len") if is_read(config, name))
         remedy = (
-            f"lower --batch_size={config.training.batch_size}, --src_max_len, --tgt_max_len, --num_units or the "
-            "vocabularies, or use --compute_dtype=bfloat16"
+            f"lower --batch_size={config.training.batch_size}, {lengths}--num_units or the vocabularies, "
+            "or use --compute_dtype=bfloat16"
         )
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
     expected = isinstance(error, (NotFiniteError, DeviceError, OSError)) or kind == "DataError"

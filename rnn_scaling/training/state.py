@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.clocks import differing, held_down
 from rnn_scaling.machine import clock_sampler
@@ -39,32 +40,32 @@ class RunState:
         self._entered: list[tuple[str, float]] = [("start", clock() if started is None else started)]
         self.timer = StepTimer(config.measure.num_warmup_batches, clock)
         self.resolved: dict[str, Any] = {"scaling": "strong" if config.training.global_batch_size else "weak"}
+        self.unit = WORKLOADS[config.model.model].unit
+        self.flops_per_item: float | None = None  # of forward and backward, once the step is built
         self.parameters: dict[str, int] = {}
         self.graph: dict[str, Any] = {}
         self.trace: dict[str, Any] = {}
         self._environment: dict[str, Any] | None = None
         self._load: Load | None = None
         self._sampler: ClockSampler | None = None
-        self._tower_words: list[list[int]] = []
+        self._tower_items: list[list[int]] = []
         self._tower_positions: list[list[int]] = []
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
         self._entered.append((phase, self._clock()))
 
-    def end_batch(self, tower_words: Iterable[float], tower_positions: Iterable[float]) -> None:
-        """Keeps what each tower processed in the batch that has just ended: words, and positions with padding."""
-        self._tower_words.append([int(n) for n in tower_words])
+    def end_batch(self, tower_items: Iterable[float], tower_positions: Iterable[float]) -> None:
+        """Keeps what each tower processed in the batch that has just ended: items, and positions with padding."""
+        self._tower_items.append([int(n) for n in tower_items])
         self._tower_positions.append([int(n) for n in tower_positions])
 
     def watched(self, load: Load | None) -> None:
         """Keeps what others did to the run's cores, and says so when it matters."""
         self._load = load
         if load is not None and load.others > NOTICEABLE:
-            print(
-                f"warning: other processes used {load.others:.0%} of this run's cores while it ran; words/s may be low",
-                file=sys.stderr,
-            )
+            others = f"other processes used {load.others:.0%} of this run's cores while it ran"
+            print(f"warning: {others}; {self.unit}/s may be low", file=sys.stderr)
 
     def sample_clocks(self) -> None:
         """Begins to sample the clocks of the devices; to be called right before the first batch."""
@@ -89,15 +90,15 @@ class RunState:
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
             self._environment = read_environment()
         timer = self.timer
-        steps = min(len(timer.step_s), len(timer.step_words), len(timer.step_loss))  # a step may be ending right now
-        seconds, words, loss = timer.step_s[:steps], timer.step_words[:steps], timer.step_loss[:steps]
+        steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
+        seconds, items, loss = timer.step_s[:steps], timer.step_items[:steps], timer.step_loss[:steps]
         throughput: dict[str, float] = {}
         if steps > timer.warmup_steps and status != "failed":
-            window = measured_window(seconds, words, timer.warmup_steps)
+            window = measured_window(seconds, items, timer.warmup_steps)
             throughput = {
-                "words": window.words,
+                "words": window.items,
                 "seconds": window.seconds,
-                "words_per_second": window.words / window.seconds,
+                "words_per_second": window.items / window.seconds,
             }
         return RunRecord(
             status=status,
@@ -109,13 +110,13 @@ class RunState:
                 "warmup": min(steps, timer.warmup_steps),
                 "measured": max(0, steps - timer.warmup_steps),
                 "seconds": seconds,
-                "words": words,
+                "words": items,
                 "loss": loss,
-                "tower_words": self._tower_words[:steps],
+                "tower_words": self._tower_items[:steps],
                 "tower_positions": self._tower_positions[:steps],
             },
             throughput=throughput,
-            steady_state=self._steady_state(seconds, words) if throughput else {},
+            steady_state=self._steady_state(seconds, items) if throughput else {},
             phases=self._phases(seconds),
             environment={
                 **self._environment,
@@ -128,8 +129,8 @@ class RunState:
             trace=self.trace,
         )
 
-    def _steady_state(self, seconds: list[float], words: list[int]) -> dict[str, Any]:
-        found = steady_state.analyse(seconds, words, self.timer.warmup_steps)
+    def _steady_state(self, seconds: list[float], items: list[int]) -> dict[str, Any]:
+        found = steady_state.analyse(seconds, items, self.timer.warmup_steps, self.unit)
         names = ("kind", "start", "rate_steady", "move", "half_width", "period", "outliers", "text")
         return {name: getattr(found, name) for name in names}
 

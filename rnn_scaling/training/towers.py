@@ -6,35 +6,32 @@ Name scopes, by construction: input, tower_<i>/input, tower_<i>/forward, tower_<
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from models.batch import Batch
-from models.seq2seq import Seq2Seq
+from models.workload import Workload
 from rnn_scaling.data.source import Source
 from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, Held, VariableUpdate
-
-EMBEDDINGS = ("src_embedding", "tgt_embedding")
 
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
     """What the towers did in one step, one entry a tower."""
 
-    loss_sum: np.ndarray  # cross entropy summed over the tower's target words
-    target_words: np.ndarray
-    words: np.ndarray  # source + target words, padding left out
-    positions: np.ndarray  # source + target positions computed, padding included
+    loss_sum: np.ndarray  # summed over the tower's `loss_items`
+    loss_items: np.ndarray
+    items: np.ndarray  # padding left out
+    positions: np.ndarray  # computed, padding included
 
     @property
     def loss(self) -> float:
-        """Mean cross entropy a target word over the global batch."""
-        return float(self.loss_sum.sum() / self.target_words.sum())
+        """Mean loss over the global batch."""
+        return float(self.loss_sum.sum() / self.loss_items.sum())
 
 
 class TrainStep:
@@ -42,8 +39,7 @@ class TrainStep:
 
     def __init__(
         self,
-        network: Seq2Seq,
-        embedding_rows: Mapping[str, int],
+        workload: Workload,
         source: Source,
         update: VariableUpdate,
         engine: Engine,
@@ -51,16 +47,16 @@ class TrainStep:
         collects_graphs: bool = False,
     ) -> None:
         """Args:
-        network: loss of one batch.
-        embedding_rows: vocabulary size of each embedding.
+        workload: says what is computed and counted.
         source: batches of every tower; kept alive here.
         update: variables and what becomes of gradients.
         engine: devices.
         seed: of dropout.
         collects_graphs: keep the graphs that TensorFlow makes when the step is first called.
         """
-        self._network, self._source, self._update = network, source, update
-        self._embedding_rows, self.engine, self._seed = dict(embedding_rows), engine, seed
+        self._workload, self._source, self._update = workload, source, update
+        self._embedding_rows = {spec.name: spec.shape[0] for spec in workload.variables if spec.kind == "embedding"}
+        self.engine, self._seed = engine, seed
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
@@ -90,7 +86,7 @@ class TrainStep:
         with tf.name_scope("input/"):
             step = self._step.read_value()
             batches = self._source.next_batches(step)
-        with tf.name_scope("exchange/words/"):
+        with tf.name_scope("exchange/items/"):
             denominators = self._denominators(batches)
 
         def tower(index: int) -> tuple[tf.Tensor, Gradients]:
@@ -102,23 +98,23 @@ class TrainStep:
             self._step.assign_add(1)
         return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)]
 
-    def _denominators(self, batches: Sequence[Batch]) -> list[tf.Tensor]:
+    def _denominators(self, batches: Sequence[Any]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
-            words = [_total(batch.target_length, tf.float32) for batch in batches]
-            return [tf.add_n(words)] * len(words) if self._update.synchronous else words
+            items = [self._workload.loss_items(batch) for batch in batches]
+            return [tf.add_n(items)] * len(items) if self._update.synchronous else items
 
-    def _tower(self, index: int, batch: Batch, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+    def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
         scope = f"tower_{index}/"
         with tf.name_scope(scope + "input/"):
-            ids = dict(zip(EMBEDDINGS, (batch.source, batch.target_input)))
-            rows = {name: self._update.lookup(index, name, ids[name]) for name in EMBEDDINGS}
+            ids = self._workload.lookups(batch)
+            rows = {name: self._update.lookup(index, name, ids[name]) for name in ids}
             weights = self._update.weights(index)
             with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
                 seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
             loss_scale = self._update.loss_scale(index)
         with tf.name_scope(scope + "forward/"):
-            loss_sum = self._network.loss(weights, *rows.values(), batch, seed)
+            loss_sum = self._workload.loss(weights, rows, batch, seed)
             mean_loss = loss_sum / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
@@ -126,7 +122,7 @@ class TrainStep:
             # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
             inputs = {**weights, **rows}
             grads = dict(zip(inputs, tf.gradients(mean_loss, list(inputs.values()))))
-            for name in EMBEDDINGS:
+            for name in ids:
                 grads[name] = _slices(grads[name], ids[name], self._embedding_rows[name])
             if loss_scale is not None:
                 grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
@@ -136,15 +132,11 @@ class TrainStep:
     def _num_towers(self) -> int:
         return len(self.engine.devices)
 
-    def _counts(self, index: int, loss_sum: tf.Tensor, batch: Batch) -> tf.Tensor:
+    def _counts(self, index: int, loss_sum: tf.Tensor, batch: Any) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
-            source, target = (_total(n, tf.float64) for n in (batch.source_length, batch.target_length))
-            positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
-            return tf.stack([tf.cast(loss_sum, tf.float64), target, source + target, tf.cast(positions, tf.float64)])
-
-
-def _total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(lengths, dtype))
+            counts = self._workload.counts(batch)
+            floats = tf.cast(loss_sum, tf.float64), counts.loss_items, counts.items
+            return tf.stack([*floats, tf.cast(counts.positions, tf.float64)])
 
 
 def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:

@@ -18,7 +18,7 @@ def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list
 
     steps = range(first_step, first_step + num_steps)
     return [
-        [Batch(*(tensor.numpy() for tensor in batch)) for batch in step_function(tf.constant(step, tf.int64))]
+        [type(batch)(*(tensor.numpy() for tensor in batch)) for batch in step_function(tf.constant(step, tf.int64))]
         for step in steps
     ]
 
@@ -34,7 +34,7 @@ def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
     for left_step, right_step in zip(left, right):
         assert len(left_step) == len(right_step)
         for left_batch, right_batch in zip(left_step, right_step):
-            for name, a, b in zip(Batch._fields, left_batch, right_batch):
+            for name, a, b in zip(left_batch._fields, left_batch, right_batch, strict=True):
                 np.testing.assert_array_equal(a, b, err_msg=name)
 
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from models.batch import Side
 from rnn_scaling.data import corpus
 from rnn_scaling.settings.config import DataOptions
 
@@ -30,7 +31,7 @@ def data(tmp_path, monkeypatch) -> DataOptions:
 
 
 def check(data: DataOptions, src_vocab_size: int = 100, tgt_vocab_size: int = 100) -> corpus.Corpus:
-    return corpus.check(data, src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size)
+    return corpus.check(data, (Side("src", src_vocab_size, False), Side("tgt", tgt_vocab_size, True)))
 
 
 def error_of(data: DataOptions, **sizes: int) -> str:
@@ -48,22 +49,22 @@ def put(name: str, content: bytes) -> None:
 
 def test_a_good_corpus(data):
     checked = check(data)
-    assert checked.num_pairs == 2
-    assert checked.src_vocab.words == (b"<unk>", b"<s>", b"</s>", b"one", b"two")
-    assert (checked.bos_id, checked.src_eos_id, checked.tgt_eos_id) == (1, 2, 2)
+    assert checked.num_lines == 2
+    assert checked.sides[0].vocabulary.words == (b"<unk>", b"<s>", b"</s>", b"one", b"two")
+    assert [(side.bos_id, side.eos_id) for side in checked.sides] == [(None, 2), (1, 2)]
 
 
 def test_only_the_first_words_of_a_vocabulary_count(data):
     put("v.src", SRC_VOCAB + b"\none\n\xff\n")  # bad lines, none of which is read
-    assert check(data, src_vocab_size=5).src_vocab.words[-1] == b"two"
+    assert check(data, src_vocab_size=5).sides[0].vocabulary.words[-1] == b"two"
 
 
 def test_crlf_and_no_last_newline(data):
     for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
         put(name, content.replace(b"\n", b"\r\n")[:-2])
     assert check(data) == check(data)
-    assert check(data).num_pairs == 2
-    assert check(data).tgt_vocab.words == (b"<unk>", b"<s>", b"</s>", b"eins")
+    assert check(data).num_lines == 2
+    assert check(data).sides[1].vocabulary.words == (b"<unk>", b"<s>", b"</s>", b"eins")
 
 
 @pytest.mark.parametrize("field", ["src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file"])
@@ -155,7 +156,7 @@ def test_special_words(data, changes, sizes, start, remedy):
 
 def test_the_target_vocabulary_needs_eos_and_the_source_s_needs_no_bos(data):
     put("v.src", SRC_VOCAB.replace(b"<s>\n", b""))
-    assert check(data).src_eos_id == 1
+    assert check(data).sides[0].eos_id == 1
     put("v.tgt", TGT_VOCAB.replace(b"</s>\n", b""))
     assert error_of(data).startswith("v.tgt: no line '</s>'")
 
@@ -164,7 +165,7 @@ def test_the_target_vocabulary_needs_eos_and_the_source_s_needs_no_bos(data):
 def test_chunks_may_end_anywhere(data, monkeypatch, chunk_bytes):
     monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
     put("a.src", "für €uro\n𝄞 ß\n".encode())
-    assert check(data).num_pairs == 2
+    assert check(data).num_lines == 2
     put("a.src", "für €uro\nß ".encode() + b"\xe2\x82\n")
     assert error_of(data).startswith("a.src:2: bytes that are not UTF-8")
     put("a.src", b"x\xe2\x82\xac\xff\n\n")  # with chunks of 3 bytes the second starts in a character

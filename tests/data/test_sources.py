@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import rnn_scaling.data
-from models.batch import Batch
+from models.batch import Batch, Layout, Side, TargetBatch
 from rnn_scaling import registry
+from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
 SRC_VOCAB, TGT_VOCAB = 90, 40
+TARGET = Side("tgt", TGT_VOCAB, True)
+PAIRS, TARGETS = Layout((Side("src", SRC_VOCAB, False), TARGET), Batch), Layout((TARGET,), TargetBatch)
 BATCH_SIZE = 3
 OPTIONS = {
     "src_max_len": 7,
@@ -43,19 +46,13 @@ def build(
     time_major: bool = True,
     seed: int = 1,
     batch_sizes=None,
+    layout: Layout = PAIRS,
     **options,
 ):
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
-    return registry.load(registry.DATA_SOURCES, name).build(
-        data,
-        batch_sizes=batch_sizes or (BATCH_SIZE,) * len(devices),
-        split=batch_sizes is not None,
-        src_vocab_size=SRC_VOCAB,
-        tgt_vocab_size=TGT_VOCAB,
-        time_major=time_major,
-        seed=seed,
-        devices=devices,
-    )
+    sizes, split = tuple(batch_sizes or (BATCH_SIZE,) * len(devices)), batch_sizes is not None
+    feed = Feed(data, layout, sizes, split, time_major, seed, tuple(devices))
+    return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
 def test_every_registered_source_is_tested():
@@ -226,3 +223,13 @@ def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, nam
         for field in one._fields:
             joined = np.concatenate([getattr(batch, field) for batch in towers], axis if "length" not in field else 0)
             np.testing.assert_array_equal(joined, getattr(one, field))
+
+
+@every_source
+@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
+def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch, batch_sizes):
+    options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "disable_shuffle": True, "num_buckets": 1}
+    alone = {"src_file_name": "", "src_vocab_file": ""}  # which nothing then reads
+    pairs = run_steps(tf, build(name, devices[:2], **options), 3)
+    targets = run_steps(tf, build(name, devices[:2], layout=TARGETS, **options, **alone), 3)
+    assert_equal(targets, [[TargetBatch(*batch[2:]) for batch in step] for step in pairs])

@@ -10,10 +10,12 @@ import re
 import numpy as np
 import pytest
 
-from models.batch import Batch
+from models.batch import Batch, Layout, Side
+from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
+SIDES = (Side("src", 30, False), Side("tgt", 30, True))
 WORDS = [b"<unk>", b"<s>", b"</s>", *(b"w%d" % i for i in range(20))]
 UNK, BOS, EOS = 0, 1, 2
 NASTY = [
@@ -94,16 +96,9 @@ def build(files, devices, *, batch_size=2, seed=1, **options):
     from rnn_scaling.data import text
 
     defaults = {"prefetch_data_to_device": False, "disable_shuffle": True, "src_max_len": 6, "tgt_max_len": 6}
-    return text.build(
-        DataOptions(data_source="text", **{**defaults, **files, **options}),
-        batch_sizes=(batch_size,) * len(devices),
-        split=False,
-        src_vocab_size=30,
-        tgt_vocab_size=30,
-        time_major=False,
-        seed=seed,
-        devices=devices,
-    )
+    data = DataOptions(data_source="text", **{**defaults, **files, **options})
+    sizes = (batch_size,) * len(devices)
+    return text.build(Feed(data, Layout(SIDES, Batch), sizes, False, False, seed, tuple(devices)))
 
 
 def numbered_pairs(count: int) -> list[tuple[str, str]]:
@@ -145,9 +140,9 @@ def test_pipeline_and_check_agree_on_words(tf, devices, tmp_path, line):
     alone = DataOptions(**write(tmp_path, [(line, "w1")]))
     if not words:
         with pytest.raises(corpus.DataError, match="no line that has a word"):
-            corpus.check(alone, src_vocab_size=30, tgt_vocab_size=30)
+            corpus.check(alone, SIDES)
     else:
-        assert corpus.check(alone, src_vocab_size=30, tgt_vocab_size=30).num_pairs == 1
+        assert corpus.check(alone, SIDES).num_lines == 1
     # A line that follows tells whether the pipeline left this one out.
     source = build(write(tmp_path, [(line, "w1"), ("w7", "w8")]), devices[:1], src_max_len=9, batch_size=1)
     [[batch]] = run_steps(tf, source, 1)
@@ -223,7 +218,7 @@ def test_files_without_a_last_newline_and_with_crlf(tf, devices, tmp_path):
 def test_bucket_width(src, tgt, n, width):
     from rnn_scaling.data import text
 
-    assert text.bucket_width(src, tgt, n) == width
+    assert text.bucket_width((src, tgt), n) == width
     assert (max(src, tgt) - 1) // width < n
 
 

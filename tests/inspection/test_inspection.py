@@ -299,7 +299,7 @@ def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
     built, *_ = step
     words, call = iter(range(100, 200)), TrainStep.__call__
     monkeypatch.setattr(
-        TrainStep, "__call__", lambda self: dataclasses.replace(call(self), words=np.array([next(words)]))
+        TrainStep, "__call__", lambda self: dataclasses.replace(call(self), items=np.array([next(words)]))
     )
     assert observe.trace(built, 1, "", [0.01])["words"] == 101
 

@@ -94,7 +94,7 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     bar, lines, silent = Terminal(), io.StringIO(), Terminal()
     clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
     for enabled, stream in ((True, bar), (True, lines), (False, silent)):
-        display = progress.Progress(enabled, 4, 2, stream=stream, clock=clock)
+        display = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock)
         for _ in range(4):
             display.batch(0.5, 1000, 2.5)
         display.close()

@@ -23,11 +23,11 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (4, 2, 3), (1, 5, 5)
 
 def make_inputs(tf, config):
     """Dense weights, embedded source and target rows, batch."""
-    from models import seq2seq
+    from models import seq2seq, workload
     from models.batch import Batch
 
     specs = seq2seq.variable_specs(config)
-    arrays = {spec.name: 5 * seq2seq.initial_value(spec, seed=1) for spec in specs}
+    arrays = {spec.name: 5 * workload.initial_value(spec, seed=1) for spec in specs}
     rng = np.random.default_rng(0)
 
     def ids(length, size):
@@ -49,7 +49,8 @@ def loss_and_gradients(tf, config, inputs, seed=(1, 2)):
     watched = {**dense, "source_rows": source_rows, "target_rows": target_rows}
     with tf.GradientTape() as tape:
         tape.watch(watched)
-        loss = network.loss(dense, source_rows, target_rows, batch, tf.constant(seed))
+        rows = {"src_embedding": source_rows, "tgt_embedding": target_rows}
+        loss = network.loss(dense, rows, batch, tf.constant(seed))
     return loss, tape.gradient(loss, watched)
 
 
@@ -61,16 +62,16 @@ def test_trainable_count_of_the_presets(tf, options, count):
 
 
 def test_initial_values_depend_on_seed_and_name_alone(tf):
-    from models import seq2seq
+    from models import seq2seq, workload
 
     specs = {spec.name: spec for spec in seq2seq.variable_specs(TINY)}
-    kernel = seq2seq.initial_value(specs["decoder/layer_1/kernel"], seed=1)
+    kernel = workload.initial_value(specs["decoder/layer_1/kernel"], seed=1)
     assert kernel.dtype == np.float32 and kernel.shape == (12, 24)
     assert np.abs(kernel).max() <= 0.1 and abs(kernel.mean()) < 0.02 and kernel.std() > 0.05
-    np.testing.assert_array_equal(kernel, seq2seq.initial_value(specs["decoder/layer_1/kernel"], seed=1))
-    assert np.any(kernel != seq2seq.initial_value(specs["decoder/layer_1/kernel"], seed=2))
-    assert np.any(kernel != seq2seq.initial_value(specs["decoder/layer_2/kernel"], seed=1))
-    assert not seq2seq.initial_value(specs["decoder/layer_1/bias"], seed=1).any()
+    np.testing.assert_array_equal(kernel, workload.initial_value(specs["decoder/layer_1/kernel"], seed=1))
+    assert np.any(kernel != workload.initial_value(specs["decoder/layer_1/kernel"], seed=2))
+    assert np.any(kernel != workload.initial_value(specs["decoder/layer_2/kernel"], seed=1))
+    assert not workload.initial_value(specs["decoder/layer_1/bias"], seed=1).any()
 
 
 def reference_loss(tf, config, dense, source_rows, target_rows, batch):
@@ -158,9 +159,11 @@ def test_the_kernels_that_run_are_named(tf):
     from models import seq2seq
 
     network = seq2seq.build(dataclasses.replace(TINY, decoder_type="dynamic_rnn"), "CPU")
-    assert network.encoder_kernel == "BlockLSTM + LSTMBlockCellGrad"
-    assert network.decoder_kernel == "tf.compat.v1.nn.dynamic_rnn"
-    assert seq2seq.build(TINY, "GPU").encoder_kernel == "CudnnRNNV3"
+    assert network.kernels == {
+        "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad",
+        "decoder_kernel": "tf.compat.v1.nn.dynamic_rnn",
+    }
+    assert seq2seq.build(TINY, "GPU").kernels["encoder_kernel"] == "CudnnRNNV3"
 
 
 @pytest.mark.parametrize(

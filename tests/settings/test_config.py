@@ -105,6 +105,7 @@ def test_resolution(given, num_gpus, name, value):
         ({"use_synthetic_data": True, "data_source": "host"}, "--use_synthetic_data=true means"),
         ({"data_source": "text"}, "--data_source=text needs --src_file_name"),
         ({"data_source": "text", "unk_id": 8000}, "--unk_id=8000 must be below --src_vocab_size=8000"),
+        ({"model": "cnn"}, "--model=cnn must be one of nmt, lm"),
         ({"data_source": "text", "tgt_max_len": 1}, "--tgt_max_len=1 must be at least 2"),
         ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: No such file"),
         ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: it is not a regular file"),
@@ -131,8 +132,23 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]
     value = field.default if field.default is not None else {"param_server_device": "cpu"}.get(name, True)
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
-    lines = problems(num_gpus, variable_update="mirrored", **{name: value})
+    lines = problems(num_gpus, variable_update="mirrored", model="lm", **{name: value})
     assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines
+
+
+def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_path):
+    assert problems(model="lm", num_encoder_layers=3) == []
+    (line,) = problems(model="lm", src_max_len=9)
+    assert line == "--src_max_len=9 would be ignored here; it needs --model=nmt, or leave it out"
+    (line,) = problems(model="lm", encoder_type="bi")
+    assert line == "--encoder_type=bi names a direction, which --model=lm does not read; use dynamic_rnn"
+    (line,) = problems(model="lm", global_batch_size=1, num_devices=2)
+    assert line.endswith("every tower needs a sentence")
+    files = dict.fromkeys(("tgt_file_name", "tgt_vocab_file"), __file__)
+    assert problems(model="lm", data_source="text", **files) == []
+    needed = problems(model="lm", src_file_name="a")[0]
+    assert "it needs --data_source=text and --model=nmt, or leave it out" in needed
+    assert problems(model="lm", data_source="text") == [f"--data_source=text needs --{name}" for name in files]
 
 
 def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():
@@ -166,4 +182,6 @@ def test_every_option_is_read_by_something():
     texts = [p.read_text() for p in code if p.name not in ("config.py", "conflicts.py", "read_when.py")]
     resolved_away = {"preset", "independent_replica", "use_synthetic_data", "encoder_type", "decoder_type", "direction"}
     for name in OPTIONS.keys() - resolved_away:
-        assert any(f".{name}" in text for text in texts), f"--{name} is read by nothing"
+        side, _, rest = name.partition("_")
+        spelled = f"{{side.name}}_{rest}" if side in ("src", "tgt") else f".{name}"
+        assert any(spelled in text or f".{name}" in text for text in texts), f"--{name} is read by nothing"

@@ -1,4 +1,4 @@
-"""The clock: words and seconds cover the same steps, whatever the numbers."""
+"""The clock: items and seconds cover the same steps, whatever the numbers."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 from rnn_scaling.training.clock import StepTimer, measured_window
 
 
-def test_words_and_seconds_cover_the_same_steps():
+def test_items_and_seconds_cover_the_same_steps():
     timer = StepTimer(warmup_steps=10, clock=itertools.count(0.0, 1.0).__next__)
     timer.start()
     for _ in range(30):
-        timer.end_step(words=100)
+        timer.end_step(items=100)
     window = timer.measured()
-    assert (window.steps, window.seconds, window.words) == (20, 20.0, 2000)
+    assert (window.steps, window.seconds, window.items) == (20, 20.0, 2000)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 9])
-@pytest.mark.parametrize("slow_step_s,slow_words", [(1e6, 1), (1e-6, 10**9)])
-def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_words):
+@pytest.mark.parametrize("slow_step_s,slow_items", [(1e6, 1), (1e-6, 10**9)])
+def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_items):
     readings = [0.0]
     for step in range(10):
         readings.append(readings[-1] + (slow_step_s if step < warmup else 2.0))
     timer = StepTimer(warmup, clock=iter(readings).__next__)
     timer.start()
     for step in range(10):
-        timer.end_step(words=slow_words if step < warmup else 7)
+        timer.end_step(items=slow_items if step < warmup else 7)
     window = timer.measured()
-    assert window.words == 7 * (10 - warmup)
+    assert window.items == 7 * (10 - warmup)
     assert window.seconds == pytest.approx(2.0 * (10 - warmup), rel=1e-6)
 
 
@@ -38,7 +38,7 @@ def test_consecutive_steps_lose_no_time_between_them():
     timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
     timer.start()
     for _ in range(3):
-        timer.end_step(words=1)
+        timer.end_step(items=1)
     assert timer.step_s == [1.5, 2.5, 0.25]
     assert sum(timer.step_s) == readings[-1] - readings[0]
 
@@ -47,9 +47,9 @@ def test_a_pause_belongs_to_no_step():
     readings = [0.0, 1.0, 50.0, 51.5]
     timer = StepTimer(warmup_steps=0, clock=iter(readings).__next__)
     timer.start()
-    timer.end_step(words=1)
+    timer.end_step(items=1)
     timer.resume()
-    timer.end_step(words=1)
+    timer.end_step(items=1)
     assert timer.step_s == [1.0, 1.5]
 
 
@@ -62,4 +62,4 @@ def test_too_few_batches_are_an_error_and_not_a_rate_of_zero():
 
 def test_end_before_start_is_an_error():
     with pytest.raises(ValueError, match="start"):
-        StepTimer(0).end_step(words=1)
+        StepTimer(0).end_step(items=1)

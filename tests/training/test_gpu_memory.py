@@ -29,7 +29,7 @@ def trace(tf, **options):
 
         def next_batches(number):
             batches = given(number)
-            ids.update(t.name for batch in batches for t in (batch.source, batch.target_input, batch.target_output))
+            ids.update(part.name for batch in batches for part in batch if part.shape.rank == 2)
             return batches
 
         step._source.next_batches = next_batches

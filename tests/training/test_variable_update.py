@@ -12,6 +12,7 @@ from models.batch import Batch
 from rnn_scaling import registry
 from tests.support.training import (
     BATCH_SIZE,
+    LM,
     MAX_LEN,
     MODEL,
     SMALL,
@@ -20,6 +21,7 @@ from tests.support.training import (
     largest_difference,
     make_batches,
     train,
+    workload_of,
 )
 
 STEPS = 20
@@ -45,15 +47,15 @@ SYNCHRONOUS = [
 @pytest.fixture(scope="module", autouse=True)
 def large_weights(tf):
     """Initial weights within +-1, so that every gradient, the recurrent ones too, is far above the tolerance."""
-    from models import seq2seq
+    from models import workload
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seq2seq, "INITIAL_RANGE", 1.0)
+        patch.setattr(workload, "INITIAL_RANGE", 1.0)
         yield
 
 
-def _name(options: dict) -> str:
-    return ",".join(str(value) for value in options.values())
+def _name(value: dict | str) -> str:
+    return value if isinstance(value, str) else ",".join(map(str, value.values()))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def trained(devices):
 
     @functools.cache
     def run(model, num_towers, **options):
-        return train(devices[:num_towers], make_batches(STEPS, num_towers), model, **options)
+        return train(devices[:num_towers], make_batches(STEPS, num_towers, model), model, **options)
 
     return run
 
@@ -71,7 +73,7 @@ def trained(devices):
 def serial(model, num_towers):
     """(weights, losses) of serial training on the batches of so many towers."""
     plain, losses = Serial(model), []
-    for towers in make_batches(STEPS, num_towers):
+    for towers in make_batches(STEPS, num_towers, model):
         loss, gradients = plain.gradient(concatenate(towers))
         plain.apply(gradients)
         losses.append(loss)
@@ -80,10 +82,15 @@ def serial(model, num_towers):
     return plain.weights, losses
 
 
-@pytest.mark.parametrize("options", SYNCHRONOUS, ids=_name)
-def test_synchronous_update_equals_serial_update_on_global_batch(options, trained):
+@pytest.mark.parametrize(
+    "workload, options",
+    [*(("nmt", each) for each in SYNCHRONOUS), *(("lm", each) for each in (*SYNCHRONOUS[:4], SYNCHRONOUS[-1]))],
+    ids=_name,
+)
+def test_synchronous_update_equals_serial_update_on_global_batch(workload, options, trained):
     num_towers = 4 if options.get("all_reduce_spec", "") in ("rechd", "pscpu#2:256:xring") else 2
     model = SMALL if options.keys() & {"all_reduce_spec", "sparse_gradients"} else MODEL
+    model = dataclasses.replace(model, model=workload)
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
@@ -161,7 +168,7 @@ def test_optimizers_with_state_agree_between_modes(optimizer, devices):
 
 @pytest.mark.parametrize("partition", [False, True])
 def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
-    from models import seq2seq
+    from models import workload
     from rnn_scaling.settings.config import UpdateOptions
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine
@@ -170,10 +177,10 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
 
     model = dataclasses.replace(SMALL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
     batches = make_batches(STEPS, 2, model)
-    specs = seq2seq.variable_specs(model)
+    specs = workload_of(model).variables
     update = ParameterServer(
         specs,
-        {spec.name: seq2seq.initial_value(spec, 1) for spec in specs},
+        {spec.name: workload.initial_value(spec, 1) for spec in specs},
         Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
         devices[:4],
         UpdateOptions(variable_update="parameter_server", partition_large_variables=partition),
@@ -189,12 +196,13 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     assert split == ({"src_embedding", "projection"} if partition else set())
 
 
-def test_words_are_counted_from_the_lengths_the_towers_consumed(trained):
-    result = trained(MODEL, 2, variable_update="replicated")
-    for step, towers in enumerate(make_batches(STEPS, 2)):
-        expected = [int(b.source_length.sum() + b.target_length.sum()) for b in towers]
-        assert result["words"][step].tolist() == expected
-        assert result["positions"][step].tolist() == [2 * MAX_LEN * BATCH_SIZE] * 2
+@pytest.mark.parametrize("model, lengths", [(MODEL, ("source_length", "target_length")), (LM, ("target_length",))])
+def test_items_are_counted_from_the_lengths_the_towers_consumed(model, lengths, trained):
+    result = trained(model, 2, variable_update="replicated")
+    for step, towers in enumerate(make_batches(STEPS, 2, model)):
+        expected = [sum(int(getattr(batch, name).sum()) for name in lengths) for batch in towers]
+        assert result["items"][step].tolist() == expected
+        assert result["positions"][step].tolist() == [len(lengths) * MAX_LEN * BATCH_SIZE] * 2
 
 
 def test_every_mode_is_covered():

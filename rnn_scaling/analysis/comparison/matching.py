@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models.workloads import WORKLOADS
+from rnn_scaling import registry
 from rnn_scaling.analysis import rows
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
@@ -23,6 +25,7 @@ from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT = "not used"
 NAMED = ("encoder_type", "variable_update", "num_devices")
+_WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
 
 Key = tuple[tuple[str, str], ...]
@@ -205,11 +208,13 @@ def _labels(keys: Sequence[Key]) -> list[str]:
         words = [options[name].strip("'") for name in NAMED[:2] if name in options]
         if "num_devices" in options:
             words.append("1 device" if options["num_devices"] == "1" else f"{options['num_devices']} devices")
-        words += [f"{n}={options[n].strip(chr(39))}" for n in varied if n in options and not _is_unread(n, options[n])]
+        words += [f"{n}={options[n].strip(chr(39))}" for n in varied if n in options and not _is_unread(n, options)]
         labels.append(", ".join(words))
     return labels
 
 
-def _is_unread(name: str, value: str) -> bool:
+def _is_unread(name: str, options: Mapping[str, str]) -> bool:
     """True if an option that only some modes read has its default, which it also has where it is not read."""
-    return name in READ_WHEN and value == repr(configs.OPTIONS[name].default)
+    workload = options.get("model", repr(configs.OPTIONS["model"].default)).strip("'")
+    is_default = options[name] == repr(configs.OPTIONS[name].default)
+    return name in READ_WHEN and is_default and workload not in _WORKLOADS_OF.get(name, ())

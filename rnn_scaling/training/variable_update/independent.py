@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.settings.config import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, UpdateRule, VariableUpdate
+from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
 
 
 class Independent(Replicas):
@@ -23,8 +22,6 @@ class Independent(Replicas):
                 self.updaters[index].apply(grads)
 
 
-def build(
-    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
-) -> VariableUpdate:
+def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
     """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
     return Independent(specs, values, engine.devices, rule)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.settings.config import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, T, UpdateRule, VariableUpdate
+from rnn_scaling.training.replica import Gradients, Replicas, Specs, T, UpdateRule, Values, VariableUpdate
 
 _key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
 
@@ -29,11 +28,11 @@ class Mirrored(Replicas):
 
     synchronous = True
 
-    def __init__(self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, rule: UpdateRule) -> None:
+    def __init__(self, specs: Specs, values: Values, engine: Engine, rule: UpdateRule) -> None:
         self._strategy = _Strategy(engine.devices)
         super().__init__(specs, values, engine.devices, rule)
 
-    def _create(self, specs: Sequence[Any], values: Mapping[str, Any]) -> list[dict[str, tf.Variable]]:
+    def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         with self._strategy.scope():
             mirrored = {spec.name: tf.Variable(values[spec.name], name=spec.name) for spec in specs}
         self._mirrored = mirrored  # the strategy's own objects must outlive their parts
@@ -71,8 +70,6 @@ def _replica_index() -> int:
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
-def build(
-    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
-) -> VariableUpdate:
+def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
     """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
     return Mirrored(specs, values, engine, rule)

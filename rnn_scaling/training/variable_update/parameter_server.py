@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.settings.config import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Deferred, Gradients, Held, T, Updater, UpdateRule, VariableUpdate, run_on
+from rnn_scaling.training.replica import (
+    Deferred,
+    Gradients,
+    Held,
+    Specs,
+    T,
+    Updater,
+    UpdateRule,
+    Values,
+    VariableUpdate,
+    run_on,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +36,11 @@ class Part:
     device: str
 
 
-def place_parts(specs: Sequence[Any], devices: Sequence[str], partition: bool) -> dict[str, list[Part]]:
+def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Part]]:
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
     Args:
-      specs: have `name` and `shape`.
+      specs: of the variables.
       devices: of the parameter servers.
       partition: split variables larger than a device's share (all bytes / devices) along their first
         dimension, into as many equal parts as it takes to fit.
@@ -63,8 +73,8 @@ class ParameterServer:
 
     def __init__(
         self,
-        specs: Sequence[Any],
-        values: Mapping[str, np.ndarray],
+        specs: Specs,
+        values: Values,
         engine: Engine,
         server_devices: Sequence[str],
         options: UpdateOptions,
@@ -158,12 +168,12 @@ class ParameterServer:
             return [_rows_within(gradient, part) for part in parts]
 
 
-def _create(part: Part, values: Mapping[str, np.ndarray]) -> tf.Variable:
+def _create(part: Part, values: Values) -> tf.Variable:
     with tf.device(part.device):
         return tf.Variable(values[part.name][part.start : part.stop], name=f"{part.name}/rows_{part.start}")
 
 
-def _copy(values: Mapping[str, np.ndarray], device: str, prefix: str) -> dict[str, tf.Variable]:
+def _copy(values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
     with tf.device(device):
         return {name: tf.Variable(value, trainable=False, name=f"{prefix}/{name}") for name, value in values.items()}
 
@@ -198,9 +208,7 @@ def _sum(pieces: Sequence[gradients.Gradient]) -> gradients.Gradient:
     return gradients.add_dense(pieces)
 
 
-def build(
-    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
-) -> VariableUpdate:
+def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
     """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
     on_gpus = options.param_server_device == "gpu"
     return ParameterServer(specs, values, engine, engine.devices if on_gpus else [engine.host], options, rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from rnn_scaling.settings.config import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Deferred, Gradients, Replicas, UpdateRule, VariableUpdate
+from rnn_scaling.training.replica import Deferred, Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
 
 
 class Replicated(Replicas):
@@ -21,9 +21,7 @@ class Replicated(Replicas):
 
     synchronous = True
 
-    def __init__(
-        self, specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
-    ) -> None:
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         super().__init__(specs, values, engine.devices, rule)
         self._options = options
         self._segments = resolve_segments(options.all_reduce_spec, engine)
@@ -76,8 +74,6 @@ def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment
     return all_reduce_spec.parse(spec)
 
 
-def build(
-    specs: Sequence[Any], values: Mapping[str, Any], engine: Engine, options: UpdateOptions, rule: UpdateRule
-) -> VariableUpdate:
+def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
     """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
     return Replicated(specs, values, engine, options, rule)

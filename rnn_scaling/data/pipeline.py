@@ -9,16 +9,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from models.batch import Batch
+from rnn_scaling.data.source import Feed, Source
 
 
-def synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
+def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
     """`dataset` with tf.data's own guesses off: no prefetch that it was not told to do, no tuning, elements in order.
 
     What still runs ahead is a map with n parallel calls: at most n elements.
 
     Args:
-      dataset: a pipeline whose elements are `Batch`es.
+      dataset: a pipeline of batches.
       num_threads: threads of the pipeline, apart from those of the training step.
     """
     options = tf.data.Options()
@@ -29,24 +29,19 @@ def synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datase
     return dataset.with_options(options)
 
 
-def pipeline_batch_sizes(batch_sizes: Sequence[int], split: bool) -> list[int]:
-    """Sizes of the batches that a pipeline makes in turn: a tower's each, or the global one that is split after."""
-    return [sum(batch_sizes)] if split else list(batch_sizes)
-
-
-def split(dataset: tf.data.Dataset, batch_sizes: Sequence[int], time_major: bool) -> tf.data.Dataset:
-    """Cuts each global batch into the towers' pieces, in order; none of its sentence pairs is dropped or repeated.
+def _split(dataset: tf.data.Dataset, batch_sizes: Sequence[int], time_major: bool) -> tf.data.Dataset:
+    """Cuts each global batch into the towers' pieces, in order; none of its samples is dropped or repeated.
 
     Args:
-      dataset: elements are `Batch`es of `sum(batch_sizes)` sentence pairs.
+      dataset: batches of `sum(batch_sizes)` samples.
       batch_sizes: of the towers.
       time_major: ids are [T, B] and not [B, T].
     """
     axis = 1 if time_major else 0
 
-    def pieces(batch: Batch) -> tf.data.Dataset:
+    def pieces(batch: Any) -> tf.data.Dataset:
         parts = zip(*(tf.split(c, list(batch_sizes), axis if c.shape.rank == 2 else 0) for c in batch))
-        batches = [tf.data.Dataset.from_tensors(Batch(*part)) for part in parts]
+        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in parts]
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
     return dataset.flat_map(pieces)
@@ -71,7 +66,7 @@ class _Prefetched:
             source_device=host_of(devices[0]),
         )
 
-    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+    def next_batches(self, step: tf.Tensor) -> list[Any]:
         del step  # elements come in order
         return self._iterator.get_next()
 
@@ -86,29 +81,31 @@ class _OnDemand:
         with tf.device(self._host):
             self._iterator = iter(dataset)
 
-    def next_batches(self, step: tf.Tensor) -> list[Batch]:
+    def next_batches(self, step: tf.Tensor) -> list[Any]:
         del step  # elements come in order
         with tf.device(self._host):
             elements = [self._iterator.get_next() for _ in self._devices]
         batches = []
         for device, element in zip(self._devices, elements):
             with tf.device(device):
-                batches.append(Batch(*(tf.identity(tensor) for tensor in element)))
+                batches.append(type(element)._make(map(tf.identity, element)))
         return batches
 
 
-def to_towers(
-    dataset: tf.data.Dataset, *, devices: Sequence[str], prefetch: bool, buffer_size: int, keep: Any = None
-) -> _Prefetched | _OnDemand:
-    """A source that deals the pipeline's elements to the towers.
+def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
+    """A source that deals the pipeline's batches to the towers.
 
     Args:
-      dataset: an endless pipeline whose elements are `Batch`es.
-      devices: a device a tower.
-      prefetch: copy batches ahead of the step; otherwise nothing is taken before the step asks.
-      buffer_size: with `prefetch`, batches kept ready on each device, at least.
+      dataset: an endless pipeline; its batches are of `feed.pipeline_batch_sizes`, in turn.
+      feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
+        otherwise nothing is taken before the step asks.
       keep: what the pipeline uses and does not own, such as a lookup table.
     """
-    if prefetch:
-        return _Prefetched(dataset, devices, buffer_size, keep)
-    return _OnDemand(dataset, devices, keep)
+    options = feed.options
+    with tf.device(host_of(feed.devices[0])):
+        if feed.split:
+            dataset = _split(dataset, feed.batch_sizes, feed.time_major)
+        dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
+    if options.prefetch_data_to_device:
+        return _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)
+    return _OnDemand(dataset, feed.devices, keep)

@@ -8,7 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from models.batch import Batch
+from models.batch import Batch, Layout
+from rnn_scaling.data.source import Feed
+from rnn_scaling.settings.config import DataOptions
 
 NUM_TOWERS = pytest.mark.parametrize("num_towers", [1, 2, 3])
 DEADLINE_S = 20.0
@@ -18,8 +20,6 @@ class Counted:
     """A pipeline whose element k is filled with k, and that counts how many were taken."""
 
     def __init__(self, tf):
-        from rnn_scaling.data import feed
-
         self.produced = 0
 
         def generate():
@@ -28,7 +28,7 @@ class Counted:
                 yield Batch(*(np.full([2], k, np.int32) for _ in Batch._fields))
 
         spec = Batch(*(tf.TensorSpec([2], tf.int32) for _ in Batch._fields))
-        self.dataset = feed.synchronous(tf.data.Dataset.from_generator(generate, output_signature=spec), num_threads=1)
+        self.dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
 
     def wait_for(self, count: int) -> int:
         """Waits until `count` elements were taken, or the deadline has passed; returns how many were."""
@@ -38,10 +38,14 @@ class Counted:
         return self.produced
 
 
-def stepper(tf, counted, devices, **options):
-    from rnn_scaling.data import feed
+def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
+    from rnn_scaling.data import pipeline
 
-    source = feed.to_towers(counted.dataset, devices=devices, **options)
+    options = DataOptions(
+        prefetch_data_to_device=prefetch, prefetch_buffer_size=buffer_size, num_parallel_calls=threads
+    )
+    feed = Feed(options, Layout((), Batch), (2,) * len(devices), False, True, 1, tuple(devices))
+    source = pipeline.to_towers(counted.dataset, feed)
 
     @tf.function
     def step_function(step):
@@ -104,12 +108,9 @@ def test_without_prefetch_nothing_is_taken_before_the_step_asks(tf, devices, num
 
 
 def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(tf, devices):
-    from rnn_scaling.data import feed
-
     counted = Counted(tf)
-    parallel = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
-    counted.dataset = feed.synchronous(parallel, num_threads=3)
-    run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5)
+    counted.dataset = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
+    run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5, threads=3)
     for step in range(4):
         assert run(step) == [step]
         time.sleep(0.05)
@@ -117,8 +118,6 @@ def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(tf,
 
 
 def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
-    from rnn_scaling.data import feed
-
     def slow_when_even(k: int) -> np.ndarray:
         time.sleep(0.02 if k % 2 == 0 else 0.0)
         return np.int32([k, k])
@@ -128,13 +127,13 @@ def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
         return Batch(*(ids for _ in Batch._fields))
 
     counted = Counted(tf)
-    counted.dataset = feed.synchronous(tf.data.Dataset.counter().map(to_batch, num_parallel_calls=4), num_threads=4)
-    run = stepper(tf, counted, devices[:1], prefetch=True, buffer_size=2)
+    counted.dataset = tf.data.Dataset.counter().map(to_batch, num_parallel_calls=4)
+    run = stepper(tf, counted, devices[:1], prefetch=True, buffer_size=2, threads=4)
     assert [run(step) for step in range(12)] == [[step] for step in range(12)]
 
 
 def test_host_of_keeps_the_task():
-    from rnn_scaling.data import feed
+    from rnn_scaling.data import pipeline
 
-    assert feed.host_of("/job:worker/replica:0/task:3/device:GPU:2") == "/job:worker/replica:0/task:3/device:CPU:0"
-    assert feed.host_of("GPU:1") == "/device:CPU:0"
+    assert pipeline.host_of("/job:worker/replica:0/task:3/device:GPU:2") == "/job:worker/replica:0/task:3/device:CPU:0"
+    assert pipeline.host_of("GPU:1") == "/device:CPU:0"

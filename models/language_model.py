@@ -1,0 +1,76 @@
+"""Workload `lm`: embedded words -> LSTM -> projection -> loss: the next word of each sentence. Items are tokens.
+
+The sentences are the target side of the text. A token is a position whose next word is predicted: the words of a
+sentence and its end-of-sentence word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from models import cross_entropy, kernels, lstm
+from models.batch import Layout, Side, TargetBatch
+from models.config import ModelConfig
+from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+
+_INPUT_STREAM, _LAYERS_STREAM = range(2)
+
+
+class _LanguageModel:
+    """See `Workload`."""
+
+    def __init__(self, config: ModelConfig, device_type: str) -> None:
+        self._config = config
+        kernel, stack = kernels.load(config.encoder_type, device_type), lstm_stack(config)
+        self._run = kernel.build(stack)
+        self.kernels = {"encoder_kernel": kernel.kernel_name(stack)}
+        self.layout = Layout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch)
+        self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
+        self.variables = (
+            VariableSpec("embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),
+            *(VariableSpec(name, shape, "dense") for name, shape in stack.weight_shapes(self._cells)),
+            VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"),
+        )
+
+    def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
+        return {"embedding": batch.target_input}
+
+    def loss(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
+    ) -> tf.Tensor:
+        dropout = self._config.dropout
+        with tf.name_scope("lstm"):
+            inputs = lstm.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
+            layers_seed = lstm.fold_in(seed, _LAYERS_STREAM) if dropout else seed
+            cells = lstm.weights_of(self._cells, weights)
+            outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
+        return cross_entropy.next_word_loss(
+            outputs, weights["projection"], batch.target_output, batch.target_length, self._config.time_major
+        )
+
+    def loss_items(self, batch: TargetBatch) -> tf.Tensor:
+        return total(batch.target_length, tf.float32)
+
+    def counts(self, batch: TargetBatch) -> Counts:
+        tokens = total(batch.target_length, tf.float64)
+        return Counts(tokens, tokens, tf.size(batch.target_output, tf.int64))
+
+    def flops_per_item(self, lengths: Sequence[int]) -> float:
+        """Every token passes every matrix, whatever the lengths."""
+        return gemm_flops(self.variables)
+
+
+def lstm_stack(config: ModelConfig) -> lstm.LstmStack:
+    """The layers: as many as --num_encoder_layers says, one after the other."""
+    return lstm.stack_of(config, config.num_encoder_layers, 1)
+
+
+def build(config: ModelConfig, device_type: str) -> Workload:
+    """The network with the kernel for "GPU" or "CPU".
+
+    Raises:
+      ValueError: for an unknown kernel.
+    """
+    return _LanguageModel(config, device_type)

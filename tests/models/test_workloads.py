@@ -1,0 +1,161 @@
+"""What every workload keeps to, the language model against references, and FLOPs against those of a traced graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from models import workloads
+from models.config import ModelConfig
+from models.workloads import WORKLOADS
+from rnn_scaling import registry
+from rnn_scaling.settings.config import OPTIONS
+from tests.support.paths import ROOT
+from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, make_batches, workload_of
+
+every_workload = pytest.mark.parametrize("name", WORKLOADS)
+
+
+def make_inputs(tf, model: ModelConfig):
+    """A workload, its dense weights and embedded rows, large enough for gradients to be seen, and a batch."""
+    from models.workload import initial_value
+
+    workload = workload_of(model)
+    arrays = {spec.name: tf.constant(10 * initial_value(spec, seed=1)) for spec in workload.variables}
+    [[batch]] = make_batches(1, 1, model)
+    batch = type(batch)(*map(tf.constant, batch))
+    rows = {name: tf.gather(arrays.pop(name), ids) for name, ids in workload.lookups(batch).items()}
+    return workload, arrays, rows, batch
+
+
+def gradients_of(tf, loss, dense, rows):
+    watched = {**dense, **rows}
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        value = loss(dense, rows)
+    return value, tape.gradient(value, watched)
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])
+def test_the_language_model_is_the_reference_network(tf, encoder_type, time_major):
+    from models import language_model, lstm
+
+    model = dataclasses.replace(LM, encoder_type=encoder_type)
+    _, dense, rows, batch = make_inputs(tf, model)
+    inputs, labels = rows["embedding"], batch.target_output
+
+    def reference(dense, rows):
+        cells = lstm.weights_of([f"layer_{n}" for n in range(2)], dense)
+        run = lstm.reference(language_model.lstm_stack(model))
+        outputs, _ = run(cells, rows["embedding"], batch.target_length, None, tf.constant([0, 0]))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs @ dense["projection"])
+        inside = np.arange(MAX_LEN)[:, None] < batch.target_length.numpy()
+        return tf.reduce_sum(tf.boolean_mask(losses, inside))
+
+    want, want_gradients = gradients_of(tf, reference, dense, rows)
+    if not time_major:
+        batch = batch._replace(target_input=tf.transpose(batch.target_input), target_output=tf.transpose(labels))
+        rows = {"embedding": tf.transpose(inputs, [1, 0, 2])}
+        want_gradients["embedding"] = tf.transpose(want_gradients["embedding"], [1, 0, 2])
+    workload = workload_of(dataclasses.replace(model, time_major=time_major))
+    loss, gradients = gradients_of(
+        tf, lambda dense, rows: workload.loss(dense, rows, batch, tf.constant([0, 0])), dense, rows
+    )
+    np.testing.assert_allclose(loss, want, rtol=1e-6)
+    for key, gradient in want_gradients.items():
+        np.testing.assert_allclose(gradients[key], gradient, rtol=0, atol=2e-5 * np.abs(gradient).max(), err_msg=key)
+        assert np.any(gradient), key
+
+
+def test_dropout_of_the_language_model_follows_the_seed_and_meets_its_inputs(tf):
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(LM, dropout=0.5))
+    losses, shares = [], []
+    for seed in ((1, 2), (1, 2), (1, 3)):
+        loss, gradients = gradients_of(
+            tf, lambda dense, rows, seed=seed: workload.loss(dense, rows, batch, tf.constant(seed)), dense, rows
+        )
+        losses.append(float(loss))
+        inside = np.arange(MAX_LEN)[:, None] < batch.target_length.numpy()
+        shares.append(np.mean(gradients["embedding"].numpy()[inside] == 0))
+    assert losses[0] == losses[1] != losses[2]
+    assert all(0.2 < share < 0.8 for share in shares)
+
+
+@every_workload
+def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, monkeypatch):
+    """Every MatMul of [M, K] with [K, N] is 2*M*K*N; the reference kernel is unrolled, so each of them stands there."""
+    from models import kernels, lstm
+
+    reference = SimpleNamespace(build=lstm.reference, kernel_name=lambda stack: "reference")
+    monkeypatch.setattr(kernels, "load", lambda kernel, device_type: reference)
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
+
+    @tf.function
+    def step(dense, rows):
+        loss = workload.loss(dense, rows, batch, tf.constant([0, 0]))
+        return tf.gradients(loss, [*dense.values(), *rows.values()])
+
+    graph = step.get_concrete_function(dense, rows).graph
+    flops = 0
+    for op in graph.get_operations():
+        if op.type == "MatMul":
+            rows_of_a, columns_of_a = op.inputs[0].shape
+            inner = rows_of_a if op.get_attr("transpose_a") else columns_of_a
+            flops += 2 * inner * op.outputs[0].shape.num_elements()
+    positions = int(workload.counts(batch).positions)
+    assert positions == len(workload.layout.sides) * MAX_LEN * BATCH_SIZE  # all of them computed, padding too
+    assert flops == pytest.approx(workload.flops_per_item([MAX_LEN] * len(workload.layout.sides)) * positions)
+
+
+def test_flops_of_a_word_follow_the_share_of_source_words():
+    workload = workload_of(MODEL)
+    source, target = (workload.flops_per_item(lengths) for lengths in ((1, 0), (0, 1)))
+    assert workload.flops_per_item((3, 1)) == pytest.approx((3 * source + target) / 4)
+    # One bidirectional layer, 5 + 6 -> 4 * 6; two layers, 5 + 6 and 6 + 6 -> 4 * 6; the projection, 6 -> 17.
+    assert (source, target) == (6 * 2 * 11 * 24, 6 * ((11 + 12) * 24 + 6 * 17))
+
+
+@every_workload
+def test_counts_are_sums_of_the_lengths(tf, name):
+    workload, _, _, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
+    counts = workload.counts(batch)
+    lengths = [part.numpy().sum() for part in batch if part.shape.rank == 1]
+    assert (int(counts.items), int(counts.loss_items)) == (sum(lengths), lengths[-1])
+    assert float(workload.loss_items(batch)) == lengths[-1]
+
+
+class _Own:
+    """Options of which a workload may read all but those that are another one's."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        self._model, self._others = model, registry.readers(WORKLOADS)
+
+    def __getattr__(self, option: str):
+        if self._model.model not in self._others.get(option, WORKLOADS):
+            raise AssertionError(f"{self._model.model} reads --{option}")
+        return getattr(self._model, option)
+
+
+@every_workload
+def test_a_workload_reads_what_the_table_says_and_help_tells_it(tf, name):
+    workloads.load(name).build(_Own(dataclasses.replace(MODEL, model=name)), "CPU")
+    for option, readers in registry.readers(WORKLOADS).items():
+        assert OPTIONS[option].metadata["help"].startswith(", ".join(readers)), option
+
+
+def test_an_unknown_workload_is_an_error():
+    with pytest.raises(ValueError, match="expected one of nmt, lm, got 'cnn'"):
+        workloads.load("cnn")
+
+
+def test_only_models_knows_workloads_by_name():
+    """No room asks which workload runs: what depends on it is the workload's own. The audit's models are others."""
+    asks = re.compile(rf"""\bmodel\b\W*(==|!=|\bin\b)|["']({"|".join(WORKLOADS)})["']""")
+    for path in (ROOT / "rnn_scaling").rglob("*.py"):
+        if "audit" not in path.parts:
+            assert not [line for line in path.read_text().splitlines() if asks.search(line)], path

@@ -36,7 +36,7 @@ def _rate(num_devices: int, flags: list[str], result_file: Path) -> float:
     command = [sys.executable, "-m", "rnn_scaling.train", f"--num_devices={num_devices}", "--progress=false"]
     done = [*command, f"--result_file={result_file}", *flags]
     subprocess.run(done, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return record.read(result_file).throughput["words_per_second"]
+    return record.read(result_file).throughput.items_per_second
 
 
 if __name__ == "__main__":

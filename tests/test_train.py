@@ -104,22 +104,22 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     done, folder = good_run
     result = record.read(folder / "run.json")
     assert result.status == "ok" and result.error is None
-    assert result.batches["words"] == [2 * 2 * (4 + 3)] * 5
-    assert len(result.batches["seconds"]) == len(result.batches["loss"]) == 5
-    assert result.batches["tower_words"] == result.batches["tower_positions"] == [[14, 14]] * 5
-    assert result.throughput["words"] == 3 * 28
-    assert result.throughput["seconds"] == pytest.approx(sum(result.batches["seconds"][2:]))
-    rate = result.throughput["words"] / result.throughput["seconds"]
-    assert result.throughput["words_per_second"] == pytest.approx(rate)
+    assert result.batches.items == (2 * 2 * (4 + 3),) * 5
+    assert len(result.batches.seconds) == len(result.batches.loss) == 5
+    assert result.batches.tower_items == result.batches.tower_positions == ((14, 14),) * 5
+    assert result.throughput.items == 3 * 28
+    assert result.throughput.seconds == pytest.approx(sum(result.batches.seconds[2:]))
+    rate = result.throughput.items / result.throughput.seconds
+    assert result.throughput.items_per_second == pytest.approx(rate)
     assert f"{rate:.3f}" in done.stdout
-    parts = [seconds for name, seconds in result.phases.items() if name != "total"]
-    assert sum(parts) == pytest.approx(result.phases["total"]) and min(parts) >= 0
+    parts = result.phases.parts.values()
+    assert sum(parts) == pytest.approx(result.phases.total) and min(parts) >= 0
     resolved = result.resolved
-    assert len(resolved["devices"]) == 2 and resolved["device_type"] == "CPU" and resolved["logical_devices"]
-    assert resolved["encoder_kernel"] and resolved["all_reduce"][0]["algorithm"] != "auto"
-    assert sum(resolved["variable_placement"].values()) == 2 * result.parameters["bytes"]
-    assert resolved["inter_op_parallelism_threads"] > 2 and resolved["onednn"] is False
-    assert result.environment["packages"]
+    assert len(resolved.devices) == 2 and resolved.device_type == "CPU" and resolved.logical_devices
+    assert resolved.encoder_kernel and resolved.all_reduce[0].algorithm != "auto"
+    assert sum(resolved.variable_placement.values()) == 2 * result.parameters.bytes
+    assert resolved.inter_op_parallelism_threads > 2 and resolved.onednn is False
+    assert result.environment.packages
 
 
 def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(good_run, tf):
@@ -147,11 +147,11 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp
     assert done.returncode == 0, done.stderr
     assert "tracing 2 batches to count kernels and 2 to time them" in done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.status == "ok" and len(result.batches["seconds"]) == 5, "traced batches are not measured ones"
-    first, second = result.trace["kernels"]["steps"]
-    assert first == second and first["host"] > result.graph["partitions"]["operators"] / 2
-    assert len(result.trace["steps"]) == len(result.trace["cost"]["timed_s"]) == 2
-    assert len(result.trace["files"]) == 2 and all((tmp_path / name).stat().st_size for name in result.trace["files"])
+    assert result.status == "ok" and len(result.batches.seconds) == 5, "traced batches are not measured ones"
+    first, second = result.trace.kernels.steps
+    assert first == second and first.host > result.graph.partitions.operators / 2
+    assert len(result.trace.steps) == len(result.trace.cost.timed_s) == 2
+    assert len(result.trace.files) == 2 and all((tmp_path / name).stat().st_size for name in result.trace.files)
 
 
 def test_a_language_model_counts_tokens_of_its_text(tmp_path):
@@ -173,7 +173,7 @@ def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
     )
     assert done.returncode == 1 and "error: --trace_batches=1: " in done.stderr and "Traceback" not in done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.status == "ok" and result.throughput["words_per_second"] > 0 and not result.trace
+    assert result.status == "ok" and result.throughput.items_per_second > 0 and not result.trace
 
 
 def test_xla_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
@@ -187,9 +187,9 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.batches["measured"] == 68 and "Total time to process 68 batches" in done.stdout
-    assert result.throughput["words"] == sum(result.batches["words"][2:])
-    assert result.steady_state["text"] in done.stderr and result.steady_state["kind"] != "too short"
+    assert result.batches.measured == 68 and "Total time to process 68 batches" in done.stdout
+    assert result.throughput.items == sum(result.batches.items[2:])
+    assert result.steady_state.text in done.stderr and result.steady_state.kind != "too short"
 
 
 @pytest.mark.parametrize("flags", [[], ["--xla"]])
@@ -250,8 +250,8 @@ def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: loss is ")]
     assert len(errors) == 1 and "--learning_rate=1e+38" in errors[0] and "Traceback" not in done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.status == "failed" and result.error["type"] == "NotFiniteError"
-    assert result.throughput == {}
+    assert result.status == "failed" and result.error.type == "NotFiniteError"
+    assert result.throughput is None
 
 
 def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
@@ -263,7 +263,7 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stderr and str(tmp_path) in line
-    assert record.read(tmp_path / "run.json").error["type"] == "DataError"
+    assert record.read(tmp_path / "run.json").error.type == "DataError"
 
 
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
@@ -288,7 +288,7 @@ def check_interrupted(folder, returncode, out, err):
     assert returncode == 130 and "Traceback" not in err and out == ""
     result = record.read(folder / "run.json")
     assert result.status == "interrupted"
-    assert result.throughput["words_per_second"] > 0 and result.batches["measured"] == len(result.batches["words"]) - 1
+    assert result.throughput.items_per_second > 0 and result.batches.measured == len(result.batches.items) - 1
 
 
 def test_ctrl_c_keeps_the_record_as_interrupted(tmp_path):
@@ -316,7 +316,7 @@ def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):
     assert done.returncode == 130 and "Traceback" not in done.stderr
     assert done.stdout.startswith("| Device number")
     result = record.read(tmp_path / "run.json")
-    assert result.status == "ok" and result.trace == {}
+    assert result.status == "ok" and result.trace is None
 
 
 def test_kill_leaves_a_record_that_says_so(tmp_path):
@@ -327,7 +327,7 @@ def test_kill_leaves_a_record_that_says_so(tmp_path):
     trainer.send_signal(signal.SIGKILL)
     assert trainer.end(timeout_s=60).returncode == -signal.SIGKILL
     result = record.read(folder / "run.json")
-    assert result.status == "failed" and result.error["type"] == "Killed"
+    assert result.status == "failed" and result.error.type == "Killed"
     assert os.listdir(folder) == ["run.json"]
 
 
@@ -346,14 +346,14 @@ def test_more_devices_than_cores_run_with_a_warning(tmp_path):
     assert done.returncode == 0
     assert f"this machine has {cores}" in done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.resolved["oversubscribed"] is True and len(result.resolved["cpu_affinity"]) == cores
+    assert result.resolved.oversubscribed is True and len(result.resolved.cpu_affinity) == cores
 
 
 def test_fewer_threads_than_devices_are_obeyed_with_a_warning(tmp_path):
     flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--progress=false"]
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
-    assert record.read(tmp_path / "run.json").resolved["inter_op_parallelism_threads"] == 1
+    assert record.read(tmp_path / "run.json").resolved.inter_op_parallelism_threads == 1
 
 
 @pytest.mark.parametrize("redirection,status", [(">&-", 0), ("| head -c 0", 141)])
@@ -375,7 +375,7 @@ def test_a_run_whose_output_finds_no_room_keeps_its_record(tmp_path):
 def test_devices_with_several_cores_share_as_many_intra_op_threads(tmp_path):
     flags = ["--num_devices=2", "--cpu_cores_per_device=3", "--progress=false"]
     assert forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json").returncode == 0
-    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 6
+    assert record.read(tmp_path / "run.json").resolved.intra_op_parallelism_threads == 6
     given = [*flags, "--intra_op_parallelism_threads=2"]
     assert forked(tmp_path, *TINY, *given, f"--result_file={tmp_path}/run.json").returncode == 0
-    assert record.read(tmp_path / "run.json").resolved["intra_op_parallelism_threads"] == 2
+    assert record.read(tmp_path / "run.json").resolved.intra_op_parallelism_threads == 2

@@ -227,12 +227,10 @@ def imbalance(row: Row) -> float:
     """
     seconds = balanced = 0.0
     for record in row.good:
-        first = record.batches["warmup"]
-        positions = record.batches.get("tower_positions") or []
-        step_s, _ = measured_batches(record)
-        if len(positions) != len(record.batches["seconds"]):
+        if not record.batches.tower_positions:
             return 0.0
-        for time_s, towers in zip(step_s, positions[first:]):
+        step_s, _ = measured_batches(record)
+        for time_s, towers in zip(step_s, record.batches.tower_positions[record.batches.warmup :]):
             seconds += time_s
             balanced += time_s * sum(towers) / len(towers) / max(towers)
     return seconds / balanced - 1 if balanced else 0.0
@@ -240,9 +238,9 @@ def imbalance(row: Row) -> float:
 
 def padding(row: Row) -> float | None:
     """Share of the computed positions that are padding; None where the record does not tell."""
-    words = positions = 0
+    items = positions = 0
     for record in row.good:
-        first = record.batches["warmup"]
-        words += sum(sum(towers) for towers in record.batches.get("tower_words", [])[first:])
-        positions += sum(sum(towers) for towers in record.batches.get("tower_positions", [])[first:])
-    return 1 - words / positions if positions else None
+        first = record.batches.warmup
+        items += sum(sum(towers) for towers in record.batches.tower_items[first:])
+        positions += sum(sum(towers) for towers in record.batches.tower_positions[first:])
+    return 1 - items / positions if positions else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.machine import throttling
+from rnn_scaling.records.environment import ClockedDevice, ClockReading, Clocks
 
 TOLERANCE = 0.01  # equal devices may differ by so much
 NOTICEABLE = 0.05  # share of the samples under load from which on a GPU that was held down is named
@@ -81,30 +82,30 @@ class HeldDown:
         return f"{_gpus(self.devices)} {were} held down in {share} % of the samples under load: {self.reason}"
 
 
-def differing(clocks: Any) -> list[Differing]:
+def differing(clocks: Clocks | None) -> list[Differing]:
     """GPUs of the same name whose median clocks under load, highest clocks or power limits differ by over 1 %.
 
     Args:
-      clocks: a record's `environment.clocks`; anything else gives none.
+      clocks: a record's `environment.clocks`; None: nothing was sampled.
     """
     found = []
     devices = _devices(clocks)
-    for name in dict.fromkeys(device["name"] for device in devices):
-        alike = [(i, device.get("index", i)) for i, device in enumerate(devices) if device["name"] == name]
+    for name in dict.fromkeys(device.name for device in devices):
+        alike = [(i, _index(device, i)) for i, device in enumerate(devices) if device.name == name]
         for field, (what, unit) in (_SAMPLED | _LIMITS).items():
             ran = field in _SAMPLED
             pairs = []
             for i, index in alike:
-                value = _median(clocks, i, field) if ran else devices[i].get(field)
-                if isinstance(value, (int, float)) and value > 0:
+                value = _median(clocks, i, field) if ran else getattr(devices[i], field)
+                if value is not None and value > 0:
                     pairs.append((value, index))
             values = _cluster(pairs)
             if len(values) > 1:
-                found.append(Differing(name, what, unit, values, ran))
+                found.append(Differing(name or "", what, unit, values, ran))
     return found
 
 
-def held_down(clocks: Any) -> list[HeldDown]:
+def held_down(clocks: Clocks | None) -> list[HeldDown]:
     """What held clocks down in at least 5 % of a GPU's samples under load, by reason."""
     found = []
     devices = _devices(clocks)
@@ -112,53 +113,44 @@ def held_down(clocks: Any) -> list[HeldDown]:
         shares: dict[int, float] = {}
         for i, device in enumerate(devices):
             loaded = _under_load(clocks, i)
-            share = sum(bool(_reasons(s) & bit) for s in loaded) / max(1, len(loaded))
+            share = sum(bool((s.reasons or 0) & bit) for s in loaded) / max(1, len(loaded))
             if share >= NOTICEABLE:
-                shares[device.get("index", i)] = share
+                shares[_index(device, i)] = share
         if shares:
             found.append(HeldDown(reason, tuple(shares), tuple(shares.values())))
     return found
 
 
-def medians(clocks: Any) -> dict[str, list[float]]:
+def medians(clocks: Clocks | None) -> dict[str, list[float]]:
     """What kind of clock -> its median under load in MHz, one a device that tells it."""
-    if not _is_whole(clocks):
+    if clocks is None or not clocks.samples:
         return {}
     fields = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
-    numbers = range(len(clocks["devices"]))
+    numbers = range(len(clocks.devices))
     found = {kind: [_median(clocks, i, field) for i in numbers] for kind, field in fields.items()}
     told = {kind: [value for value in values if value is not None] for kind, values in found.items()}
     return {kind: values for kind, values in told.items() if values}
 
 
-def _devices(clocks: Any) -> list[dict[str, Any]]:
-    """The GPUs of a record; none for CPUs."""
-    return clocks["devices"] if _is_whole(clocks) and all("name" in device for device in clocks["devices"]) else []
+def _devices(clocks: Clocks | None) -> tuple[ClockedDevice, ...]:
+    """The GPUs of a record; none for CPUs, and none where there is no sample."""
+    if clocks is None or not clocks.samples or any(device.name is None for device in clocks.devices):
+        return ()
+    return clocks.devices
 
 
-def _is_whole(clocks: Any) -> bool:
-    """Whether this has the parts that are read: a record may be of an interrupted run, or written by hand."""
-    try:
-        devices, samples = clocks["devices"], [sample["devices"] for sample in clocks["samples"]]
-    except (KeyError, TypeError):
-        return False
-    whole = isinstance(devices, list) and all(isinstance(s, list) and len(s) == len(devices) for s in samples)
-    return bool(samples) and whole and all(isinstance(device, dict) for each in (devices, *samples) for device in each)
+def _index(device: ClockedDevice, i: int) -> int:
+    return i if device.index is None else device.index
 
 
-def _under_load(clocks: Mapping[str, Any], i: int) -> list[dict[str, Any]]:
+def _under_load(clocks: Clocks | None, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
-    samples = [sample["devices"][i] for sample in clocks["samples"]]
-    return [s for s in samples if not _reasons(s) & throttling.IDLE and s.get("utilisation") != 0]
+    readings = [sample.devices[i] for sample in clocks.samples] if clocks else []
+    return [each for each in readings if not (each.reasons or 0) & throttling.IDLE and each.utilisation != 0]
 
 
-def _reasons(sample: Mapping[str, Any]) -> int:
-    reasons = sample.get("reasons")
-    return reasons if isinstance(reasons, int) else 0
-
-
-def _median(clocks: Mapping[str, Any], i: int, field: str) -> float | None:
-    values = [value for s in _under_load(clocks, i) if isinstance(value := s.get(field), (int, float))]
+def _median(clocks: Clocks | None, i: int, field: str) -> float | None:
+    values = [value for each in _under_load(clocks, i) if (value := getattr(each, field)) is not None]
     return statistics.median(values) if values else None
 
 

@@ -138,7 +138,7 @@ def named(name: str) -> Metric:
 
 def unit_of(record: RunRecord) -> str:
     """What a run counts: "words"."""
-    return "words"
+    return record.unit
 
 
 def common_unit(units: Iterable[str]) -> str:

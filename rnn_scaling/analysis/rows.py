@@ -90,10 +90,10 @@ def shown(rows: Sequence[Row]) -> list[Metric]:
     return [each.of(unit) for each in METRICS.values() if each.always or any(row.metric(each) for row in rows)]
 
 
-def measured_batches(record: RunRecord) -> tuple[list[float], list[int]]:
+def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:
     """(seconds, items) of the batches after the warm-up."""
-    first = record.batches["warmup"]
-    return record.batches["seconds"][first:], record.batches["words"][first:]
+    first = record.batches.warmup
+    return record.batches.seconds[first:], record.batches.items[first:]
 
 
 def work_key(config: dict[str, Any], **changes: Any) -> Key:

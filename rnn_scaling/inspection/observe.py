@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, tracing, xplane
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
 
 COUNTED_STEPS = 2  # under the trace of every kernel; two, so that a difference between steps shows
 TRACE_FILE = "trace.json.gz"
 
 
-def graph(step: TrainStep) -> dict[str, Any]:
+def graph(step: TrainStep) -> Graph:
     """The record's `graph`: operators, placement, copies. The step must have collected its graphs.
 
     Raises:
@@ -30,16 +32,17 @@ def graph(step: TrainStep) -> dict[str, Any]:
     partitions = _partitions(step)
     nodes = operators.nodes_of(partitions)
     traced = step.graph()
-    return {
+    fields = {
         "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
         "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
         "partitions": operators.tally(nodes),
         "placement": {"variables": placement.variables(step.held(), step.tower_gradients, traced, nodes)},
         "copies": placement.copies(partitions, traced),
     }
+    return build(Graph, fields)
 
 
-def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> dict[str, Any]:
+def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> Trace:
     """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
 
     Args:
@@ -65,9 +68,9 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     if log_dir:
         chrome.write(expensive.steps, num_towers, Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)
-    return {
+    fields = {
         "batches": num_batches,
-        "words": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are told by type
+        "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are told by type
         "kernels": {**kernels.tally(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
         "cost": {
             "untraced_s": statistics.median(untraced_s),
@@ -79,6 +82,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         "steps": [phases.split(each, num_towers) for each in expensive.steps],
         "files": files,
     }
+    return build(Trace, fields)
 
 
 def _partitions(step: TrainStep) -> list[Any]:

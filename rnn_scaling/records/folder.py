@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_result, starts_as
-from rnn_scaling.records.problems import problems
 from rnn_scaling.records.record import RunRecord
 
 
@@ -44,16 +41,11 @@ def read(folder: Path) -> Folder:
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
-    shared: dict[str, dict[str, Any]] = {}
+    kept: dict[str, Any] = {}  # what many records have in common: thousands of them then fit into memory
     seen: dict[int, RunFile] = {}
     for name, path in paths.items():
         try:
-            run = record.read(path)
-            if wrong := next(problems(run), None):
-                raise record.RecordError(f"{path}: {wrong}")
-        except RecursionError:
-            left_out.append(f"{path}: nested too deeply for a run record")
-            continue
+            run = record.read(path, kept=kept)
         except OSError as e:
             left_out.append(f"{path}: {e.strerror or e}")
             continue
@@ -61,8 +53,8 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             if not is_result(path):
                 left_out.append(str(e))
             continue
-        file = RunFile(name, _shared(run, shared))
-        if run.status == "ok" and len(run.batches["seconds"]) > 1:
+        file = RunFile(name, run)
+        if run.status == "ok" and len(run.batches.seconds) > 1:
             first = seen.setdefault(_times(run), file)
             if first is not file and _same_run(first.record, run):
                 left_out.append(f"{path}: a copy of {first.name}, whose batches are the same to the last digit")
@@ -78,20 +70,8 @@ def subfolders_with_records(folder: Path) -> list[Path]:
 
 
 def _times(run: RunRecord) -> int:
-    return hash((repr(run.config.get("num_devices")), tuple(run.batches["seconds"])))
+    return hash((repr(run.config.get("num_devices")), run.batches.seconds))
 
 
 def _same_run(a: RunRecord, b: RunRecord) -> bool:
     return a.batches == b.batches and a.config == b.config
-
-
-def _shared(run: RunRecord, shared: dict[str, dict[str, Any]]) -> RunRecord:
-    """The record with parts that many runs have in common kept once: thousands of records then fit into memory."""
-    parts = {name: getattr(run, name) for name in ("config", "resolved", "parameters", "environment")}
-    environment = parts["environment"]
-    load = environment.pop("load", None) if isinstance(environment, dict) else None
-    kept = {name: shared.setdefault(json.dumps(part), part) for name, part in parts.items()}
-    if load is not None:
-        kept["environment"] = {**kept["environment"], "load": load}
-    batches = {sys.intern(name): value for name, value in run.batches.items()}
-    return dataclasses.replace(run, batches=batches, **kept)

@@ -1,76 +1,131 @@
-"""The run record: raw seconds and words of one run with everything needed to understand them, as JSON.
+"""The run record: raw seconds and items of one run with everything needed to understand them, as JSON.
 
 Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added, an old one never changes its meaning.
+`read` is the one door: what passed it has the types that stand here, and numbers that can be.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import math
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.records import checks
+from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
+from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.parts import Batches, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.step_parts import Graph, Trace
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
+MOST_SHOWN = 5  # faults in a message
+# Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
+VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
 
 class RecordError(ValueError):
-    """A file is not a run record."""
+    """A file is not a run record. faults: a line for each thing that is wrong, with its path in the file."""
+
+    def __init__(self, source: str, faults: list[str]) -> None:
+        more = len(faults) - MOST_SHOWN
+        rest = [f"{more} more {'faults' if more > 1 else 'fault'}"] if more > 0 else []
+        super().__init__(f"{source}: {'. '.join([*faults[:MOST_SHOWN], *rest])}")
+        self.faults = tuple(faults)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. Parts that a failed run did not reach are empty."""
+    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
+
+    config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
+    """
 
     status: str
-    error: dict[str, str] | None
+    error: RunError | None
     config: dict[str, Any]
-    resolved: dict[str, Any] = dataclasses.field(default_factory=dict)
-    parameters: dict[str, int] = dataclasses.field(default_factory=dict)
-    batches: dict[str, Any] = dataclasses.field(default_factory=dict)
-    throughput: dict[str, float] = dataclasses.field(default_factory=dict)
-    steady_state: dict[str, Any] = dataclasses.field(default_factory=dict)
-    phases: dict[str, float] = dataclasses.field(default_factory=dict)
-    environment: dict[str, Any] = dataclasses.field(default_factory=dict)
-    graph: dict[str, Any] = dataclasses.field(default_factory=dict)  # empty unless the run was traced, as `trace`
-    trace: dict[str, Any] = dataclasses.field(default_factory=dict)
+    resolved: Resolved = Resolved()
+    parameters: Parameters | None = None
+    batches: Batches = Batches()
+    throughput: Throughput | None = None
+    steady_state: SteadyState | None = None
+    phases: Phases = Phases()
+    environment: Environment = NOTHING_TOLD
+    graph: Graph | None = None  # None unless the run was traced, as `trace`
+    trace: Trace | None = None
+    unit: str = "words"
+    flops_per_item: float | None = None
     schema: str = SCHEMA
 
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        ordered = {"schema": fields.pop("schema"), **fields}
-        return json.dumps(_finite(ordered), indent=1, allow_nan=False) + "\n"
+        fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
+        fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
+        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
+        return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
-def from_json(text: str, source: str = "record") -> RunRecord:
+PARTS: dict[str, type[Part]] = {
+    "resolved": Resolved,
+    "parameters": Parameters,
+    "batches": Batches,
+    "throughput": Throughput,
+    "steady_state": SteadyState,
+    "phases": Phases,
+    "environment": Environment,
+    "graph": Graph,
+    "trace": Trace,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Top(Part):
+    """What stands beside the parts."""
+
+    error: RunError | None
+    unit: Name = "words"
+    flops_per_item: Length | None = None
+
+
+def from_json(
+    text: str, source: str = "record", *, derived: bool = True, kept: dict[str, Any] | None = None
+) -> RunRecord:
     """Parses a record.
 
+    Args:
+      text: of the file.
+      source: its name, for the message.
+      derived: also checks what follows from other numbers, as sums; the audit judges these itself.
+      kept: parts of the records that were read before, by their text: what is the same is kept once.
+
     Raises:
-      RecordError: with `source` and the reason, if the text is not a record of this schema.
+      RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as e:
-        raise RecordError(f"{source}: not JSON ({e.msg} at line {e.lineno}); expected a run record") from e
+        raise RecordError(source, [f"not JSON ({e.msg} at line {e.lineno}); expected a run record"]) from e
+    except RecursionError:
+        raise RecordError(source, ["nested too deeply for a run record"]) from None
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
-        raise RecordError(f"{source}: expected schema {SCHEMA!r}, got {got!r}")
-    known = {field.name for field in dataclasses.fields(RunRecord)}
-    missing = {"status", "error", "config"} - fields.keys()
-    if missing:
-        raise RecordError(f"{source}: {', '.join(sorted(missing))} missing")
-    if fields["status"] not in STATUSES:
-        raise RecordError(f"{source}: expected status {', '.join(STATUSES)}, got {fields['status']!r}")
-    return RunRecord(**{name: value for name, value in fields.items() if name in known})
+        raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
+    if missing := {"status", "error", "config"} - fields.keys():
+        raise RecordError(source, [f"{', '.join(sorted(missing))} missing"])
+    faults: list[str] = []
+    run = _decode(fields, derived, {} if kept is None else kept, faults)
+    if run is None or faults:
+        raise RecordError(source, faults)
+    return run
 
 
-def read(path: str | os.PathLike[str]) -> RunRecord:
-    """Reads a record file.
+def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[str, Any] | None = None) -> RunRecord:
+    """Reads a record file; `derived` and `kept` are those of `from_json`.
 
     Raises:
       OSError: if the file cannot be read.
@@ -79,8 +134,8 @@ def read(path: str | os.PathLike[str]) -> RunRecord:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
-        raise RecordError(f"{path}: not UTF-8 text; expected a run record") from e
-    return from_json(text, str(path))
+        raise RecordError(str(path), ["not UTF-8 text; expected a run record"]) from e
+    return from_json(text, str(path), derived=derived, kept=kept)
 
 
 def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
@@ -92,11 +147,69 @@ def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
     write_text(record.to_json(), path)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
+def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults: list[str]) -> RunRecord | None:
+    """The record of a file's fields; None where anything is wrong. Every part is judged, whatever the others have."""
+    if fields["status"] not in STATUSES:
+        faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
+    config = _keep(fields["config"], "config", kept, faults, _config)
+    found: dict[str, Any] = {}
+    for name, kind in PARTS.items():
+        value = fields.get(name, {})
+        if value == {}:
+            continue  # the run did not get so far
+        if name == "environment":
+            found[name] = _environment(value, kept, faults)
+        elif name in ("resolved", "parameters"):
+            found[name] = _keep(value, name, kept, faults, functools.partial(decode, kind))
+        else:
+            found[name] = decode(kind, value, name, faults)
+    top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
+    devices = config.get("num_devices") if config else None
+    batches, throughput = found.get("batches", Batches()), found.get("throughput")
+    if batches and (fields["status"] == "ok" or throughput):
+        noun = "items" if "items" in fields.get("batches", ()) else "words"
+        faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
+        if fields.get("throughput", {}) == {}:
+            faults.append("throughput is missing; expected items, seconds and items_per_second")
+    machine = found.get("environment")
+    faults += checks.clock_faults(machine.clocks if machine else None)
+    faults += checks.trace_faults(found.get("trace"), devices)
+    faults += checks.graph_faults(found.get("graph"))
+    if faults or top is None:
         return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+    return RunRecord(fields["status"], top.error, config, unit=top.unit, flops_per_item=top.flops_per_item, **found)
+
+
+_TOP = ("error", "unit", "flops_per_item")
+
+
+def _keep(
+    value: Any, name: str, kept: dict[str, Any], faults: list[str], decode_part: Callable[[Any, str, list[str]], Any]
+) -> Any:
+    """The part that `value` is; the same one for every record that has it."""
+    key = f"{name} {json.dumps(value)}"
+    if key not in kept:
+        before = len(faults)
+        part = decode_part(value, name, faults)
+        if len(faults) > before:
+            return part
+        kept[key] = part
+    return kept[key]
+
+
+def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
+    faults += checks.config_faults(value)
+    return {sys.intern(option): each for option, each in value.items()} if isinstance(value, dict) else None
+
+
+def _environment(value: Any, kept: dict[str, Any], faults: list[str]) -> Environment | None:
+    if not isinstance(value, dict):
+        return decode(Environment, value, "environment", faults)
+    varying = {name: value[name] for name in VARYING if name in value}
+    rest = {name: each for name, each in value.items() if name not in varying}
+    shared = _keep(rest, "environment", kept, faults, functools.partial(decode, Environment))
+    own = decode(Environment, varying, "environment", faults)
+    if shared is None or own is None:
+        return None
+    fields = {name: getattr(own, name) for name in varying}
+    return dataclasses.replace(shared, missing=shared.missing & own.missing, **fields)

@@ -9,9 +9,11 @@ from typing import Any
 
 from rnn_scaling.analysis.clocks import differing, held_down, medians
 from rnn_scaling.machine import topology
-from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.environment import Environment
+from rnn_scaling.records.record import VARYING, RunRecord
 
 SHOWN = 4  # different values that are listed
+_SHARED = [field.name for field in dataclasses.fields(Environment) if field.name not in VARYING or "gpus" in field.name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +37,8 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     alike: dict[tuple[int, ...], list[RunRecord]] = {}
     for record in records:  # most runs share all parts but their load: look at those once
-        parts = (value for name, value in record.environment.items() if name not in ("load", "clocks"))
-        alike.setdefault((id(record.resolved), *map(id, parts)), []).append(record)
+        parts = (id(getattr(record.environment, name)) for name in _SHARED)
+        alike.setdefault((id(record.resolved), *parts), []).append(record)
     counts: dict[str, dict[str, int]] = {}
     for group in alike.values():
         for name, value in _facts(group[0]):
@@ -49,7 +51,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
 def cautions(records: Sequence[RunRecord]) -> list[str]:
     """What a reader must know before trusting the numbers, one sentence each."""
     lines = []
-    logical = [r.resolved.get("device_type") for r in records if r.resolved.get("logical_devices")]
+    logical = [r.resolved.device_type for r in records if r.resolved.logical_devices]
     if any(kind != "CPU" for kind in logical):
         lines.append(
             f"In {_runs(len(logical))} of {len(records)} several towers share one real GPU (logical devices): "
@@ -60,10 +62,10 @@ def cautions(records: Sequence[RunRecord]) -> list[str]:
             "The devices are cores of one CPU: they share its caches, memory and clock, so this is not how separate "
             "machines or GPUs scale."
         )
-    crowded = sum(bool(r.resolved.get("oversubscribed")) for r in records)
+    crowded = sum(bool(r.resolved.oversubscribed) for r in records)
     if crowded:
         lines.append(f"In {_runs(crowded)} of {len(records)} the devices wanted more CPU cores than there are.")
-    throttled = sum(any(_throttled(gpu) for gpu in _gpus(record, "gpus_after")) for record in records)
+    throttled = sum(any(_throttled(gpu) for gpu in record.environment.gpus_after) for record in records)
     if throttled:
         lines.append(f"In {_runs(throttled)} of {len(records)} the driver held the GPUs' clocks down.")
     return [*lines, *_clock_cautions(records), *_subset_cautions(records)]
@@ -74,7 +76,7 @@ def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
     first: dict[tuple[Any, ...], str] = {}
     counts: dict[tuple[Any, ...], int] = {}
     for record in records:
-        sampled = record.environment.get("clocks")
+        sampled = record.environment.clocks
         for found in (*differing(sampled), *held_down(sampled)):
             first.setdefault(found.key, found.text)
             counts[found.key] = counts.get(found.key, 0) + 1
@@ -91,11 +93,11 @@ def _subset_cautions(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _subset_caution(record: RunRecord) -> str | None:
-    said, towers = record.environment.get("topology"), record.config.get("num_devices")
-    exchanges = record.resolved.get("device_type") == "GPU" and record.config.get("variable_update") != "independent"
-    if not (exchanges and isinstance(said, str) and isinstance(towers, int)):
+    said, towers = record.environment.topology, record.config["num_devices"]
+    exchanges = record.resolved.device_type == "GPU" and record.config.get("variable_update") != "independent"
+    if not exchanges or said is None:
         return None
-    return _far_links(said, tuple(str(gpu.get("index")) for gpu in _gpus(record, "gpus")[:towers]))
+    return _far_links(said, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers]))
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a report are on few sets of GPUs, and 16 GPUs have 12,870 of 8
@@ -118,37 +120,34 @@ def _far_links(said: str, indices: tuple[str, ...]) -> str | None:
 
 def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     env, resolved = record.environment, record.resolved
-    gpus = _gpus(record, "gpus")
-    yield from _told("GPUs", _counted([str(gpu.get("name", "unknown")) for gpu in gpus]))
-    yield from _told("GPU driver", ", ".join(sorted({str(gpu.get("driver_version", "")) for gpu in gpus})))
-    clocks = [f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in _gpus(record, "gpus_after")]
+    yield from _told("GPUs", _counted([gpu.get("name", "unknown") for gpu in env.gpus]))
+    yield from _told("GPU driver", ", ".join(sorted({gpu.get("driver_version", "") for gpu in env.gpus})))
+    clocks = [f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after]
     yield from _told("GPU clocks (SM, memory)", "; ".join(sorted(set(clocks))))
-    yield from _told("CPU", env.get("cpu"))
-    yield from _told("CPU vector units", " ".join(map(str, _list(env.get("cpu_vector_units")))))
-    onednn = resolved.get("onednn")
-    yield from _told("oneDNN", ("on" if onednn else "off") if isinstance(onednn, bool) else None)
-    yield from _told("CPU cores of the machine", env.get("cpu_cores"))
-    yield from _told("CPU cores of the run", len(_list(resolved.get("cpu_affinity"))) or None)
-    yield from _told("CPU frequency governor", env.get("cpu_governor"))
-    memory = env.get("memory_bytes")
-    yield from _told("Memory", f"{memory / 2**30:.1f} GiB" if isinstance(memory, (int, float)) else None)
-    yield from _told("Platform", env.get("platform"))
-    yield from _told("Python", env.get("python"))
-    for name, version in sorted(_mapping(env.get("packages")).items()):
+    yield from _told("CPU", env.cpu)
+    yield from _told("CPU vector units", " ".join(env.cpu_vector_units or ()))
+    yield from _told("oneDNN", None if resolved.onednn is None else "on" if resolved.onednn else "off")
+    yield from _told("CPU cores of the machine", env.cpu_cores)
+    yield from _told("CPU cores of the run", len(resolved.cpu_affinity or ()) or None)
+    yield from _told("CPU frequency governor", env.cpu_governor)
+    yield from _told("Memory", None if env.memory_bytes is None else f"{env.memory_bytes / 2**30:.1f} GiB")
+    yield from _told("Platform", env.platform)
+    yield from _told("Python", env.python)
+    for name, version in sorted(env.packages.items()):
         yield from _told(name, version)
-    yield from _told("Dispatching threads", resolved.get("inter_op_parallelism_threads"))
-    yield from _told("Threads inside an operator", resolved.get("intra_op_parallelism_threads"))
-    kernels = [str(kernel) for side in ("encoder", "decoder") if (kernel := resolved.get(f"{side}_kernel"))]
+    yield from _told("Dispatching threads", resolved.inter_op_parallelism_threads)
+    yield from _told("Threads inside an operator", resolved.intra_op_parallelism_threads)
+    kernels = filter(None, (resolved.encoder_kernel, resolved.decoder_kernel))
     yield from _told("Kernel", ", ".join(sorted(set(kernels))))
-    for name, value in sorted(_mapping(env.get("variables")).items()):
-        yield name, str(value)
-    commit = _mapping(env.get("commit"))
-    changed = ", with changes that are not committed" if commit.get("modified") else ""
-    yield from _told("Commit", f"{str(commit['hash'])[:12]}{changed}" if commit.get("hash") else None)
+    for name, value in sorted(env.variables.items()):
+        yield name, value
+    if env.commit:
+        changed = ", with changes that are not committed" if env.commit.modified else ""
+        yield "Commit", f"{env.commit.hash[:12]}{changed}"
 
 
 def _load(records: Sequence[RunRecord]) -> list[Fact]:
-    loads = [load for record in records if (load := _others(record)) is not None]
+    loads = [load.others + load.steal for record in records if (load := record.environment.load)]
     if not loads:
         return []
     text = f"{sum(loads) / len(loads):.1%} of the run's cores on average, {max(loads):.1%} at most"
@@ -159,7 +158,7 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
     told: dict[str, list[float]] = {}
     count = 0
     for record in records:
-        found = medians(record.environment.get("clocks"))
+        found = medians(record.environment.clocks)
         count += bool(found)
         for kind, values in found.items():
             told.setdefault(kind, []).extend(values)
@@ -171,21 +170,10 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
     return [Fact(name, ((", ".join(shown), count),))] if shown else []
 
 
-def _others(record: RunRecord) -> float | None:
-    load = _mapping(record.environment.get("load"))
-    shares = [load.get(name) for name in ("others", "steal")]
-    known = [share for share in shares if isinstance(share, (int, float))]
-    return sum(known) if known else None
-
-
-def _gpus(record: RunRecord, name: str) -> list[Mapping[str, Any]]:
-    return [gpu for gpu in _list(record.environment.get(name)) if isinstance(gpu, Mapping)]
-
-
-def _throttled(gpu: Mapping[str, Any]) -> bool:
+def _throttled(gpu: Mapping[str, str]) -> bool:
     """Any reason but idling (bit 0), as `nvidia-smi` prints it: a hexadecimal mask."""
     try:
-        return bool(int(str(gpu.get("clocks_throttle_reasons.active", "0")), 16) & ~1)
+        return bool(int(gpu.get("clocks_throttle_reasons.active", "0"), 16) & ~1)
     except ValueError:
         return False
 
@@ -197,14 +185,6 @@ def _counted(names: Sequence[str]) -> str:
 def _told(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if value not in (None, ""):
         yield name, str(value)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _runs(count: int) -> str:

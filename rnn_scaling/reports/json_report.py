@@ -110,7 +110,7 @@ def _steady(run: RunSteady) -> dict[str, Any]:
     state = run.state
     return {
         "file": run.file,
-        "warmup": run.record.batches["warmup"],
+        "warmup": run.record.batches.warmup,
         "kind": state.kind,
         "start": state.start,
         "rate_default": state.rate_default,

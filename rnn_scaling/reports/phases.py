@@ -14,7 +14,6 @@ from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
-from rnn_scaling.records.problems import problems as record_problems
 from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import environment, steps
 from rnn_scaling.reports.markdown import markdown_table
@@ -60,16 +59,11 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _read_file(path: Path) -> Run:
-    try:
-        found = record.read(path)
-        if wrong := next(record_problems(found), None):
-            raise RecordError(f"{path}: {wrong}")
-    except RecursionError:
-        raise RecordError(f"{path}: nested too deeply for a run record") from None
+    found = record.read(path)
     parts = step_parts.of([found])
     if parts is None:
         state = "" if found.status == "ok" else f" (its status is {found.status})"
-        raise RecordError(f"{path}: the run was not traced{state}; {_remedy()}")
+        raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
     return Run(path, found, parts)
 
 
@@ -110,7 +104,7 @@ def _body(run: Run, step: int | None, colours: bool) -> str:
     sections.append(markdown_table(*steps.kernels_grid(found.runs[0], found.num_towers)))
     sections.append("".join(f"- {note}\n" for note in (*steps.notes(found), *_cautions(run.record))))
     lines = "\n".join(steps.bars(drawn, colours=colours))
-    said = f"Step {number} (of 0 to {len(found.steps) - 1}), {1000 * drawn['seconds']:.2f} ms from left to right:"
+    said = f"Step {number} (of 0 to {len(found.steps) - 1}), {1000 * drawn.seconds:.2f} ms from left to right:"
     sections.append(f"{said}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
     return "\n".join(sections)
 

@@ -6,11 +6,12 @@ What `log_device_placement` would print for each operator, added up.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
+from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable
 from rnn_scaling.reports.markdown import markdown_table
 
 SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
@@ -20,47 +21,50 @@ LARGEST = 3  # tensors of each direction that are named
 
 def markdown(run: RunRecord, variables: bool = True) -> str:
     """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
-    parts = ["What is on each device:\n", markdown_table(*devices_grid(run.graph))]
-    head, lines = copies_grid(run.graph)
-    collectives = _collectives(run.graph)
+    graph = run.graph
+    if graph is None:
+        return ""
+    parts = ["What is on each device:\n", markdown_table(*devices_grid(graph))]
+    head, lines = copies_grid(graph)
+    collectives = _collectives(graph)
     if lines:
         parts += ["What one device sends to another in a step:\n", markdown_table(head, lines)]
-        if run.resolved.get("device_type") == "CPU":
+        if run.resolved.device_type == "CPU":
             parts.append(f"{SHARED_MEMORY}\n")
     elif not collectives:
         parts.append("No device sends another anything.\n")
     if collectives:
         parts.append(f"What collective operators exchange is not counted here: {collectives}.\n")
     if variables:
-        parts += ["Each variable, all its copies or parts together:\n", markdown_table(*variables_grid(run.graph))]
+        parts += ["Each variable, all its copies or parts together:\n", markdown_table(*variables_grid(graph))]
     return "\n".join(parts)
 
 
-def _collectives(graph: Mapping[str, Any]) -> str:
+def _collectives(graph: Graph) -> str:
     """ "4 CollectiveReduceV2, ...": operators whose devices reach each other without a send and a receive."""
-    by_type = graph["partitions"].get("by_type", {})
+    by_type = graph.partitions.by_type
     return ", ".join(f"{n} {kind}" for kind, n in sorted(by_type.items()) if kind.lstrip("_").startswith(COLLECTIVES))
 
 
-def devices_grid(graph: Mapping[str, Any]) -> Grid:
+def devices_grid(graph: Graph) -> Grid:
     """A line a device: bytes of variables, slots and gradients on it, updates and operators that run there.
 
     Args:
       graph: a record's `graph`.
     """
-    variables = graph["placement"]["variables"]
+    variables = _variables(graph)
     held: dict[str, Counter[str]] = defaultdict(Counter)
     updates: dict[str, Counter[str]] = defaultdict(Counter)
     for each in variables:
-        held[each["device"]]["variables"] += each["bytes"]
-        for slot in each["slots"]:
-            held[slot["device"]]["slots"] += slot["bytes"]
-        updates[each["update"]["device"]].update(each["update"]["types"] or ["of unknown type"])
+        held[each.device]["variables"] += each.bytes
+        for slot in each.slots:
+            held[slot.device]["slots"] += slot.bytes
+        updates[each.update.device].update(each.update.types or ["of unknown type"])
     unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
-        held[gradient["device"]][gradient["kind"]] += gradient["bytes"] or 0
-        unknown[gradient["device"]][gradient["kind"]] += gradient["bytes"] is None
-    operators = graph["partitions"]["by_device"]
+        held[gradient.device][gradient.kind] += gradient.bytes or 0
+        unknown[gradient.device][gradient.kind] += gradient.bytes is None
+    operators = graph.partitions.by_device or {}
     head = ["Device", "variables", "slots", "dense gradients", "gradients as rows", "updates", "operators"]
     lines = [
         [
@@ -74,45 +78,36 @@ def devices_grid(graph: Mapping[str, Any]) -> Grid:
     return head, lines
 
 
-def copies_grid(graph: Mapping[str, Any]) -> Grid:
+def copies_grid(graph: Graph) -> Grid:
     """A line a direction: tensors that one device sends to another in a step."""
     head = ["From", "to", "tensors a step", "bytes", "the largest"]
     lines = []
-    for each in graph["copies"]:
-        largest = ", ".join(f"{tensor['name']} {size(tensor['bytes'])}" for tensor in each["largest"][:LARGEST])
-        lines.append(
-            [
-                short(each["from"]),
-                short(each["to"]),
-                f"{each['pairs']:,}",
-                _size(each["bytes"], each["of_unknown_size"]),
-                largest,
-            ]
-        )
+    for each in graph.copies or ():
+        largest = ", ".join(f"{tensor.name} {size(tensor.bytes)}" for tensor in each.largest[:LARGEST])
+        sent = _size(each.bytes, each.of_unknown_size)
+        lines.append([short(each.source), short(each.target), f"{each.pairs:,}", sent, largest])
     return head, lines
 
 
-def variables_grid(graph: Mapping[str, Any]) -> Grid:
+def variables_grid(graph: Graph) -> Grid:
     """A line a variable: its copies or parts, their slots, its gradients and updates."""
-    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for each in graph["placement"]["variables"]:
-        by_name[each["name"]].append(each)
+    by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
+    for each in _variables(graph):
+        by_name[each.name].append(each)
     head = ["Variable", "held on", "bytes", "slots", "gradients", "updated on"]
     lines = []
     for name, copies in by_name.items():
         gradients = _gradients(copies)
-        slots = [slot for each in copies for slot in each["slots"]]
+        slots = [slot for each in copies for slot in each.slots]
         lines.append(
             [
                 name,
-                _places(each["device"] for each in copies),
-                size(sum(each["bytes"] for each in copies)),
-                f"{size(sum(slot['bytes'] for slot in slots))} on {_places(s['device'] for s in slots)}"
-                if slots
-                else "none",
-                f"{'/'.join(sorted({g['kind'] for g in gradients}))}, {_gradient_bytes(gradients)} on "
-                f"{_places(g['device'] for g in gradients)}",
-                _places(each["update"]["device"] for each in copies),
+                _places(each.device for each in copies),
+                size(sum(each.bytes for each in copies)),
+                f"{size(sum(slot.bytes for slot in slots))} on {_places(s.device for s in slots)}" if slots else "none",
+                f"{'/'.join(sorted({g.kind for g in gradients}))}, {_gradient_bytes(gradients)} on "
+                f"{_places(g.device for g in gradients)}",
+                _places(each.update.device for each in copies),
             ]
         )
     return head, lines
@@ -142,16 +137,19 @@ def _size(num_bytes: int, unknown: int) -> str:
     return f"{size(num_bytes)} + {said}" if num_bytes else said
 
 
-def _gradients(variables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
+    return graph.placement.variables if graph.placement else ()
+
+
+def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
-    found = {(each["name"], gradient["tower"]): gradient for each in variables for gradient in each["gradients"]}
+    found = {(each.name, gradient.tower): gradient for each in variables for gradient in each.gradients}
     return list(found.values())
 
 
-def _gradient_bytes(gradients: Sequence[Mapping[str, Any]]) -> str:
-    if any(gradient["bytes"] is None for gradient in gradients):
-        return "of unknown size"  # rows of a batch whose length is not fixed
-    return size(sum(gradient["bytes"] for gradient in gradients))
+def _gradient_bytes(gradients: Sequence[Gradient]) -> str:
+    known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
+    return size(sum(known)) if len(known) == len(gradients) else "of unknown size"  # rows of a batch of any length
 
 
 def _places(devices: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
+from rnn_scaling.records.step_parts import TimedStep, Trace
 
 TITLES = {
     EXPOSED: "exchange, exposed",
@@ -98,9 +99,9 @@ def exchange_grid(found: StepParts) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
-def kernels_grid(run: dict[str, Any], num_towers: int) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each phase) of the kernels that one step executes. `run`: a record's trace."""
-    counts = {(row.get("tower"), row.get("phase")): row["kernels"] for row in run["kernels"]["by_phase"]}
+def kernels_grid(run: Trace, num_towers: int) -> tuple[list[str], list[list[str]]]:
+    """(header, a line for each phase) of the kernels that one step executes."""
+    counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
     owners: list[int | None] = [*range(num_towers), None]
     head = ["Kernels a step", *("shared" if owner is None else f"tower {owner}" for owner in owners), "all"]
     lines = []
@@ -164,20 +165,20 @@ def coverage(found: StepParts) -> str:
     )
 
 
-def bars(step: dict[str, Any], width: int = BAR, colours: bool = False) -> list[str]:
+def bars(step: TimedStep, width: int = BAR, colours: bool = False) -> list[str]:
     """One line a tower: a letter for each stretch of one step's time, by the part that most of it is."""
-    timeline = step["timeline"]
-    rows = [(f"tower {i}", bar) for i, bar in enumerate(timeline["towers"])]
-    if "x" in timeline["exchange"]:
-        rows.append(("exchange", timeline["exchange"]))
+    timeline = step.timeline
+    rows = [(f"tower {i}", bar) for i, bar in enumerate(timeline.towers)]
+    if "x" in timeline.exchange:
+        rows.append(("exchange", timeline.exchange))
     margin = max(len(name) for name, _ in rows)
     return [f"{name.rjust(margin)} |{_coloured(_narrowed(bar, width), colours)}|" for name, bar in rows]
 
 
-def legend(steps: Sequence[dict[str, Any]]) -> str:
+def legend(steps: Sequence[TimedStep]) -> str:
     """What the letters of time lines mean, those that occur."""
-    used = {letter for step in steps for bar in step["timeline"]["towers"] for letter in bar}
-    used |= {letter for step in steps for letter in step["timeline"]["exchange"]}
+    used = {letter for step in steps for bar in step.timeline.towers for letter in bar}
+    used |= {letter for step in steps for letter in step.timeline.exchange}
     pairs = [(letter, drawn_title(part)) for letter, part in zip(LETTERS, PARTS) if letter in used]
     return ", ".join(f"{letter} {name}" for letter, name in pairs)
 

@@ -288,7 +288,7 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[Run
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     for row, record in [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good)][:MOST]:
         batches = record.batches
-        state = steady_state.analyse(batches["seconds"], batches["words"], batches["warmup"], row.unit)
+        state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
         judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
     return judged
 
@@ -300,9 +300,9 @@ def _speedups(row: Row) -> Speedups | None:
     if not all(_timed(record) for record in (*row.good, *base.good)):
         return None
     steady = row.metric(SPEEDUP)
-    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases["total"]))
+    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
     phases = _mean_phases(row)
-    items = sum(sum(record.batches["words"][1:]) for record in base.good) / len(base.good)
+    items = sum(sum(record.batches.items[1:]) for record in base.good) / len(base.good)
     same_work = (spent_once(_mean_phases(base)) + items / base.rate.value) / (
         spent_once(phases) + items / row.rate.value
     )
@@ -315,22 +315,21 @@ def spent_once(phases: Mapping[str, float]) -> float:
 
 
 def _mean_phases(row: Row) -> dict[str, float]:
-    names = [name for name in row.good[0].phases if name != "total"]
-    return {name: sum(r.phases.get(name, 0.0) for r in row.good) / len(row.good) for name in names}
+    spent = [record.phases.parts for record in row.good]
+    return {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in spent[0]}
 
 
 def _timed(record: RunRecord) -> bool:
-    phases = record.phases
-    return {"first_batch", "warmup", "measured"} <= phases.keys() and min(phases.get("total", 0), _train_s(record)) > 0
+    return min(record.phases.total, _train_s(record)) > 0
 
 
 def _train_s(record: RunRecord) -> float:
-    return sum(record.phases[name] for name in ("first_batch", "warmup", "measured"))
+    return record.phases.first_batch + record.phases.warmup + record.phases.measured
 
 
 def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
     def rate(each: Row) -> Interval:
-        return over_processes([sum(record.batches["words"]) / seconds(record) for record in each.good])
+        return over_processes([sum(record.batches.items) / seconds(record) for record in each.good])
 
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
@@ -351,5 +350,5 @@ def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tupl
 def _reason(record: RunRecord) -> str:
     if not record.error:
         return f"status {record.status}, nothing was measured"
-    kind, message = record.error.get("type", "unknown"), " ".join(str(record.error.get("message", "")).split())
-    return f"{kind}: {message}" if message else str(kind)
+    message = " ".join(record.error.message.split())
+    return f"{record.error.type}: {message}" if message else record.error.type

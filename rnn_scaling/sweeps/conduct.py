@@ -16,6 +16,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder
@@ -51,7 +52,7 @@ class Outcome:
         """Names every failed run on stderr; returns whether there is one."""
         failed = {label: held for label, held in self.records.items() if held.status != "ok"}
         for label, held in failed.items():
-            print(f"error: {label}: {(held.error or {}).get('message', held.status)}", file=sys.stderr)
+            print(f"error: {label}: {held.error.message if held.error else held.status}", file=sys.stderr)
         if failed:
             print("--retry_failed runs failed runs again", file=sys.stderr)
         return bool(failed)
@@ -172,12 +173,12 @@ def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.D
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
     config = job.run.config.flat()
-    placeholder = {"type": failure.PLACEHOLDER, "message": "the sweep ended during this run"}
+    placeholder = RunError(type=failure.PLACEHOLDER, message="the sweep ended during this run")
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(RunRecord("failed", placeholder, config), job.path)
     ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, shown.said)
     try:
-        written = folder.read(job.path)
+        written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):
         if job.path.exists():
             folder.set_aside(job.path)
@@ -190,7 +191,7 @@ def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.D
             raise OSError(lost)
         error = failure.reason(ended.returncode, ended.timed_out, ended.lines, timeout_s)
         # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
-        result = dataclasses.replace(written, status="failed", error=error, throughput={})
+        result = dataclasses.replace(written, status="failed", error=error, throughput=None)
         record.write(result, job.path)
     _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
     return result
@@ -215,9 +216,8 @@ def _estimator(jobs: Sequence[Job], found: folder.Survey) -> Estimator:
 
 
 def _learn(estimator: Estimator, job: Job, held: RunRecord) -> None:
-    total = held.phases.get("total")
-    if isinstance(total, (int, float)) and total > 0:
-        estimator.add(job.identity, total)
+    if held.phases.total > 0:
+        estimator.add(job.identity, held.phases.total)
 
 
 def _tell_unreadable(found: folder.Survey, dry_run: bool) -> None:

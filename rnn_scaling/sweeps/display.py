@@ -103,7 +103,6 @@ class _Lines:
 
 def outcome(result: RunRecord) -> str:
     """The end of a run in words: its rate or its failure."""
-    rate = result.throughput.get("words_per_second") if result.status == "ok" else None
-    if rate:
-        return f"{rate:,.0f} words/s"
-    return f"{result.status}: {result.error['message']}" if result.error else result.status
+    if result.status == "ok" and result.throughput:
+        return f"{result.throughput.items_per_second:,.0f} words/s"
+    return f"{result.status}: {result.error.message}" if result.error else result.status

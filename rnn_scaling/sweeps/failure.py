@@ -6,6 +6,8 @@ import re
 import signal
 from collections.abc import Sequence
 
+from rnn_scaling.records.parts import RunError
+
 PLACEHOLDER = "Killed"  # error type of the record that stands while a run goes on
 REMEDIES = {
     "SIGKILL": "often the kernel's out-of-memory killer; see dmesg",
@@ -18,8 +20,8 @@ LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)
 
 
-def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: float) -> dict[str, str]:
-    """{type, message} for a run that left no result.
+def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: float) -> RunError:
+    """What is to be said of a run that left no result.
 
     Args:
       returncode: exit status, or minus the signal's number.
@@ -50,8 +52,8 @@ def unwritten(lines: Sequence[str]) -> str | None:
     return found and found.removeprefix("error: ")
 
 
-def _error(kind: str, message: str) -> dict[str, str]:
-    return {"type": kind, "message": message[:LONGEST_MESSAGE]}
+def _error(kind: str, message: str) -> RunError:
+    return RunError(type=kind, message=message[:LONGEST_MESSAGE])
 
 
 def _signal_name(number: int) -> str:

@@ -105,7 +105,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
     found, others = Survey(), _Others(jobs)
     for job in jobs:
         try:
-            held = read(job.path)
+            held = record.read(job.path)
         except FileNotFoundError:
             held = others.take(job)
         except record.RecordError as e:
@@ -128,29 +128,6 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
     return found
 
 
-def read(path: Path) -> RunRecord:
-    """Reads a record whose parts have the types that a sweep relies on.
-
-    Raises:
-      OSError: if the file cannot be read.
-      RecordError: if it is not a record.
-    """
-    held = record.read(path)
-    for part in ("config", "phases", "throughput"):
-        if not isinstance(getattr(held, part), dict):
-            raise record.RecordError(f"{path}: {part} must be an object")
-    if held.error is not None and not isinstance(held.error, dict):
-        raise record.RecordError(f"{path}: error must be an object or null")
-    if held.graph != {} or held.trace != {}:
-        from rnn_scaling.records.step_problems import graph_problems, trace_problems
-
-        wrong = [*trace_problems(held.trace, held.config.get("num_devices", 0))]
-        wrong += graph_problems(held.graph)
-        if wrong:
-            raise record.RecordError(f"{path}: {wrong[0]}")
-    return held
-
-
 def remove_leftovers(jobs: Sequence[Job]) -> None:
     """Removes what a process that was killed while it wrote a job's record left beside it."""
     own = {job.path for job in jobs}
@@ -163,7 +140,7 @@ def remove_leftovers(jobs: Sequence[Job]) -> None:
 
 def is_placeholder(held: RunRecord) -> bool:
     """Whether a record was written at a run's start and never replaced: sweep and trainer died together."""
-    return held.status == "failed" and (held.error or {}).get("type") == PLACEHOLDER
+    return held.status == "failed" and held.error is not None and held.error.type == PLACEHOLDER
 
 
 def set_aside(path: Path) -> Path:
@@ -193,7 +170,7 @@ class _Others:
             if path in self._own:
                 continue
             try:
-                held = read(path)
+                held = record.read(path)
             except (OSError, record.RecordError):
                 continue  # nobody's place; the report names it
             if held.status in ("ok", "failed") and not is_placeholder(held):

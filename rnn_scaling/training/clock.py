@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StepTimer:
         return measured_window(self.step_s, self.step_items, self.warmup_steps)
 
 
-def measured_window(step_s: list[float], step_items: list[int], warmup_steps: int) -> Window:
+def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Window:
     """Seconds and items of the steps after the warm-up.
 
     Raises:

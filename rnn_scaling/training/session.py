@@ -21,6 +21,7 @@ from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_co
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
@@ -65,7 +66,7 @@ class Session:
 
     def _open_outputs(self) -> bool:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
-        started = self._state.record("failed", {"type": "Killed", "message": "the process ended without a result"})
+        started = self._state.record("failed", RunError(type="Killed", message="the process ended without a result"))
         if not self._save(started):  # this record stays when the process is killed
             return False
         log_dir = self._config.output.log_dir
@@ -93,7 +94,8 @@ class Session:
         except Exception as e:
             return self._fail(e)
         result = state.record("ok")
-        print(result.steady_state["text"], file=sys.stderr)
+        if result.steady_state:
+            print(result.steady_state.text, file=sys.stderr)
         self._table = table.render_runs([result])  # also when the record cannot be written
         written = self._is_recorded = self._save(result)
         try:
@@ -123,7 +125,7 @@ class Session:
             traceback.print_exception(error)
             print(self._native_log.tail(), file=sys.stderr)
         print(f"error: {message}", file=sys.stderr)
-        self._save(self._state.record("failed", {"type": kind, "message": message}))
+        self._save(self._state.record("failed", RunError(type=kind, message=message)))
         return EXIT_FAILED
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -134,7 +136,7 @@ class Session:
         message = f"interrupted by {self._signal}"
         print(f"\n{message}", file=sys.stderr)
         if not self._is_recorded:  # a finished run stays one
-            self._save(self._state.record("interrupted", {"type": "Interrupted", "message": message}))
+            self._save(self._state.record("interrupted", RunError(type="Interrupted", message=message)))
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
             print(self._table, end="", flush=True)

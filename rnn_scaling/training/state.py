@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from models.workloads import WORKLOADS
@@ -16,7 +16,12 @@ from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Clocks, Environment, Resolved
+from rnn_scaling.records.environment import Load as RecordedLoad
+from rnn_scaling.records.parts import Batches, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.clock import StepTimer, measured_window
 
@@ -43,13 +48,13 @@ class RunState:
         self.unit = WORKLOADS[config.model.model].unit
         self.flops_per_item: float | None = None  # of forward and backward, once the step is built
         self.parameters: dict[str, int] = {}
-        self.graph: dict[str, Any] = {}
-        self.trace: dict[str, Any] = {}
-        self._environment: dict[str, Any] | None = None
+        self.graph: Graph | None = None
+        self.trace: Trace | None = None
+        self._environment: Environment | None = None
         self._load: Load | None = None
         self._sampler: ClockSampler | None = None
-        self._tower_items: list[list[int]] = []
-        self._tower_positions: list[list[int]] = []
+        self._tower_items: list[tuple[int, ...]] = []
+        self._tower_positions: list[tuple[int, ...]] = []
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -57,8 +62,8 @@ class RunState:
 
     def end_batch(self, tower_items: Iterable[float], tower_positions: Iterable[float]) -> None:
         """Keeps what each tower processed in the batch that has just ended: items, and positions with padding."""
-        self._tower_items.append([int(n) for n in tower_items])
-        self._tower_positions.append([int(n) for n in tower_positions])
+        self._tower_items.append(tuple(int(n) for n in tower_items))
+        self._tower_positions.append(tuple(int(n) for n in tower_positions))
 
     def watched(self, load: Load | None) -> None:
         """Keeps what others did to the run's cores, and says so when it matters."""
@@ -76,65 +81,69 @@ class RunState:
         if self._sampler is None:
             return
         self._sampler.stop()
-        sampled = self._sampler.read()
+        sampled = self._clocks()
         for found in (*differing(sampled), *held_down(sampled)):
             print(f"warning: {found.text}", file=sys.stderr)
 
-    def record(self, status: str, error: dict[str, str] | None = None) -> RunRecord:
+    def record(self, status: str, error: RunError | None = None) -> RunRecord:
         """The record as of now.
 
         Args:
           status: "ok", "failed" or "interrupted".
-          error: type and message when not ok.
+          error: what happened when not ok.
         """
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
-            self._environment = read_environment()
+            self._environment = build(Environment, read_environment())
         timer = self.timer
         steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
-        seconds, items, loss = timer.step_s[:steps], timer.step_items[:steps], timer.step_loss[:steps]
-        throughput: dict[str, float] = {}
+        seconds, items = tuple(timer.step_s[:steps]), tuple(timer.step_items[:steps])
+        throughput = None
         if steps > timer.warmup_steps and status != "failed":
             window = measured_window(seconds, items, timer.warmup_steps)
-            throughput = {
-                "words": window.items,
-                "seconds": window.seconds,
-                "words_per_second": window.items / window.seconds,
-            }
+            rate = window.items / window.seconds
+            throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
         return RunRecord(
             status=status,
             error=error,
             config=self._config.flat(),
-            resolved=dict(self.resolved),
-            parameters=dict(self.parameters),
-            batches={
-                "warmup": min(steps, timer.warmup_steps),
-                "measured": max(0, steps - timer.warmup_steps),
-                "seconds": seconds,
-                "words": items,
-                "loss": loss,
-                "tower_words": self._tower_items[:steps],
-                "tower_positions": self._tower_positions[:steps],
-            },
+            resolved=build(Resolved, self.resolved),
+            parameters=build(Parameters, self.parameters) if self.parameters else None,
+            batches=Batches(
+                warmup=min(steps, timer.warmup_steps),
+                measured=max(0, steps - timer.warmup_steps),
+                seconds=seconds,
+                items=items,
+                loss=tuple(timer.step_loss[:steps]),
+                tower_items=tuple(self._tower_items[:steps]),
+                tower_positions=tuple(self._tower_positions[:steps]),
+            ),
             throughput=throughput,
-            steady_state=self._steady_state(seconds, items) if throughput else {},
+            steady_state=self._steady_state(seconds, items) if throughput else None,
             phases=self._phases(seconds),
-            environment={
-                **self._environment,
+            environment=dataclasses.replace(
+                self._environment,
                 # Asking the driver takes seconds that an interrupted run does not have.
-                "gpus_after": query_gpus() if self._environment["gpus"] and status == "ok" else [],
-                "load": dataclasses.asdict(self._load) if self._load else None,
-                "clocks": self._sampler.read() if self._sampler else None,
-            },
+                gpus_after=tuple(query_gpus()) if self._environment.gpus and status == "ok" else (),
+                load=build(RecordedLoad, dataclasses.asdict(self._load)) if self._load else None,
+                clocks=self._clocks(),
+                missing=frozenset(),
+            ),
             graph=self.graph,
             trace=self.trace,
+            unit=self.unit,
+            flops_per_item=self.flops_per_item,
         )
 
-    def _steady_state(self, seconds: list[float], items: list[int]) -> dict[str, Any]:
-        found = steady_state.analyse(seconds, items, self.timer.warmup_steps, self.unit)
-        names = ("kind", "start", "rate_steady", "move", "half_width", "period", "outliers", "text")
-        return {name: getattr(found, name) for name in names}
+    def _clocks(self) -> Clocks | None:
+        sampled = self._sampler.read() if self._sampler else None
+        return build(Clocks, sampled) if sampled else None
 
-    def _phases(self, step_s: list[float]) -> dict[str, float]:
+    def _steady_state(self, seconds: Sequence[float], items: Sequence[int]) -> SteadyState:
+        state = steady_state.analyse(seconds, items, self.timer.warmup_steps, self.unit)
+        names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
+        return SteadyState(outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names})
+
+    def _phases(self, step_s: Sequence[float]) -> Phases:
         """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""
         now, warmup = self._clock(), self.timer.warmup_steps
         ends = [at for _, at in self._entered[1:]] + [now]
@@ -146,10 +155,5 @@ class RunState:
         }
         total = now - self._entered[0][1]
         known = spent["start"] + spent.get("build", 0.0) + sum(batches.values())
-        return {
-            "start": spent["start"],
-            "build": spent.get("build", 0.0),
-            **batches,
-            "teardown": total - known,
-            "total": total,
-        }
+        build_s = spent.get("build", 0.0)
+        return Phases(start=spent["start"], build=build_s, **batches, teardown=total - known, total=total)

@@ -10,9 +10,9 @@ import pytest
 
 from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from tests.support.records import make_record
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
 
@@ -24,12 +24,10 @@ def record(rate, n=1, mode="independent", data="device", positions=None, **optio
     config = configs.resolve(given, num_gpus=0, num_cores=8)
     words = [1000] * 40
     seconds = [1000 / rate * (1 + 0.01 * (-1) ** k) for k in range(40)]
-    batches = {"warmup": 10, "measured": 30, "seconds": seconds, "words": words}
+    towers = {}
     if positions:
-        batches |= {"tower_positions": [positions] * 40, "tower_words": [[p - 1 for p in positions]] * 40}
-    window = {"words": sum(words[10:]), "seconds": sum(seconds[10:])}
-    rated = {**window, "words_per_second": window["words"] / window["seconds"]}
-    return RunRecord("ok", None, config.flat(), batches=batches, throughput=rated)
+        towers = {"tower_positions": [positions] * 40, "tower_items": [[p - 1 for p in positions]] * 40}
+    return make_record(config=config.flat(), seconds=seconds, items=words, warmup=10, batches=towers)
 
 
 def attribute(records):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rnn_scaling.analysis.clocks import differing, held_down, medians
-from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Clocks, Environment
 from rnn_scaling.reports import environment
+from tests.support.records import make_record
 
 
-def sampled(*devices, name="GeForce GTX 1070"):
+def sampled(*devices, names=("GeForce GTX 1070",)):
     """A record's clocks: of each GPU its limits, and `at`: its samples."""
-    static = [{"index": i, "name": name, **{k: v for k, v in d.items() if k != "at"}} for i, d in enumerate(devices)]
+    limits = [{k: v for k, v in d.items() if k != "at"} for d in devices]
+    static = [{"index": i, "name": names[i % len(names)], **each} for i, each in enumerate(limits)]
     length = max(len(d["at"]) for d in devices)
     samples = [{"at_s": 0.5 * i, "devices": [d["at"][i % len(d["at"])] for d in devices]} for i in range(length)]
-    return {"source": "NVML", "interval_s": 0.5, "taken": length, "cpu_s": 0.0, "devices": static, "samples": samples}
+    return build(Clocks, {"source": "NVML", "interval_s": 0.5, "devices": static, "samples": samples})
 
 
 def gpu(sm=1500, memory=4000, reasons=0, count=1, **limits):
@@ -55,9 +60,7 @@ def test_one_percent_is_alike_and_other_models_are_not_compared():
     (found,) = differing(sampled(gpu(1000), gpu(1009), gpu(1011)))
     assert "ran at an SM clock of 1004.5 MHz, GPU 2 ran at 1011 MHz" in found.text
     assert [devices for _, devices in found.values] == [(0, 1), (2,)] and found.what == "SM clock"
-    mixed = sampled(gpu(1000), gpu(2000))
-    mixed["devices"][1]["name"] = "GeForce GTX 1080"
-    assert differing(mixed) == []
+    assert differing(sampled(gpu(1000), gpu(2000), names=("GeForce GTX 1070", "GeForce GTX 1080"))) == []
 
 
 def test_medians_are_those_under_load():
@@ -89,14 +92,10 @@ def test_what_held_clocks_down():
     "given",
     [
         None,
-        {},
-        [],
-        {"error": "it broke"},
-        {"devices": [{"index": 0, "name": "G"}], "samples": []},
-        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": []}]},
-        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [None]}]},
-        {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [{"sm_mhz": "1 GHz", "reasons": "0x4"}]}]},
-        {"devices": "none", "samples": 7},
+        Clocks(),
+        Clocks(error="it broke"),
+        build(Clocks, {"devices": [{"index": 0, "name": "G"}], "samples": []}),
+        build(Clocks, {"devices": [{"index": 0, "name": "G"}], "samples": [{"devices": [{}]}]}),
     ],
 )
 def test_nothing_sampled_says_nothing(given):
@@ -104,7 +103,7 @@ def test_nothing_sampled_says_nothing(given):
 
 
 def run_with(held):
-    return RunRecord("ok", None, {"num_devices": 2}, environment={"clocks": held})
+    return dataclasses.replace(make_record(config={"num_devices": 2}), environment=Environment(clocks=held))
 
 
 def test_a_report_says_each_kind_of_difference_once():
@@ -125,7 +124,7 @@ def test_a_report_shows_the_clocks_during_the_runs():
         "devices": [{"core": 0}],
         "samples": [{"at_s": 0.0, "devices": [{"mhz": mhz}]} for mhz in (2000, 2600, 2500)],
     }
-    facts = {fact.name: fact.text for fact in environment.facts([run_with(cpu), run_with(None)])}
+    facts = {fact.name: fact.text for fact in environment.facts([run_with(build(Clocks, cpu)), run_with(None)])}
     assert facts["Clocks during the batches (medians of each device)"] == "CPU 2500 MHz"
     facts = {fact.name: fact.text for fact in environment.facts([run_with(sampled(gpu(1500), gpu(1600)))])}
     assert facts["Clocks during the batches (medians of each device)"] == "SM 1500 to 1600 MHz, memory 4000 MHz"

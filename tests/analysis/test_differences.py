@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 
 import pytest
 
 from rnn_scaling.analysis.comparison import differences, fact_readers
 from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE
 from tests.support.compared import ENVIRONMENT, gpu_run, run
+from tests.support.records import changed
 
 
 def found(a, b):
@@ -125,7 +126,7 @@ def test_throttle_reasons_are_named():
 
 @pytest.mark.parametrize("fact", [f for f in FACTS if not f.gpu_only and not f.unless], ids=lambda fact: fact.what)
 def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
-    bare = dataclasses.replace(run(), environment={}, resolved={})
+    bare = changed(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
         difference = found(*pair)[fact.what]
         assert "unknown" in (difference.a, difference.b)
@@ -133,10 +134,11 @@ def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
 
 
 def test_an_older_record_of_gpus_is_unknown_where_it_lacks_a_field():
-    older = gpu_run()
-    for card in (*older.environment["gpus"], *older.environment["gpus_after"]):
+    machine = json.loads(gpu_run().to_json())["environment"]
+    for card in (*machine["gpus"], *machine["gpus_after"]):
         del card["clocks.max.mem"], card["power.limit"], card["clocks_throttle_reasons.active"]
-    del older.environment["cuda"], older.environment["load"], older.environment["variables"]
+    del machine["cuda"], machine["load"], machine["variables"]
+    older = changed(gpu_run(), environment=machine)
     names = {d.what for d in differences.differences([older], [older])}
     assert names == {
         "highest GPU clocks (SM and memory)",

@@ -15,6 +15,7 @@ from rnn_scaling.records.record import write
 from rnn_scaling.reports import csv_table, json_report, summary, table
 from tests.support import compared
 from tests.support.audit_tables import run
+from tests.support.records import make_record
 
 RENDER = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
 BATCH, BATCHES, WORDS = 64, 20, 60
@@ -29,12 +30,7 @@ def record(devices: int, efficiency: float, repeat: int, **config):
     mean = together * WORDS / (5000.0 * devices * efficiency) * rng.uniform(0.995, 1.005)
     seconds = [mean * rng.uniform(0.99, 1.01) for _ in range(BATCHES)]
     words = [together * WORDS] * BATCHES
-    rate = sum(words) / sum(seconds)
-    return dataclasses.replace(
-        made,
-        batches={**made.batches, "seconds": [9.0, *seconds], "words": [words[0], *words]},
-        throughput={"words": sum(words), "seconds": sum(seconds), "words_per_second": rate},
-    )
+    return make_record(config=made.config, seconds=[9.0, *seconds], items=[words[0], *words], warmup=1)
 
 
 def records(repeats: int):
@@ -94,10 +90,8 @@ def test_weak_records_of_several_batch_sizes_are_no_mix(tmp_path):
         one = record(devices, 1 - 0.02 * devices, 0)
         words = [devices * size * WORDS] * (BATCHES + 1)
         seconds = [n / 5000 / devices for n in words]
-        throughput = {"words": sum(words[1:]), "seconds": sum(seconds[1:]), "words_per_second": 5000.0 * devices}
-        batches = {**one.batches, "seconds": seconds, "words": words}
         config = {**one.config, "batch_size": size}
-        write(dataclasses.replace(one, config=config, batches=batches, throughput=throughput), tmp_path / f"{k}.json")
+        write(make_record(config=config, seconds=seconds, items=words, warmup=1), tmp_path / f"{k}.json")
     assert audit(tmp_path).findings == []
 
 

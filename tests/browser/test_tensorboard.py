@@ -32,7 +32,7 @@ def url(tf, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
     for n in (1, 2, 4):
         result = timed(n, 90.0 * n, variable_update="replicated")
-        result.batches["loss"] = [1.0] * len(result.batches["seconds"])
+        result.batches.loss = [1.0] * len(result.batches.seconds)
         record.write(result, folder / f"on-{n}" / "run.json")
     graph = tf.function(lambda x: x + 1).get_concrete_function(tf.constant(1)).graph
     event_files.write(str(folder / "on-4"), graph, result)

@@ -16,6 +16,7 @@ from rnn_scaling.reports import counts_table
 from rnn_scaling.reports.markdown import markdown_table
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
+from tests.support.records import changed, fields_of
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
 BOTH = [{"encoder_type": encoder, "num_devices": n} for encoder in ("cudnn_lstm", "dynamic_rnn") for n in (1, 2)]
@@ -58,9 +59,9 @@ def test_the_seeds_tables_hold_totals_and_ratios():
 def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
     given = runs(*BOTH[:3])
     split = {"host": 187, "device": 1094, "copies": 5, "dispatched": 300}
-    trace = given["run0"].trace
+    trace = fields_of(given["run0"])["trace"]
     kernels = {**trace["kernels"], "steps": [split, split], "by_type": {"LoopCond": 1281}}
-    given["run0"] = dataclasses.replace(given["run0"], trace={**trace, "kernels": kernels})
+    given["run0"] = changed(given["run0"], trace={**trace, "kernels": kernels})
     text = counts_table.markdown(counts.inspect(given))
     rows = cells(text, "Number of kernels")
     assert rows[1][1] == "1,281 [187 / 1,094]"  # the seed's own number
@@ -109,16 +110,18 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
 
 def test_onednn_is_named_where_counts_depend_on_it():
     given = runs({"num_devices": 1}, {"num_devices": 1})
-    given["run0"].resolved["onednn"], given["run1"].resolved["onednn"] = False, False
+    given = {name: changed(run, resolved={"onednn": False}) for name, run in given.items()}
     assert "oneDNN was off; where it is on" in counts_table.summary(counts.inspect(given))
-    given["run1"].resolved["onednn"] = True
+    given["run1"] = changed(given["run1"], resolved={"onednn": True})
     found = counts.inspect(given)
     assert found.differences == ("oneDNN: off in run0, on in run1, which rewrites the graph",)
 
 
 def test_batches_of_text_may_differ_from_step_to_step():
     given = runs({"data_source": "text", "num_devices": 1})
-    given["run0"].trace["kernels"]["steps"][0]["host"] += 1
+    trace = fields_of(given["run0"])["trace"]
+    trace["kernels"]["steps"][0]["host"] += 1
+    given["run0"] = changed(given["run0"], trace=trace)
     found = counts.inspect(given)
     assert not found.differences
     assert len(found.varying) == 1 and "run0: counted step 2 differs from step 1: host" in found.varying[0]
@@ -132,7 +135,7 @@ def test_a_trace_that_lacks_kernels_is_found_out():
 
 def test_runs_without_counts_are_left_out_by_name():
     given = runs(*BOTH[:2])
-    given["run0"] = dataclasses.replace(given["run0"], trace={}, graph={})
+    given["run0"] = dataclasses.replace(given["run0"], trace=None, graph=None)
     given["run1"] = dataclasses.replace(given["run1"], status="failed")
     assert counts.inspect(given).left_out == ("run0: no trace (--trace_batches)", "run1: failed")
 
@@ -208,9 +211,13 @@ def test_the_report_passes_the_commands_own_json_over(tmp_path):
 @pytest.mark.parametrize(
     "part, wrong, said",
     [
-        ("copies", [{"from": "device:CPU:0"}], "graph.copies: expected what each device sends"),
-        ("placement", {"variables": [{"name": "w", "bytes": "x"}]}, "graph.placement.variables: expected the place"),
-        ("python", {}, "graph.python.operators: expected a number"),
+        ("copies", [{"from": "device:CPU:0"}], "graph.copies[0].to is missing; expected a name"),
+        (
+            "placement",
+            {"variables": [{"name": "w", "bytes": "x"}]},
+            "graph.placement.variables[0].bytes is 'x'; expected a number",
+        ),
+        ("python", {}, "graph.python.operators is missing; expected a number"),
     ],
 )
 def test_an_edited_record_is_set_aside_and_run_again(part, wrong, said, tmp_path, capsys):
@@ -224,7 +231,7 @@ def test_an_edited_record_is_set_aside_and_run_again(part, wrong, said, tmp_path
     assert go(tmp_path, *words) == 0
     err = capsys.readouterr().err
     assert said in err and f"renamed to {path.name}.unreadable" in err
-    assert record.read(path).graph[part] != wrong
+    assert fields_of(record.read(path))["graph"][part] != wrong
 
 
 def test_a_dry_run_writes_nothing(tmp_path, capsys):

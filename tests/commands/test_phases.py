@@ -17,14 +17,17 @@ from rnn_scaling.commands import report
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.records import record
-from rnn_scaling.records.problems import problems
+from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_names import LETTERS, PARTS
+from rnn_scaling.records.step_parts import TimedStep, Trace
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.page import inside
 from tests.support.paths import ROOT
+from tests.support.records import changed, fields_of
 from tests.support.traced_runs import step, trace, traced
 
 THREE = (step(0.9), step(1.0), step(1.1))
+TIMED = [build(TimedStep, each) for each in THREE]
 TABLES = """\
 | Part (ms)              | tower 0                 | tower 1                 | all towers              |
 |-----------------------:|------------------------:|------------------------:|------------------------:|
@@ -101,8 +104,7 @@ def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
 
 
 def test_a_busy_machine_is_said(tmp_path, capsys):
-    found = traced(*THREE)
-    found.environment["load"] = {"others": 0.5, "steal": 0.0, "seconds": 1.0}
+    found = changed(traced(*THREE), environment={"load": {"others": 0.5, "steal": 0.0, "seconds": 1.0}})
     assert (
         "- Load of other processes (50.0% of the cores): words/s are lower"
         in told(capsys, write(found, tmp_path / "run.json"))[1]
@@ -110,28 +112,28 @@ def test_a_busy_machine_is_said(tmp_path, capsys):
 
 
 def test_colours_leave_the_letters():
-    plain, coloured = steps.bars(THREE[0]), steps.bars(THREE[0], colours=True)
+    plain, coloured = steps.bars(TIMED[0]), steps.bars(TIMED[0], colours=True)
     assert plain != coloured
     assert [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured] == plain
 
 
 def test_a_narrow_time_line_has_the_most_frequent_part_of_each_stretch():
-    assert steps.bars(THREE[1], width=3)[0].endswith("tower 0 |fbu|")
+    assert steps.bars(TIMED[1], width=3)[0].endswith("tower 0 |fbu|")
 
 
 def test_many_towers_are_some_tables_beside_each_other():
     base = step()
     towers = [{**copy.deepcopy(base["towers"][0]), "tower": i} for i in range(9)]
     many = {**base, "towers": towers, "timeline": {**base["timeline"], "towers": [base["timeline"]["towers"][0]] * 9}}
-    found = step_parts.StepParts((trace(many),), synchronous=True)
+    found = step_parts.StepParts((build(Trace, trace(many)),), synchronous=True)
     heads = [head for head, _ in steps.parts_grids(found)]
     assert [len(head) for head in heads] == [6, 6] and heads[1][-1] == "all towers"
 
 
 def test_a_picture_of_some_towers_says_so():
-    many = step_parts.StepParts((trace(phases.split(TracedStep(0, 100, []), 17)),), synchronous=True)
+    many = step_parts.StepParts((build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),), synchronous=True)
     assert inside._step_pictures(many, 0, "a run")[1].title == "a run, the first 16 of 17 towers: traced step 0"
-    few = step_parts.StepParts((trace(step()),), synchronous=True)
+    few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
     assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 
 
@@ -207,76 +209,93 @@ def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tm
 
 BROKEN = {
     "trace.steps lists no step": lambda t: t.update(steps=[]),
-    "trace.steps[0].seconds: expected a number above 0": lambda t: t["steps"][0].update(seconds=0),
-    "trace.steps[1].towers: expected the 2 towers of the run": lambda t: t["steps"][1]["towers"].pop(),
-    "trace.steps[0].towers[1]: expected tower 1": lambda t: t["steps"][0]["towers"][1].update(tower=0),
-    "trace.steps[0].towers[0].parts: expected seconds of": lambda t: t["steps"][0]["towers"][0]["parts"].pop("idle"),
-    "trace.steps[0].towers[0].busy: expected": lambda t: t["steps"][0]["towers"][0].update(busy=3),
+    "trace.steps[0].seconds is 0; expected a number above 0": lambda t: t["steps"][0].update(seconds=0),
+    "trace.steps[1].towers has 1 entries; expected the 2 towers of the run": lambda t: t["steps"][1]["towers"].pop(),
+    "trace.steps[0].towers[1].tower is 0; expected 1": lambda t: t["steps"][0]["towers"][1].update(tower=0),
+    "trace.steps[0].towers[0].parts lacks idle": lambda t: t["steps"][0]["towers"][0]["parts"].pop("idle"),
+    "trace.steps[0].towers[0].busy is 3; expected": lambda t: t["steps"][0]["towers"][0].update(busy=3),
     "trace.steps[0].towers[0].parts sum to 0.19 s and the step has 0.09 s": lambda t: t["steps"][0]["towers"][0][
         "parts"
     ].update(idle=0.109),
-    "trace.steps[0].towers[0].arrival_s: expected": lambda t: t["steps"][0]["towers"][0].update(arrival_s="x"),
-    "trace.steps[0].concurrency: expected": lambda t: t["steps"][0].update(concurrency="2"),
-    "trace.steps[0].kernels: expected": lambda t: t["steps"][0].update(kernels=None),
+    "trace.steps[0].towers[0].arrival_s is 'x'; expected": lambda t: t["steps"][0]["towers"][0].update(arrival_s="x"),
+    "trace.steps[0].concurrency is '2'; expected": lambda t: t["steps"][0].update(concurrency="2"),
+    "trace.steps[0].kernels is missing; expected": lambda t: t["steps"][0].update(kernels=None),
     "trace.steps[0].timeline: expected 400 letters": lambda t: t["steps"][0]["timeline"]["towers"].append("z"),
     "trace.cost is missing": lambda t: t.pop("cost"),
-    "trace.cost: expected seconds above 0": lambda t: t["cost"].update(timed_s=[0.0]),
-    "trace.steps[1].towers[0].first_s: expected": lambda t: t["steps"][1]["towers"][0].pop("first_s"),
-    "trace.steps[1].concurrency: expected": lambda t: t["steps"][1].pop("concurrency"),
-    "trace.steps[2].kernels: expected": lambda t: t["steps"][2].update(kernels=10**400),
-    "trace.steps[0].towers[0].exchange: expected": lambda t: t["steps"][0]["towers"][0]["exchange"].update(busy=1e308),
-    "trace.cost: expected seconds above 0 of untraced_s": lambda t: t["cost"].update(untraced_s=1e-320),
-    "trace.cost: expected seconds of start_s": lambda t: t["cost"].update(stop_s=None),
-    "trace.words: expected": lambda t: t.pop("words"),
-    "trace.kernels is missing": lambda t: t.update(kernels=[]),
+    "trace.cost.timed_s[0] is 0.0; expected a number above 0": lambda t: t["cost"].update(timed_s=[0.0]),
+    "trace.cost.counted_s is []; expected seconds": lambda t: t["cost"].update(counted_s=[]),
+    "trace.steps[1].towers[0].first_s is missing": lambda t: t["steps"][1]["towers"][0].pop("first_s"),
+    "trace.steps[1].concurrency is missing": lambda t: t["steps"][1].pop("concurrency"),
+    "trace.steps[2].kernels is 1000": lambda t: t["steps"][2].update(kernels=10**400),
+    "trace.steps[0].towers[0].exchange.busy is 1e+308": lambda t: t["steps"][0]["towers"][0]["exchange"].update(
+        busy=1e308
+    ),
+    "trace.cost.untraced_s is 1e-320": lambda t: t["cost"].update(untraced_s=1e-320),
+    "trace.cost.stop_s is missing; expected seconds": lambda t: t["cost"].update(stop_s=None),
+    "trace.items is missing; expected a number": lambda t: t.pop("items"),
+    "trace.kernels is []; expected an object": lambda t: t.update(kernels=[]),
     "trace.kernels.steps lists no step": lambda t: t["kernels"].update(steps=[]),
-    "trace.kernels.by_type: expected": lambda t: t["kernels"].update(by_type={"MatMul": "many"}),
-    "trace.kernels.input_pipeline: expected": lambda t: t["kernels"].pop("input_pipeline"),
-    "trace.kernels.steps: expected host": lambda t: t["kernels"]["steps"].append({}),
-    "trace.kernels.by_phase: expected": lambda t: t["kernels"]["by_phase"].append(4),
-    "trace.kernels.by_phase: expected the kernels of each tower": lambda t: t["kernels"]["by_phase"][0].update(
+    "trace.kernels.by_type.MatMul is 'many'; expected a number": lambda t: t["kernels"].update(
+        by_type={"MatMul": "many"}
+    ),
+    "trace.kernels.input_pipeline is missing": lambda t: t["kernels"].pop("input_pipeline"),
+    "trace.kernels.steps[2].host is missing": lambda t: t["kernels"]["steps"].append({}),
+    "trace.kernels.by_phase[4] is 4; expected an object": lambda t: t["kernels"]["by_phase"].append(4),
+    "trace.kernels.by_phase[0].tower is []; expected a number or null": lambda t: t["kernels"]["by_phase"][0].update(
         tower=[]
     ),
 }
 
 
+def faults_of(**parts):
+    with pytest.raises(record.RecordError) as error:
+        record.from_json(json.dumps({**fields_of(traced()), **parts}))
+    return error.value.faults
+
+
 @pytest.mark.parametrize("said", BROKEN)
 def test_a_broken_trace_is_named(said, tmp_path, capsys):
-    found = copy.deepcopy(traced(*THREE))
-    BROKEN[said](found.trace)
-    path = write(found, tmp_path / "run.json")
+    fields = fields_of(traced(*THREE))
+    BROKEN[said](fields["trace"])
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(fields))
     status, out, err = told(capsys, path)
     assert (status, out) == (1, "")
     assert err.startswith(f"error: {path}: {said}") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["cpu_limit", "memory_bytes", "cpu_mhz"])
-def test_a_number_that_no_machine_has_is_no_crash(name, tmp_path, capsys):
-    found = copy.deepcopy(traced(*THREE))
-    found.environment[name] = [10**400, 1] if name == "cpu_mhz" else 10**400
-    status, _, err = told(capsys, write(found, tmp_path / "run.json"))
-    assert (status, err) == (0, "")
+def test_a_number_that_no_machine_has_is_named(name, tmp_path, capsys):
+    fields = fields_of(traced(*THREE))
+    fields["environment"][name] = [10**400, 1] if name == "cpu_mhz" else 10**400
+    (tmp_path / "run.json").write_text(json.dumps(fields))
+    status, _, err = told(capsys, tmp_path / "run.json")
+    assert status == 1 and f"environment.{name}" in err and err.count("\n") == 1
 
 
 def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):
-    found = copy.deepcopy(traced(*THREE))
-    for each in found.trace["steps"]:
-        each["concurrency"] = None
-    status, out, _ = told(capsys, write(found, tmp_path / "run.json"))
+    steps_without = [{**each, "concurrency": None} for each in THREE]
+    status, out, _ = told(capsys, write(traced(*steps_without), tmp_path / "run.json"))
     assert status == 0 and "one after another" in out
 
 
 @pytest.mark.parametrize("broken", [[], 3, {"steps": 3}, {"steps": [3]}, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])
 def test_a_foreign_trace_is_no_crash(broken):
-    found = problems(record.RunRecord("ok", None, {**traced().config}, trace=broken))
-    assert any(line.startswith("trace") for line in found)
+    assert any(line.startswith("trace") for line in faults_of(trace=broken))
 
 
-@pytest.mark.parametrize("broken", [{"python": 3}, {"python": {"operators": "1"}}, {"partitions": {"operators": 1}}])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"python": 3, "partitions": {}},
+        {"python": {"operators": "1"}, "partitions": {}},
+        {"partitions": {"operators": 1}},
+    ],
+)
 def test_a_foreign_graph_is_no_crash(broken):
-    found = list(problems(record.RunRecord("ok", None, {**traced().config}, graph=broken)))
-    assert any(line.startswith("graph.partitions") for line in found)
-    assert any(line.startswith("graph.python.operators: expected") for line in found)
+    faults = faults_of(graph=broken)
+    assert any(line.startswith("graph.partitions.by_type is missing") for line in faults)
+    assert any(line.startswith("graph.python") for line in faults)
 
 
 @pytest.mark.parametrize(
@@ -336,9 +355,10 @@ def test_the_report_shows_where_a_step_goes(tmp_path, capsys):
 def test_the_report_counts_operators_and_kernels(tmp_path, capsys):
     write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
     loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
-    loops.trace["kernels"] = {**loops.trace["kernels"], "by_type": {"MatMul": 4188}}
-    loops.trace["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
-    write(loops, tmp_path / "loops.json")
+    fields = fields_of(loops)["trace"]
+    fields["kernels"]["by_type"] = {"MatMul": 4188}
+    fields["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
+    write(changed(loops, trace=fields), tmp_path / "loops.json")
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188 / 0]</td><td>4.00</td>" in page
@@ -351,10 +371,10 @@ def test_the_report_counts_operators_and_kernels(tmp_path, capsys):
 
 
 def test_the_report_names_counts_that_differ(tmp_path, capsys):
-    found = traced(*THREE)
-    found.trace["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
-    found.trace["kernels"]["by_type"] = {"MatMul": 1048}
-    write(found, tmp_path / "a.json")
+    fields = fields_of(traced(*THREE))["trace"]
+    fields["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
+    fields["kernels"]["by_type"] = {"MatMul": 1048}
+    write(changed(traced(*THREE), trace=fields), tmp_path / "a.json")
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page

@@ -14,6 +14,7 @@ import pytest
 
 from rnn_scaling.commands import sweep
 from rnn_scaling.records import record
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import writing
 from tests.support.faults import (
     SMALL,
@@ -101,10 +102,10 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_pa
         if kind is None:
             assert result.status == "ok"
             continue
-        assert (result.status, result.error) == ("failed", {"type": kind, "message": message})
+        assert (result.status, result.error) == ("failed", RunError(type=kind, message=message))
         assert f"error: cudnn_lstm-independent-{n}: {message}\n" in said
-        assert result.throughput == {}
-    assert records(tmp_path)["cudnn_lstm-independent-7"].batches["words"] == [5, 5], "what was measured stays"
+        assert result.throughput is None
+    assert records(tmp_path)["cudnn_lstm-independent-7"].batches.items == (5, 5), "what was measured stays"
     assert "the disk is on fire" in (tmp_path / "out" / "cudnn_lstm-independent-4.stderr.txt").read_text()
     assert (tmp_path / "out" / "cudnn_lstm-independent-5.json.unreadable").read_text() == '{"schema": "rnn_sca'
     nothing_is_left_running(tmp_path)
@@ -118,8 +119,8 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
     for label in (ONE, TWO):
         message = "not done after 3600 s, the limit of --run_timeout (last said: warm-up: 2/5 batches)"
-        assert found[label].error == {"type": "Timeout", "message": message}
-    assert found[TWO].batches["words"] == [5, 5], "what was measured stays"
+        assert found[label].error == RunError(type="Timeout", message=message)
+    assert found[TWO].batches.items == (5, 5), "what was measured stays"
     nothing_is_left_running(tmp_path)
 
 
@@ -180,7 +181,8 @@ def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS) == 0
     said = capsys.readouterr().err
     assert f"warning: {tmp_path}/out/{ONE}.json: not JSON" in said
-    assert f"{THREE}.json: config must be an object; renamed to {THREE}.json.unreadable2" in said
+    assert f"{THREE}.json: config is [1]; expected the run's options. " in said
+    assert f"; renamed to {THREE}.json.unreadable2" in said
     assert (tmp_path / "out" / f"{ONE}.json.unreadable").read_text() == '{"schema": "rnn'
     assert (tmp_path / "out" / f"{THREE}.json.unreadable").read_text() == "an earlier one"
     assert (tmp_path / "out" / f"{THREE}.json.unreadable2").read_text() == broken
@@ -382,13 +384,13 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     process.communicate()
     wait_until(lambda: not alive(second), "the second run is gone")
     first = record.read(tmp_path / f"{ONE}.json")
-    assert first.error["message"].startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
-    assert record.read(tmp_path / f"{TWO}.json").error["type"] == "Killed"
+    assert first.error.message.startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
+    assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
     assert record.read(tmp_path / f"{ONE}.json") == first
     result = record.read(tmp_path / f"{TWO}.json")
-    assert result.status == "ok" and len(result.batches["seconds"]) == 5
+    assert result.status == "ok" and len(result.batches.seconds) == 5
     assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
 
 
@@ -396,5 +398,5 @@ def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, caps
     words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
     assert sweep.main(words) == 1
     result = record.read(tmp_path / f"{ONE}.json")
-    assert result.status == "failed" and result.error["type"] == "Timeout" and result.throughput == {}
+    assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
     assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err

@@ -18,11 +18,13 @@ from werkzeug.test import Client
 
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
+from rnn_scaling.records.parts import Batches
 from rnn_scaling.reports.tensorboard import report_plugin, run_text, serving
 from rnn_scaling.reports.tensorboard.log_folder import LogFolder
 from rnn_scaling.settings import flags
 from tests.reports.test_reports import run, timed
 from tests.support.paths import ROOT
+from tests.support.records import changed
 
 
 @pytest.fixture
@@ -176,13 +178,13 @@ def test_the_link_of_the_text_tab_leads_to_the_run_also_when_its_folder_was_rena
 
 
 def test_two_runs_never_have_the_same_letters():
-    unmeasured = [dataclasses.replace(run(1, 1.0, "failed", seed=n), batches={}) for n in (1, 2)]
+    unmeasured = [dataclasses.replace(run(1, 1.0, "failed", seed=n), batches=Batches()) for n in (1, 2)]
     runs = [timed(1, 100.0), timed(1, 100.0, 1), timed(2, 200.0), *unmeasured]
     assert len({run_text.run_id(each) for each in runs}) == len(runs)
 
 
 def test_the_text_says_the_result_the_options_and_where_the_variables_are():
-    result = dataclasses.replace(
+    result = changed(
         timed(2, 180.0, 1, variable_update="replicated", xla=True),
         resolved={"variable_placement": {"/device:GPU:1": 2**20, "/device:GPU:0": 3 * 2**20}},
     )
@@ -199,7 +201,7 @@ def test_the_text_says_the_result_the_options_and_where_the_variables_are():
 
 
 def test_a_run_that_measured_nothing_has_a_page_too():
-    text = shown(dataclasses.replace(run(1, 1.0, "failed"), batches={}))
+    text = shown(dataclasses.replace(run(1, 1.0, "failed"), batches=Batches()))
     assert "No batch was measured." in text and "The run ended before they were made." in text
 
 

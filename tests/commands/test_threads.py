@@ -27,8 +27,8 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
         for number, rate in rates.items():
             made = record_of({"num_devices": num_devices, dispatch_threads.OPTION: number}, repeat)
             spread = (noise or {}).get(number, 0.002)
-            seconds = [(1 + spread * repeat) / rate] * len(made.batches["seconds"])
-            records.append(dataclasses.replace(made, batches={**made.batches, "seconds": seconds}))
+            seconds = ((1 + spread * repeat) / rate,) * len(made.batches.seconds)
+            records.append(dataclasses.replace(made, batches=dataclasses.replace(made.batches, seconds=seconds)))
     (found,) = dispatch_threads.probes(records, {num_devices: default})
     return found
 
@@ -109,7 +109,7 @@ def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
 def test_a_number_whose_runs_failed_is_no_bound():
     records = [record_of({dispatch_threads.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
     two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]
-    failed = [dataclasses.replace(r, status="failed", throughput={}) for r in two]
+    failed = [dataclasses.replace(r, status="failed", throughput=None) for r in two]
     same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
     (found,) = dispatch_threads.probes([*same, *failed], OWN)
     assert found.enough == 1
@@ -119,7 +119,7 @@ def test_a_number_whose_runs_failed_is_no_bound():
 
 def test_failed_runs_are_counted_and_all_failed_is_said():
     records = [record_of({dispatch_threads.OPTION: number}) for number in (1, 1, 2)]
-    records[0] = dataclasses.replace(records[0], status="failed", throughput={})
+    records[0] = dataclasses.replace(records[0], status="failed", throughput=None)
     (found,) = dispatch_threads.probes(records, OWN)
     assert (found.find(1).failed, found.find(1).runs) == (1, 1)
     assert "| 1, 1 failed |" in threads_table.table([found])

@@ -12,6 +12,7 @@ from rnn_scaling.inspection import kernels, operators, scopes, xplane
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT
 from rnn_scaling.inspection.operators import Node
 from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.records.decoding import encode
 
 CPU, CPU_1, GPU = (f"/job:localhost/replica:0/task:0/device:{name}" for name in ("CPU:0", "CPU:1", "GPU:0"))
 
@@ -232,7 +233,7 @@ def step(devices):
     built = benchmark.build(config, Engine(0, 1, (CPU, CPU_1), CPU, "CPU", 1))
     for _ in range(3):
         built()
-    return built, observe.graph(built), observe.trace(built, 2, "", [0.01, 0.02, 0.03])
+    return built, encode(observe.graph(built)), encode(observe.trace(built, 2, "", [0.01, 0.02, 0.03]))
 
 
 def test_placement_is_what_runs(step):
@@ -301,7 +302,7 @@ def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
     monkeypatch.setattr(
         TrainStep, "__call__", lambda self: dataclasses.replace(call(self), items=np.array([next(words)]))
     )
-    assert observe.trace(built, 1, "", [0.01])["words"] == 101
+    assert observe.trace(built, 1, "", [0.01]).items == 101
 
 
 def test_a_partition_is_read_although_xla_took_the_operator_that_another_was_to_be_beside(tf):

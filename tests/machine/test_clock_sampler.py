@@ -20,6 +20,8 @@ from rnn_scaling.analysis.clocks import held_down
 from rnn_scaling.machine import clock_sampler, clock_sources, nvml, throttling
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Clocks
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import state as run_state
 from rnn_scaling.training.state import RunState
@@ -230,7 +232,7 @@ def test_without_nvml_one_nvidia_smi_tells(smi, old):
     ]
     said = (smi / "args").read_text()
     assert "--id=2,0 --loop-ms=250" in said and ("clocks_throttle_reasons.active" in said) == old
-    assert [each.text for each in held_down(found)] == [
+    assert [each.text for each in held_down(build(Clocks, found))] == [
         "GPUs 2, 0 were held down in 100 % of the samples under load: SW power cap"
     ]
 
@@ -311,10 +313,10 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
     cards = Cards()
     state = state_of(monkeypatch, cards)
     state.end_clocks()  # a run that did not come to its first batch
-    assert state.record("failed").environment["clocks"] is None
+    assert state.record("failed").environment.clocks is None
     state.sample_clocks()
     wait_until(lambda: cards.polls)
-    assert state.record("interrupted").environment["clocks"]["samples"][0]["devices"][1]["memory_mhz"] == 3800
+    assert state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz == 3800
     state.end_clocks()
     assert cards.closed
     assert capsys.readouterr().err.startswith(
@@ -346,4 +348,4 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
     benchmark._train(config, step, state)
     assert len(cards) == 3 and not cards[0].is_alive()
-    assert state.record("ok").environment["clocks"]["source"] == "NVML"
+    assert state.record("ok").environment.clocks.source == "NVML"

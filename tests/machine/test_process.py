@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from rnn_scaling.machine import process
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps import failure
 from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
@@ -160,4 +161,4 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, 60.0) == {"type": kind, "message": message}
+    assert failure.reason(returncode, timed_out, lines, 60.0) == RunError(type=kind, message=message)

@@ -10,10 +10,10 @@ import pytest
 
 from rnn_scaling.machine import gpus, nvml, topology
 from rnn_scaling.machine.topology import Topology
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from tests.support.fake_nvml import FakeNvml
 from tests.support.paths import GOLDEN
+from tests.support.records import make_record
 
 # Outputs of `nvidia-smi topo -m` that their owners published; the legend as that release of nvidia-smi prints it.
 #   7gforce     github.com/rossumai/keras-multi-gpu, blog/docs/hardware.md: six GTX 1070 and a GTX 1080
@@ -292,9 +292,7 @@ def test_text():
 
 
 def run_on(indices, num_devices=2, variable_update="replicated", name="7gforce"):
-    return RunRecord(
-        "ok",
-        None,
+    return make_record(
         config={"num_devices": num_devices, "variable_update": variable_update},
         resolved={"device_type": "GPU"},
         environment={
@@ -321,8 +319,8 @@ def test_a_report_names_runs_on_gpus_with_far_links():
         run_on(range(7), num_devices=7),
         run_on(range(7), num_devices=14),  # two towers on each
         run_on(["?", 5]),
-        RunRecord("ok", None, {"num_devices": 2}, {"device_type": "GPU"}, environment={"topology": "GPU0 X"}),
-        RunRecord("ok", None, {"num_devices": 2}, {"device_type": "CPU"}, environment={"topology": None}),
+        make_record(config={"num_devices": 2}, resolved={"device_type": "GPU"}, environment={"topology": "GPU0 X"}),
+        make_record(config={"num_devices": 2}, resolved={"device_type": "CPU"}, environment={"topology": None}),
     ],
 )
 def test_a_report_says_nothing_of_links_otherwise(record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import math
@@ -11,17 +12,13 @@ import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.training.state import RunState
-
-
-def make_record(**changes) -> record.RunRecord:
-    fields = {"status": "ok", "error": None, "config": RunConfig().flat(), "batches": {"seconds": [0.1, 1 / 3]}}
-    return record.RunRecord(**{**fields, **changes})
+from tests.support.records import changed, fields_of, make_record
 
 
 def test_record_survives_json(tmp_path):
-    original = make_record(throughput={"words_per_second": 1 / 3})
+    original = make_record(unit="tokens", flops_per_item=1 / 3)
     record.write(original, tmp_path / "run.json")
     assert record.read(tmp_path / "run.json") == original
 
@@ -36,7 +33,7 @@ def test_a_target_that_is_no_regular_file_is_left_alone(tmp_path):
 
 
 def test_numbers_that_json_has_not_become_null():
-    text = make_record(batches={"loss": [math.nan, math.inf, 1.0]}).to_json()
+    text = dataclasses.replace(make_record(), batches=Batches(loss=(math.nan, math.inf, 1.0))).to_json()
     assert json.loads(text)["batches"]["loss"] == [None, None, 1.0]
 
 
@@ -101,18 +98,12 @@ def test_phases_sum_to_the_total_and_throughput_is_that_of_the_measured_batches(
         state.timer.end_step(words, loss=1.0)
     state.enter("teardown")
     result = state.record("ok")
-    assert result.phases == {
-        "start": 1.0,
-        "build": 2.0,
-        "first_batch": 7.0,
-        "warmup": 1.0,
-        "measured": 1.5,
-        "teardown": 7.5,
-        "total": 20.0,
-    }
-    assert sum(v for k, v in result.phases.items() if k != "total") == result.phases["total"]
-    assert result.throughput == {"words": 60, "seconds": 1.5, "words_per_second": 40.0}
-    assert result.batches["warmup"] == 2 and result.batches["measured"] == 3
+    assert result.phases == Phases(
+        start=1.0, build=2.0, first_batch=7.0, warmup=1.0, measured=1.5, teardown=7.5, total=20.0
+    )
+    assert sum(result.phases.parts.values()) == result.phases.total
+    assert result.throughput == Throughput(items=60, seconds=1.5, items_per_second=40.0)
+    assert result.batches.warmup == 2 and result.batches.measured == 3
 
 
 def test_a_failed_run_has_no_throughput():
@@ -121,10 +112,98 @@ def test_a_failed_run_has_no_throughput():
     state.timer.start()
     for _ in range(5):
         state.timer.end_step(10)
-    assert state.record("failed", {"type": "X", "message": "x"}).throughput == {}
+    assert state.record("failed", RunError(type="X", message="x")).throughput is None
 
 
 def test_record_can_be_made_before_anything_happened():
-    result = _state([0.0, 2.0]).record("interrupted", {"type": "KeyboardInterrupt", "message": "interrupted"})
-    assert result.phases["total"] == 2.0
-    assert result.batches["seconds"] == []
+    result = _state([0.0, 2.0]).record("interrupted", RunError(type="KeyboardInterrupt", message="interrupted"))
+    assert result.phases.total == 2.0
+    assert result.batches.seconds == ()
+
+
+def older(fields):
+    """The record as it stood in a file before items had a unit."""
+    batches, rate = fields["batches"], fields["throughput"]
+    batches["words"], batches["tower_words"] = batches.pop("items"), batches.pop("tower_items")
+    rate["words"], rate["words_per_second"] = rate.pop("items"), rate.pop("items_per_second")
+    del fields["unit"], fields["flops_per_item"]
+    return fields
+
+
+def towers(**batches):
+    return make_record(batches={"tower_items": [[100]] * 2, "tower_positions": [[120]] * 2, **batches})
+
+
+def test_an_older_record_that_counts_words_is_its_new_form():
+    read = record.from_json(json.dumps(older(fields_of(towers()))))
+    assert read == towers() and read.unit == "words" and read.flops_per_item is None
+
+
+def faults_of(fields, **arguments):
+    with pytest.raises(record.RecordError) as error:
+        record.from_json(json.dumps(fields), "run.json", **arguments)
+    assert str(error.value).startswith("run.json: ") and "\n" not in str(error.value)
+    return error.value.faults
+
+
+def test_every_fault_is_named_at_once_with_its_path():
+    fields = fields_of(towers())
+    fields["config"]["num_devices"] = 0
+    fields["batches"] |= {"seconds": [0, "x"], "warmup": 2, "tower_items": [[99]] * 2}
+    fields["environment"] = {"load": {"others": "all"}, "gpus": [{"name": 7}], "newer": [1]}
+    fields["resolved"] = {"all_reduce": [{"algorithm": "xring"}], "onednn": 1}
+    fields["phases"] = {"total": -1.0}
+    fields["error"] = "no"
+    assert set(faults_of(fields)) == {
+        "config.num_devices is 0; expected a whole number of at least 1",
+        "batches.seconds[0] is 0; expected a number above 0 (and 1 more in this list)",
+        "environment.load.others is 'all'; expected a number",
+        "environment.load.steal is missing; expected a number",
+        "environment.gpus[0].name is 7; expected text",
+        "resolved.all_reduce[0].shards is missing; expected a whole number",
+        "resolved.onednn is 1; expected true or false or null",
+        "phases.total is -1.0; expected seconds",
+        "error is 'no'; expected an object or null",
+    }
+    assert str(record.RecordError("x", [f"fault {n}" for n in range(7)])).endswith("fault 4. 2 more faults")
+
+
+def test_faults_of_an_older_record_have_the_names_that_stand_in_it():
+    fields = older(fields_of(towers()))
+    fields["batches"]["tower_words"][1] = [99]
+    fields["throughput"]["words_per_second"] = 1.0
+    assert faults_of(fields) == (
+        "batches.tower_words[1] sum to 99 and batches.words[1] is 100",
+        "throughput.words_per_second is 1, and its measured batches make 461.5384615",
+    )
+
+
+def test_what_is_derived_need_not_be_judged():
+    fields = fields_of(towers())
+    fields["throughput"]["items"] = 1
+    assert record.from_json(json.dumps(fields), derived=False).throughput.items == 1
+    assert len(faults_of(fields)) == 1
+
+
+def test_what_a_newer_writer_added_to_a_part_is_kept():
+    fields = fields_of(make_record(phases={"start": 1.0, "total": 1.5}))
+    fields["phases"]["pause"] = 0.5
+    fields["environment"] = {"cpu": "X", "water": {"litres": 1}}
+    read = record.from_json(json.dumps(fields))
+    assert read.phases.parts["pause"] == 0.5
+    again = fields_of(read)
+    assert again["environment"] == fields["environment"] and again["phases"] == fields["phases"]
+
+
+def test_what_an_older_record_lacks_is_known_to_be_missing():
+    read = changed(make_record(), environment={"cpu": None})
+    assert "cpu" not in read.environment.missing and {"python", "load"} <= read.environment.missing
+
+
+def test_what_records_have_in_common_is_kept_once():
+    machine = {"cpu": "X", "packages": {"numpy": "2"}, "started": "2026-01-01"}
+    texts = [make_record(environment={**machine, "load": {"others": n / 10, "steal": 0.0}}).to_json() for n in (1, 2)]
+    kept = {}
+    one, two = [record.from_json(text, kept=kept) for text in texts]
+    assert one.config is two.config and one.environment.packages is two.environment.packages
+    assert (one.environment.load.others, two.environment.load.others) == (0.1, 0.2)

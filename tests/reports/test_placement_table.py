@@ -6,8 +6,10 @@ import dataclasses
 
 import pytest
 
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.step_parts import Graph
 from rnn_scaling.reports import placement_table
-from tests.records.test_record import make_record
+from tests.support.records import make_record
 
 CPU_0, CPU_1 = "/job:localhost/replica:0/task:0/device:CPU:0", "/job:localhost/replica:0/task:0/device:CPU:1"
 
@@ -24,12 +26,15 @@ def variable(name, tower, device, num_bytes, gradients, slots=2):
     }
 
 
-def graph(variables, copies=()):
-    return {
-        "partitions": {"by_device": {CPU_0: 1500, CPU_1: 1400}},
+def graph(variables, copies=(), by_type=None):
+    fields = {
+        "python": {"operators": 1},
+        "optimized": {"operators": 1},
+        "partitions": {"operators": 2900, "by_type": by_type or {}, "by_device": {CPU_0: 1500, CPU_1: 1400}},
         "placement": {"variables": variables},
         "copies": list(copies),
     }
+    return build(Graph, fields)
 
 
 def test_a_device_holds_its_copies_slots_and_gradients():
@@ -93,9 +98,7 @@ def test_copies_are_told_by_direction_with_the_largest():
     ],
 )
 def test_what_collectives_exchange_is_said_to_be_no_send(by_type, said):
-    given = graph([])
-    given["partitions"]["by_type"] = by_type
-    run = dataclasses.replace(make_record(), graph=given)
+    run = dataclasses.replace(make_record(), graph=graph([], by_type=by_type))
     assert said in placement_table.markdown(run)
     assert ("No device" in placement_table.markdown(run)) is ("MatMul" in by_type)
 

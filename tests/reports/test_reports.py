@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import errno
 import html
 import json
@@ -23,27 +22,19 @@ from rnn_scaling.records.own_files import EDGE, REPORT_SCHEMA, is_own
 from rnn_scaling.reports import answer, csv_table, json_report, summary, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
-from tests.records.test_record import make_record
 from tests.support.paths import GOLDEN
+from tests.support.records import changed as altered
+from tests.support.records import make_record
 
 
 def run(num_devices, rate, status="ok", seconds=2.0, **config):
-    base = make_record()
-    words = round(rate * seconds)
-    throughput = {"words": words, "seconds": seconds, "words_per_second": words / seconds} if status == "ok" else {}
-    batches = {
-        "warmup": 1,
-        "measured": 2,
-        "seconds": [9.0, seconds / 2, seconds / 2],
-        "words": [1, words / 2, words / 2],
-    }
-    error = None if status == "ok" else {"type": "X", "message": "out of memory"}
-    return record.RunRecord(
-        status=status,
-        error=error,
-        config={**base.config, "device": "cpu", "num_devices": num_devices, **config},
-        batches=batches,
-        throughput=throughput,
+    words = max(1, round(rate * seconds))
+    return make_record(
+        status,
+        config={"device": "cpu", "num_devices": num_devices, **config},
+        seconds=[9.0, seconds / 2, seconds / 2],
+        items=[1, words / 2, words / 2],
+        warmup=1,
     )
 
 
@@ -141,13 +132,13 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
     """A run of steady batches with phases; repeats differ by half a per cent."""
     words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
     seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
-    result = run(num_devices, rate, **config)
     measured = sum(seconds[10:])
     phases = {"start": 3.0, "build": 1.0, "first_batch": 60.0, "warmup": sum(seconds[1:10]), "measured": measured}
-    return dataclasses.replace(
-        result,
-        batches={"warmup": 10, "measured": batches - 10, "seconds": seconds, "words": [words] * batches},
-        throughput={"words": words * (batches - 10), "seconds": measured, "words_per_second": actual},
+    return make_record(
+        config={"device": "cpu", "num_devices": num_devices, **config},
+        seconds=seconds,
+        items=[words] * batches,
+        warmup=10,
         phases={**phases, "teardown": 0.5, "total": sum(phases.values()) + 0.5},
     )
 
@@ -231,8 +222,8 @@ def test_one_run_gives_an_interval_over_its_batches_and_says_so():
 def test_load_and_differences_stand_before_the_numbers():
     quiet, busy = ({"load": {"others": share, "steal": 0.0, "seconds": 9.0}} for share in (0.01, 0.4))
     runs = attributed()
-    known = [dataclasses.replace(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
-    other = dataclasses.replace(runs[-1], environment={**busy, "cpu": "Y"})
+    known = [altered(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
+    other = altered(runs[-1], environment={**busy, "cpu": "Y"})
     said = " ".join(of([*known, other]).cautions)
     assert "load of other processes" in said and "40.0%" in said
     assert "CPU model (X; Y)" in said
@@ -315,32 +306,36 @@ def changed(**changes):
         ({"batches.seconds": [1.0, float("nan")]}, "batches.seconds[1] is nan; expected a number above 0"),
         ({"batches.seconds": [1.0] * 39 + [float("nan")]}, "batches.seconds[39] is nan"),
         ({"batches.seconds": [1e-300] * 40}, "batches.seconds[0] is 1e-300"),
-        ({"batches.words": [10**400] * 40}, "batches.words[0] is 1000"),
-        ({"batches.words": [-1] * 40}, "batches.words[0] is -1"),
-        ({"batches.words": [1] * 3}, "batches.words has 3 entries and batches.seconds 40"),
+        ({"batches.items": [10**400] * 40}, "batches.items[0] is 1000"),
+        ({"batches.items": [-1] * 40}, "batches.items[0] is -1"),
+        ({"batches.items": [1] * 3}, "batches.items has 3 entries and batches.seconds 40"),
         ({"batches": {}}, "batches.seconds is missing"),
         ({"batches.warmup": 40}, "batches.warmup is 40; expected a whole number below the 40 batches"),
-        ({"throughput.words_per_second": 0}, "throughput.words_per_second is 0"),
-        ({"throughput": []}, "throughput.words is missing"),
+        ({"throughput.items_per_second": 0}, "throughput.items_per_second is 0"),
+        ({"throughput": []}, "throughput is []; expected an object"),
+        ({"throughput": {}}, "throughput is missing; expected items, seconds and items_per_second"),
         ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
         ({"resolved": "no"}, "resolved is 'no'; expected an object"),
         ({"error": "no"}, "error is 'no'; expected an object or null"),
-        ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0] is [1, 'a']; expected a number"),
-        ({"batches.tower_words": [[1]]}, "batches.tower_words is [[1]]; expected a list for each of the 40 batches"),
+        ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0][1] is 'a'; expected a number"),
+        (
+            {"batches.tower_items": [[1]]},
+            "batches.tower_items has 1 entries; expected a list for each of the 40 batches",
+        ),
         ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
         ({"config.num_units": "many"}, "config.num_units is 'many'; expected a whole number"),
         ({"config.num_units": 0}, "config.num_units is 0; expected at least 1"),
         ({"config.staged_vars": 1}, "config.staged_vars is 1; expected true or false"),
         ({"config.variable_update": "magic"}, "config.variable_update is 'magic'; expected independent, parameter_"),
         ({"throughput.seconds": 1.0}, "throughput.seconds is 1, and its measured batches make 430"),
-        ({"throughput.words": 1.0}, "throughput.words is 1, and its measured batches make 60000"),
+        ({"throughput.items": 1.0}, "throughput.items is 1, and its measured batches make 60000"),
         (
-            {"batches.tower_words": [[2000]] * 40},
-            "batches.tower_words[0] is [2000]; expected a number for each of the 2",
+            {"batches.tower_items": [[2000]] * 40},
+            "batches.tower_items[0] is [2000]; expected a number for each of the 2",
         ),
         (
-            {"batches.tower_words": [[1000, 999]] * 40},
-            "batches.tower_words[0] sum to 1999 and batches.words[0] is 2000",
+            {"batches.tower_items": [[1000, 999]] * 40},
+            "batches.tower_items[0] sum to 1999 and batches.items[0] is 2000",
         ),
     ],
 )
@@ -355,12 +350,14 @@ def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_pat
 
 
 @pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"a": [1]}, True])
-def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path):
-    odd = timed(2, 140)
+def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path, capsys):
     names = ("gpus", "gpus_after", "load", "packages", "commit", "variables", "memory_bytes", "cpu")
-    odd = dataclasses.replace(odd, environment=dict.fromkeys(names, junk))
-    odd = dataclasses.replace(odd, resolved=dict.fromkeys(("cpu_affinity", "encoder_kernel", "device_type"), junk))
-    assert report.main([str(write_folder(tmp_path, [timed(1, 100), odd]))]) == 0
+    odd = changed(environment=dict.fromkeys(names, junk))
+    odd["resolved"] = dict.fromkeys(("cpu_affinity", "encoder_kernel", "device_type"), junk)
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    assert report.main([str(tmp_path)]) == 0
+    assert "odd.json: " in capsys.readouterr().err
 
 
 def test_a_file_nested_without_end_is_left_out(tmp_path, capsys):
@@ -516,7 +513,7 @@ def test_the_fastest_is_chosen_where_all_were_measured():
 
 def test_load_of_all_runs_is_said_of_all_runs():
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    (line,) = [c for c in of([dataclasses.replace(r, environment=load) for r in attributed()]).cautions if "Load" in c]
+    (line,) = [c for c in of([altered(r, environment=load) for r in attributed()]).cautions if "Load" in c]
     assert line.startswith("Load of other processes (all runs: 40.0%") and "0 runs" not in line
 
 

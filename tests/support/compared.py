@@ -9,6 +9,7 @@ from typing import Any
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
+from tests.support.records import make_record
 
 GPU = {
     "index": "0",
@@ -65,20 +66,13 @@ def run(
     """A run of `batches` equal batches of 100 words after one of warm-up, in ENVIRONMENT but for changes."""
     seconds = 100 / rate
     flat = configs.resolve({"device": "cpu", **config}, num_gpus=8, num_cores=8).flat()
-    return RunRecord(
-        status=status,
+    return make_record(
+        status,
         error=None if status == "ok" else {"type": "ResourceExhaustedError", "message": "out of memory\nof the device"},
         config=flat,
         resolved={**copy.deepcopy(RESOLVED), **dict(resolved)},
-        batches={
-            "warmup": 1,
-            "measured": batches,
-            "seconds": [9.0] + [seconds] * batches,
-            "words": [100] * (batches + 1),
-        },
-        throughput={"words": 100 * batches, "seconds": seconds * batches, "words_per_second": rate}
-        if status == "ok"
-        else {},
+        seconds=[9.0] + [seconds] * batches,
+        warmup=1,
         environment={**copy.deepcopy(ENVIRONMENT), **dict(environment)},
     )
 

@@ -15,6 +15,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from tests.support.records import make_record
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
 PER_ITERATION = {"Merge": 10, "Switch": 10, "NextIteration": 8, "MatMul": 1, "TensorListPushBack": 5}
@@ -35,14 +36,10 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
     total, first = sum(by_type.values()), sum(number * towers for number in kernels.values())
     batches = _batches(flat, repeat)
     idle = phases.split(TracedStep(0, 100_000_000, []), towers)
-    words, seconds = sum(batches["words"][WARMUP:]), sum(batches["seconds"][WARMUP:])
-    return RunRecord(
-        "ok",
-        None,
-        flat,
+    return make_record(
+        config=flat,
         resolved={"encoder_kernel": "ABlock" if loops == 4 else "dynamic_rnn"},
         batches=batches,
-        throughput={"words": words, "seconds": seconds, "words_per_second": words / seconds},
         phases={"total": 10.0},
         graph={
             "python": {"operators": 2000 * towers},
@@ -56,7 +53,7 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
             "copies": [],
         },
         trace={
-            "words": 60 * towers,
+            "items": 60 * towers,
             "kernels": {
                 "steps": [{"host": n, "device": 0, "copies": 0, "dispatched": 0} for n in (first, total)],
                 "by_type": by_type,
@@ -74,7 +71,7 @@ def _batches(flat: dict[str, Any], repeat: int) -> dict[str, Any]:
     share = FASTER_WITH.get(flat["inter_op_parallelism_threads"], 1.0) if flat["num_devices"] > 1 else 1.0
     seconds = [0.1 / share * (1 + 0.002 * repeat)] * (WARMUP + BATCHES)
     words = [60 * flat["num_devices"]] * len(seconds)
-    return {"warmup": WARMUP, "measured": BATCHES, "seconds": seconds, "words": words, "loss": [1.0] * len(seconds)}
+    return {"warmup": WARMUP, "measured": BATCHES, "seconds": seconds, "items": words, "loss": [1.0] * len(seconds)}
 
 
 def main(words: list[str]) -> int:

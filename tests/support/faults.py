@@ -18,14 +18,16 @@ import sys
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.commands import ab, sweep
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config, flags
+from tests.support.records import make_record
 
+HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}  # of an interrupted run
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
 
 
@@ -109,7 +111,7 @@ class _Trainer:
     def run(self) -> int:
         self._log("start")
         self._kill_sweep_at("first")
-        self._write("failed", {"type": "Killed", "message": "no result yet"})
+        self._write("failed", error={"type": "Killed", "message": "no result yet"})
         print("warm-up: 2/5 batches, 1 words/s, loss 1, 9 s left", file=sys.stderr, flush=True)
         self._kill_sweep_at("middle")
         if self._fault in ("hang", "interrupt", "stubborn"):
@@ -123,10 +125,9 @@ class _Trainer:
         if self._fault == "leaves_child":
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
         if self._fault == "fails":
-            self._write("failed", {"type": "ValueError", "message": "no such luck"})
+            self._write("failed", error={"type": "ValueError", "message": "no such luck"})
         else:
-            rate = {"words": 10, "seconds": 2.0, "words_per_second": 5.0}
-            self._write("ok", None, throughput=rate, phases={"total": 30.0})
+            self._write("ok", seconds=[1.0, 1.0], items=[5, 5], phases={"total": 30.0})
         self._log("finish")
         self._kill_sweep_at("last")
         return int(self._fault == "fails")
@@ -145,9 +146,8 @@ class _Trainer:
         time.sleep(600)
 
     def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
-        batches = {"warmup": 2, "measured": 0, "seconds": [1.0, 1.0], "words": [5, 5], "loss": [1.0, 1.0]}
         error = {"type": "KeyboardInterrupt", "message": "x"}
-        self._write("interrupted", error, batches=batches, throughput={"words_per_second": 5.0})
+        self._write("interrupted", error=error, seconds=[1.0, 1.0], items=[5, 5], warmup=1, throughput=HALF)
         os._exit(130)
 
     def _end_without_result(self) -> int:
@@ -167,8 +167,8 @@ class _Trainer:
             os.kill(self._sweep, signal.SIGKILL)
             time.sleep(600)
 
-    def _write(self, status: str, error: dict[str, str] | None, **parts: dict) -> None:
-        record.write(RunRecord(status, error, self._config, **parts), self._path)
+    def _write(self, status: str, **parts: Any) -> None:
+        record.write(make_record(status, config=self._config, **parts), self._path)
 
     def _log(self, event: str, pid: int | None = None) -> None:
         with (self._folder / "log").open("a") as file:

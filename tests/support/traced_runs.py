@@ -7,7 +7,7 @@ from typing import Any
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import HOST, Kernel, TracedStep
 from rnn_scaling.records.record import RunRecord
-from tests.records.test_record import make_record
+from tests.support.records import make_record
 
 MS = 1_000_000
 
@@ -65,20 +65,12 @@ GRAPH = {
 
 def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
     """A record of two devices; without steps, of a run that was not traced."""
-    base = make_record()
-    config = {**base.config, "device": "cpu", "num_devices": 2, "variable_update": "replicated", **config}
-    return RunRecord(
-        status="ok",
-        error=None,
-        config=config,
-        batches={
-            "warmup": 1,
-            "measured": 2,
-            "seconds": [0.5, 0.08, 0.08],
-            "words": [6000, 6000, 6000],
-            "loss": [loss, loss, loss],
-        },
-        throughput={"words": 12_000, "seconds": 0.16, "words_per_second": 75_000.0},
+    return make_record(
+        config={"device": "cpu", "num_devices": 2, "variable_update": "replicated", **config},
+        seconds=[0.5, 0.08, 0.08],
+        items=[6000] * 3,
+        warmup=1,
+        batches={"loss": [loss] * 3},
         graph=GRAPH if steps else {},
         trace=trace(*steps) if steps else {},
     )

@@ -160,11 +160,9 @@ class _Run:
 
     def __init__(self, record: RunRecord) -> None:
         self.record, self.config = record, rows.full_config(record)
-        held = record.environment.get("variables")
-        self.knows_variables = isinstance(held, dict)
-        self.variables: dict[str, Any] = (
-            {name: value for name, value in held.items() if name not in WITHOUT_EFFECT} if self.knows_variables else {}
-        )
+        self.knows_variables = "variables" not in record.environment.missing
+        variables = record.environment.variables.items()
+        self.variables = {name: value for name, value in variables if name not in WITHOUT_EFFECT}
         self._options: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     @property
@@ -282,9 +280,8 @@ def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
 
 
 def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
-    loads = [run.record.environment.get("load") for run in runs]
-    shares = [load.get(name) if isinstance(load, dict) else None for load in loads]
-    return [share if isinstance(share, (int, float)) else None for share in shares]
+    loads = [run.record.environment.load for run in runs]
+    return [None if load is None else getattr(load, name) for load in loads]
 
 
 def _known_of_all(shares: Sequence[float | None]) -> list[float]:

@@ -10,7 +10,6 @@ from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not told by the system"
-LARGEST = 1e18  # number that a system can tell; a larger one is of a file that was edited
 
 # Bits of clocks_throttle_reasons.active. Source: nvml.h, nvmlClocksEventReasons. Idle (0x1) holds nothing down.
 LIMITED = {0x2: "application clocks", 0x4: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
@@ -31,9 +30,9 @@ def environment(name: str) -> Read:
     """A field of `environment` as text; null in the record: the system did not tell."""
 
     def read(record: RunRecord) -> Any:
-        if name not in record.environment:
+        if name in record.environment.missing:
             return None
-        value = record.environment[name]
+        value = getattr(record.environment, name)
         return NOT_TOLD if value is None else str(value)
 
     return read
@@ -43,7 +42,8 @@ def resolved(name: str) -> Read:
     """A field of `resolved` as text."""
 
     def read(record: RunRecord) -> Any:
-        return str(record.resolved[name]) if record.resolved.get(name) is not None else None
+        value = getattr(record.resolved, name)
+        return None if value is None else str(value)
 
     return read
 
@@ -52,10 +52,10 @@ def package(*names: str) -> Read:
     """Version of the first of these packages that is installed."""
 
     def read(record: RunRecord) -> Any:
-        packages = record.environment.get("packages")
-        if not isinstance(packages, dict):
+        if "packages" in record.environment.missing:
             return None
-        return next((str(packages[name]) for name in names if name in packages), "not installed")
+        packages = record.environment.packages
+        return next((packages[name] for name in names if name in packages), "not installed")
 
     return read
 
@@ -64,10 +64,8 @@ def cuda(part: str) -> Read:
     """Version of a part of CUDA that pip installed."""
 
     def read(record: RunRecord) -> Any:
-        versions = record.environment.get("cuda")
-        if not isinstance(versions, dict) or part not in versions:
-            return None
-        return str(versions[part] or "not from pip")
+        versions = record.environment.cuda
+        return versions[part] or "not from pip" if part in versions else None
 
     return read
 
@@ -76,58 +74,55 @@ def number(name: str) -> Read:
     """A number of `environment`; null in the record: the system did not tell."""
 
     def read(record: RunRecord) -> float | str | None:
-        if name not in record.environment:
+        if name in record.environment.missing:
             return None
-        value = record.environment[name]
-        return float(value) if _is_number(value) else NOT_TOLD
+        value = getattr(record.environment, name)
+        return NOT_TOLD if value is None else float(value)
 
     return read
 
 
 def cpu_vector_units(record: RunRecord) -> str | None:
     """Vector units of the processor."""
-    if "cpu_vector_units" not in record.environment:
+    if "cpu_vector_units" in record.environment.missing:
         return None
-    held = record.environment["cpu_vector_units"]
-    return " ".join(map(str, held)) or "none" if isinstance(held, list) else NOT_TOLD
+    units = record.environment.cpu_vector_units
+    return NOT_TOLD if units is None else " ".join(units) or "none"
 
 
 def cpu_topology(record: RunRecord) -> str | None:
     """Sockets, cores, threads and NUMA nodes."""
-    held = record.environment.get("cpu_topology")
-    if not isinstance(held, dict):
+    topology = record.environment.cpu_topology
+    if topology is None:
         return None
-    counts = [f"{held.get(part) or '?'} {part}" for part in ("sockets", "cores", "threads")]
-    nodes = held.get("numa_nodes")
-    return ", ".join(
-        [*counts, f"NUMA nodes {' | '.join(map(str, nodes))}" if isinstance(nodes, list) and nodes else "NUMA not told"]
-    )
+    counts = [f"{getattr(topology, part) or '?'} {part}" for part in ("sockets", "cores", "threads")]
+    nodes = topology.numa_nodes
+    return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not told"])
 
 
 def cpu_limit(record: RunRecord) -> str | None:
     """What control groups grant."""
-    if "cpu_limit" not in record.environment:
+    if "cpu_limit" in record.environment.missing:
         return None
-    limit = record.environment["cpu_limit"]
-    return "none" if limit is None else f"{limit:g} cores" if _is_number(limit) else str(limit)
+    limit = record.environment.cpu_limit
+    return "none" if limit is None else f"{limit:g} cores"
 
 
 def turbo(record: RunRecord) -> str | None:
     """Whether the clock may rise above its nominal value."""
-    held = record.environment
-    if "cpu_no_turbo" not in held or "cpu_boost" not in held:
+    machine = record.environment
+    if {"cpu_no_turbo", "cpu_boost"} & machine.missing:
         return None
-    if held["cpu_no_turbo"] is None and held["cpu_boost"] is None:
+    if machine.cpu_no_turbo is None and machine.cpu_boost is None:
         return NOT_TOLD
-    return "off" if held["cpu_no_turbo"] == "1" or held["cpu_boost"] == "0" else "on"
+    return "off" if machine.cpu_no_turbo == "1" or machine.cpu_boost == "0" else "on"
 
 
 def highest_clock(record: RunRecord) -> float | str | None:
     """The fastest core's, in MHz: the one that the program runs on while the others idle."""
-    clocks = record.environment.get("cpu_mhz")
-    if not isinstance(clocks, list):
+    if "cpu_mhz" in record.environment.missing:
         return None
-    return max(filter(_is_number, clocks), default=NOT_TOLD)
+    return max(record.environment.cpu_mhz, default=NOT_TOLD)
 
 
 def huge_pages(record: RunRecord) -> str | None:
@@ -139,14 +134,14 @@ def huge_pages(record: RunRecord) -> str | None:
 
 def cores(record: RunRecord) -> str | None:
     """How many cores the process was bound to."""
-    held = record.resolved.get("cpu_affinity")
-    return str(len(held)) if isinstance(held, list) else None
+    bound = record.resolved.cpu_affinity
+    return None if bound is None else str(len(bound))
 
 
 def cores_by_number(record: RunRecord) -> str | None:
     """Which cores the process was bound to."""
-    held = record.resolved.get("cpu_affinity")
-    return ",".join(map(str, held)) if isinstance(held, list) else None
+    bound = record.resolved.cpu_affinity
+    return None if bound is None else ",".join(map(str, bound))
 
 
 def oversubscribed(record: RunRecord) -> str | None:
@@ -160,13 +155,10 @@ def gpus(*names: str, when: str = "gpus") -> Read:
     """Text of these fields of every GPU, in the order of the devices."""
 
     def read(record: RunRecord) -> str | None:
-        held = record.environment.get(when)
-        if not isinstance(held, list) or not held:
+        cards = getattr(record.environment, when)
+        if not cards or any(name not in card for card in cards for name in names):
             return None
-        cells = [[gpu.get(name) for name in names] for gpu in held if isinstance(gpu, dict)]
-        if any(cell is None for row in cells for cell in row):
-            return None
-        words = [" and ".join(map(str, row)) for row in cells]
+        words = [" and ".join(card[name] for name in names) for card in cards]
         return f"{len(words)} x {words[0]}" if len(words) > 1 and len(set(words)) == 1 else ", ".join(words)
 
     return read
@@ -176,8 +168,7 @@ def gpu_clock(name: str, when: str) -> Callable[[RunRecord], float | None]:
     """Mean over the GPUs in MHz."""
 
     def read(record: RunRecord) -> float | None:
-        held = record.environment.get(when)
-        texts = [str(gpu.get(name)) for gpu in held if isinstance(gpu, dict)] if isinstance(held, list) else []
+        texts = [card.get(name, "") for card in getattr(record.environment, when)]
         numbers = [float(match[0]) for match in (re.match(r"[\d.]+", text) for text in texts) if match]
         return sum(numbers) / len(numbers) if numbers and len(numbers) == len(texts) else None
 
@@ -188,14 +179,16 @@ def held_down(names: dict[int, str]) -> Read:
     """Why clocks were held down before or after the run, on any GPU."""
 
     def read(record: RunRecord) -> str | None:
-        found: dict[str, None] = {}
-        for when in ("gpus", "gpus_after"):
+        reasons: dict[str, None] = {}
+        if {"gpus", "gpus_after"} & record.environment.missing:
+            return None
+        for cards in (record.environment.gpus, record.environment.gpus_after):
             try:
-                masks = [gpu["clocks_throttle_reasons.active"] for gpu in record.environment[when]]
-                found.update(dict.fromkeys(reason for mask in masks for reason in throttle_reasons(mask, names)))
-            except (KeyError, TypeError, ValueError):  # "[N/A]": the card does not tell
+                masks = [card["clocks_throttle_reasons.active"] for card in cards]
+                reasons.update(dict.fromkeys(reason for mask in masks for reason in throttle_reasons(mask, names)))
+            except (KeyError, ValueError):  # an older record, or "[N/A]": the card does not tell
                 return None
-        return ", ".join(found) or "nothing"
+        return ", ".join(reasons) or "nothing"
 
     return read
 
@@ -204,34 +197,28 @@ def gpu_topology(record: RunRecord) -> str | None:
     """The rows of the matrix of `nvidia-smi topo -m`, where several devices exchange."""
     if record.config.get("num_devices") == 1:
         return "one device"
-    value = record.environment.get("topology")
-    if not isinstance(value, str):
+    if record.environment.topology is None:
         return None
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in value.splitlines()]
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in record.environment.topology.splitlines()]
     return "; ".join(" ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line))  # not the head
 
 
 def all_reduce(record: RunRecord) -> str | None:
     """The algorithms that `auto` or the specification came to."""
-    held = record.resolved.get("all_reduce")
-    if not isinstance(held, list):
+    segments = record.resolved.all_reduce
+    if segments is None:
         return None
-    words = [f"{part.get('algorithm')}#{part.get('shards')}" for part in held if isinstance(part, dict)]
-    return ":".join(words) or "none"
+    return ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments) or "none"
 
 
 def commit(record: RunRecord) -> str | None:
     """The commit, and a digest of what was changed since."""
-    if "commit" not in record.environment:
+    if "commit" in record.environment.missing:
         return None
-    held = record.environment["commit"]
-    if not isinstance(held, dict):
+    commit = record.environment.commit
+    if commit is None:
         return "not in a git checkout"
-    name = str(held.get("hash"))[:9]
-    if not held.get("modified"):
+    name = commit.hash[:9]
+    if not commit.modified:
         return name
-    return f"{name} modified ({held['diff']})" if held.get("diff") else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST
+    return f"{name} modified ({commit.diff})" if commit.diff else None

@@ -18,6 +18,7 @@ from rnn_scaling.analysis.confidence import Comparison, Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.folder import RunFile
+from rnn_scaling.records.parts import RunError
 
 ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
@@ -226,8 +227,7 @@ def _not_ok(configuration: Configuration) -> tuple[str, ...]:
         files = side.files if side else ()
         bad = [file for file in files if not matching.is_good(file)]
         if bad:
-            error = bad[0].record.error or {}
-            message = " ".join(str(error.get("message", "")).split())[:120]
-            why = f"{error.get('type', bad[0].record.status)}: {message}".rstrip(": ")
+            error = bad[0].record.error or RunError(type=bad[0].record.status)
+            why = f"{error.type}: {' '.join(error.message.split())[:120]}".rstrip(": ")
             notes.append(f"{len(bad)} of {len(files)} runs {when} {bad[0].record.status} ({bad[0].name}: {why})")
     return tuple(notes)

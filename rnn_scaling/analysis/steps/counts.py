@@ -13,11 +13,13 @@ from typing import Any
 
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
 HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(configs.MeasureOptions))
+PLACES = ("host", "device", "copies", "dispatched")
 ENCODERS = ("encoder_type", "decoder_type")
 MOST_NAMED = 5  # types named in a line about a difference
 
@@ -103,9 +105,9 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             continue
         config = full_config(record)
         key = _key(config)
-        counts, wrong = _counts(name, record, config)
+        counts, wrong = _counts(name, record, record.graph, record.trace, config)
         differences += wrong
-        (varying if _varies(config) else differences).extend(_unlike_steps(name, record.trace["kernels"]["steps"]))
+        (varying if _varies(config) else differences).extend(_unlike_steps(name, record.trace.kernels.steps))
         first.setdefault(key, config)
         found.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
     groups = []
@@ -138,37 +140,38 @@ def _key(config: Mapping[str, Any]) -> tuple:
     return (own_decoder, *(item for item in work_key(dict(config)) if item[0] not in left_out))
 
 
-def _counts(name: str, record: RunRecord, config: Mapping[str, Any]) -> tuple[Counts, list[str]]:
+def _counts(
+    name: str, record: RunRecord, graph: Graph, trace: Trace, config: Mapping[str, Any]
+) -> tuple[Counts, list[str]]:
     """The counts of one run, and what in them is not as it must be."""
-    graph, trace = record.graph, record.trace
-    partitions, kernels = graph["partitions"], trace["kernels"]
-    last, wrong = kernels["steps"][-1], []
-    by_type = sum(kernels["by_type"].values())
-    if by_type != last["host"] + last["device"]:
-        wrong.append(f"{name}: {by_type} kernels by type, {last['host'] + last['device']} by place")
-    loops = partitions["by_type"].get("LoopCond", 0)
-    if kernels["by_type"].get("LoopCond", 0) < loops:  # each asks its condition once at least
+    partitions, kernels = graph.partitions, trace.kernels
+    last, wrong = kernels.steps[-1], []
+    by_type = sum(kernels.by_type.values())
+    if by_type != last.host + last.device:
+        wrong.append(f"{name}: {by_type} kernels by type, {last.host + last.device} by place")
+    loops = partitions.by_type.get("LoopCond", 0)
+    if kernels.by_type.get("LoopCond", 0) < loops:  # each asks its condition once at least
         wrong.append(
             f"{name}: {loops} loops in the graph, but the trace lacks their kernels; it does not hold all kernels"
         )
     by_phase: Counter[str] = Counter()
-    for part in kernels["by_phase"]:
-        by_phase[part["phase"]] += part["kernels"]
+    for part in kernels.by_phase:
+        by_phase[part.phase] += part.kernels
     counts = Counts(
         encoder=config["encoder_type"],
-        kernel=record.resolved.get("encoder_kernel", ""),
+        kernel=record.resolved.encoder_kernel or "",
         num_devices=config["num_devices"],
         runs=1,
-        words=trace["words"],
-        python=graph["python"]["operators"],
-        optimized=graph["optimized"]["operators"],
-        operators=partitions["operators"],
-        input_pipeline=kernels["input_pipeline"],
-        onednn=record.resolved.get("onednn"),
-        operators_by_type=partitions["by_type"],
-        kernels_by_type=kernels["by_type"],
+        words=trace.items,
+        python=graph.python.operators,
+        optimized=graph.optimized.operators,
+        operators=partitions.operators,
+        input_pipeline=kernels.input_pipeline,
+        onednn=record.resolved.onednn,
+        operators_by_type=partitions.by_type,
+        kernels_by_type=kernels.by_type,
         kernels_by_phase=dict(by_phase),
-        **{part: last[part] for part in ("host", "device", "copies", "dispatched")},
+        **{part: getattr(last, part) for part in PLACES},
     )
     return counts, wrong
 
@@ -178,12 +181,13 @@ def _varies(config: Mapping[str, Any]) -> bool:
     return config["data_source"] == "text"
 
 
-def _unlike_steps(name: str, steps: Sequence[Mapping[str, int]]) -> list[str]:
+def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
     """A line for each counted step that is not as the first."""
     lines = []
     for number, step in enumerate(steps[1:], 2):
-        if unlike := [part for part in step if step[part] != steps[0][part]]:
-            text = ", ".join(f"{part} {step[part]} instead of {steps[0][part]}" for part in unlike)
+        pairs = [(part, getattr(step, part), getattr(steps[0], part)) for part in PLACES]
+        if unlike := [f"{part} {count} instead of {first}" for part, count, first in pairs if count != first]:
+            text = ", ".join(unlike)
             lines.append(f"{name}: counted step {number} differs from step 1: {text}")
     return lines
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.confidence import Comparison, Interval, compare, process_rate, ratio
-from rnn_scaling.analysis.rows import Row, titles, with_baselines, work_key
+from rnn_scaling.analysis.rows import Row, measured_batches, titles, with_baselines, work_key
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
@@ -123,13 +123,12 @@ def _setting(row: Row, best: Row | None) -> Setting:
 def _rates(row: Row) -> list[float]:
     rates = []
     for record in row.good:
-        first = record.batches["warmup"]
-        rates.append(process_rate(record.batches["seconds"][first:], record.batches["words"][first:]))
+        rates.append(process_rate(*measured_batches(record)))
     return rates
 
 
 def _concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not say which tower they are of.
-    steps = [step for record in records if not record.config.get("xla") for step in record.trace.get("steps", [])]
-    found = [step["concurrency"] for step in steps if step.get("concurrency") is not None]
-    return statistics.median(found) if found else None
+    traces = [record.trace for record in records if record.trace and not record.config.get("xla")]
+    known = [step.concurrency for trace in traces for step in trace.steps if step.concurrency is not None]
+    return statistics.median(known) if known else None

@@ -1,20 +1,17 @@
-"""Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure.
-
-The numbers come from the record's `trace`, which `problems` checks first: a record may have been edited or cut.
-"""
+"""Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rnn_scaling.analysis.confidence import over_processes, scatter
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import IDLE, OWN, PARTS
+from rnn_scaling.records.step_parts import TimedStep, TowerStep, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,56 +43,56 @@ class Cost:
 class StepParts:
     """The traced steps of one configuration; `runs`: the traces that they come from, one a run."""
 
-    runs: tuple[Mapping[str, Any], ...]
+    runs: tuple[Trace, ...]
     synchronous: bool  # whether a step's gradients are exchanged within it
     clustered: bool = False  # whether XLA made clusters of operators, which say neither tower nor phase
 
     @functools.cached_property
-    def steps(self) -> list[Mapping[str, Any]]:
-        """All traced steps, as `phases.split` returned them."""
-        return [step for run in self.runs for step in run["steps"]]
+    def steps(self) -> list[TimedStep]:
+        """All traced steps."""
+        return [step for run in self.runs for step in run.steps]
 
     @property
     def num_towers(self) -> int:
-        return len(self.steps[0]["towers"])
+        return len(self.steps[0].towers)
 
     @functools.cached_property
     def seconds(self) -> Spread:
         """Length of a step."""
-        return spread([step["seconds"] for step in self.steps])
+        return spread([step.seconds for step in self.steps])
 
     def part(self, name: str, tower: int | None = None) -> Spread:
         """Seconds of a part a step: of one tower, or the mean of the towers (None)."""
-        return self._over_towers(lambda found: found["parts"][name], tower)
+        return self._over_towers(lambda found: found.parts[name], tower)
 
     def exchange(self, name: str, tower: int | None = None) -> Spread:
         """Seconds of exchange a step: "busy", "hidden", "beside_shared" or "exposed"."""
-        return self._over_towers(lambda found: found["exchange"][name], tower)
+        return self._over_towers(lambda found: found.exchange[name], tower)
 
     def compute(self, tower: int | None = None) -> Spread:
         """Seconds a step in which a tower computes, whatever phase."""
-        return self._over_towers(lambda found: math.fsum(found["parts"][phase] for phase in OWN), tower)
+        return self._over_towers(lambda found: math.fsum(found.parts[phase] for phase in OWN), tower)
 
     def at(self, name: str, tower: int) -> Spread | None:
         """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""
-        values = [step["towers"][tower][name] for step in self.steps]
+        values = [getattr(step.towers[tower], name) for step in self.steps]
         return None if None in values else spread(values)
 
-    def _over_towers(self, value: Any, tower: int | None) -> Spread:
+    def _over_towers(self, value: Callable[[TowerStep], float], tower: int | None) -> Spread:
         towers = range(self.num_towers) if tower is None else [tower]
         return spread(
-            [math.fsum(value(step["towers"][i]) for i in towers) / len(towers) for step in self.steps],
+            [math.fsum(value(step.towers[i]) for i in towers) / len(towers) for step in self.steps],
         )
 
     @property
     def shown(self) -> list[str]:
         """The parts that take any time, in the order of precedence."""
-        return [name for name in PARTS if any(t["parts"][name] for step in self.steps for t in step["towers"])]
+        return [name for name in PARTS if any(t.parts[name] for step in self.steps for t in step.towers)]
 
     @functools.cached_property
     def concurrency(self) -> float | None:
         """Towers that compute at once, the mean while any does: 1 is one after the other. None: it cannot be said."""
-        values = [step["concurrency"] for step in self.steps]
+        values = [step.concurrency for step in self.steps]
         return None if self.clustered or None in values else math.fsum(values) / len(values)
 
     @functools.cached_property
@@ -106,12 +103,10 @@ class StepParts:
     @functools.cached_property
     def cost(self) -> Cost:
         """What tracing cost, of all runs."""
-        costs = [run["cost"] for run in self.runs]
-        timed, counted = (
-            over_processes([s / cost["untraced_s"] for cost in costs for s in cost[name]])
-            for name in ("timed_s", "counted_s")
-        )
-        starts, stops = ([cost[name] for cost in costs] for name in ("start_s", "stop_s"))
+        costs = [run.cost for run in self.runs]
+        timed = over_processes([s / cost.untraced_s for cost in costs for s in cost.timed_s])
+        counted = over_processes([s / cost.untraced_s for cost in costs for s in cost.counted_s])
+        starts, stops = [cost.start_s for cost in costs], [cost.stop_s for cost in costs]
         return Cost(
             timed.value,
             timed.low,
@@ -125,8 +120,8 @@ class StepParts:
     @property
     def kernels(self) -> tuple[float, float]:
         """(kernels of a step, those among them that the timed steps hold), means."""
-        every = [step["host"] + step["device"] for run in self.runs for step in run["kernels"]["steps"]]
-        timed = [step["kernels"] for step in self.steps]
+        every = [step.host + step.device for run in self.runs for step in run.kernels.steps]
+        timed = [step.kernels for step in self.steps]
         return math.fsum(every) / len(every), math.fsum(timed) / len(timed)
 
     @property
@@ -137,7 +132,7 @@ class StepParts:
     @property
     def typical(self) -> int:
         """Index of the step whose length is nearest to the middle: the one to draw."""
-        order = sorted(range(len(self.steps)), key=lambda i: self.steps[i]["seconds"])
+        order = sorted(range(len(self.steps)), key=lambda i: self.steps[i].seconds)
         return order[(len(order) - 1) // 2]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import scatter
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_names import BACKWARD, FORWARD, IDLE
+from rnn_scaling.records.step_parts import TimedStep, TowerStep
 
 LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler
@@ -16,9 +16,7 @@ MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival t
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
 
 
-def name_straggler(
-    steps: Sequence[Mapping[str, Any]], synchronous: bool, clustered: bool = False
-) -> tuple[int | None, str]:
+def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: bool = False) -> tuple[int | None, str]:
     """The tower that the others wait for, if the arrival times give the evidence, and a sentence that says why.
 
     It is named where the same tower ends its backward pass last in every step, and three differences from the next
@@ -27,17 +25,17 @@ def name_straggler(
     later, the third one that only stood still: in a barrier, or because nobody launched its kernels.
 
     Args:
-      steps: what `split` returned for each traced step.
+      steps: the traced steps.
       synchronous: whether the towers exchange a step's gradients within it.
       clustered: whether XLA made clusters of operators, which say neither tower nor phase.
     """
     reason = _no_evidence(steps, synchronous, clustered)
     if reason:
         return None, f"the straggler cannot be named: {reason}"
-    last = [max(step["towers"], key=lambda tower: tower["arrival_s"]) for step in steps]
-    tower = last[0]["tower"]
-    if any(each["tower"] != tower for each in last):
-        order = ", ".join(str(each["tower"]) for each in last)
+    last = [max(step.towers, key=_arrival) for step in steps]
+    tower = last[0].tower
+    if any(each.tower != tower for each in last):
+        order = ", ".join(str(each.tower) for each in last)
         return None, f"the straggler cannot be named: another tower is last from step to step ({order})"
     differences = [_lateness(step, each) for step, each in zip(steps, last)]
     late, took, computed = (_lower([values[i] for values in differences]) for i in range(3))
@@ -56,7 +54,7 @@ def name_straggler(
             f"the straggler cannot be named: {ends}, but its own compute is not longer by more than the scatter "
             f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
         )
-    share = late[0] / (math.fsum(step["seconds"] for step in steps) / len(steps))
+    share = late[0] / (math.fsum(step.seconds for step in steps) / len(steps))
     longer = _ms([values[2] for values in differences])
     return (
         tower,
@@ -64,8 +62,8 @@ def name_straggler(
     )
 
 
-def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool, clustered: bool) -> str | None:
-    count = len(steps[0]["towers"]) if steps else 0
+def _no_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: bool) -> str | None:
+    count = len(steps[0].towers) if steps else 0
     if count < 2:
         return "there is one tower" if count else "no step was traced"
     if not synchronous:
@@ -74,27 +72,31 @@ def _no_evidence(steps: Sequence[Mapping[str, Any]], synchronous: bool, clustere
         return "XLA's clusters (--xla) do not say whose operators they hold"
     if len(steps) < LEAST_STEPS:
         return f"{LEAST_STEPS} traced steps or more show scatter, got {len(steps)}; use --trace_batches={LEAST_STEPS}"
-    unseen = sorted({t["tower"] for s in steps for t in s["towers"] if None in (t["first_s"], t["arrival_s"])})
+    unseen = sorted({t.tower for s in steps for t in s.towers if None in (t.first_s, t.arrival_s)})
     if unseen:
         return f"the trace holds no forward or no backward kernel of tower {', '.join(map(str, unseen))}"
-    idle = math.fsum(step["towers"][0]["parts"][IDLE] / step["seconds"] for step in steps) / len(steps)
+    idle = math.fsum(step.towers[0].parts[IDLE] / step.seconds for step in steps) / len(steps)
     if idle > MOST_IDLE:
         return f"in {100 * idle:.0f} % of a step no kernel runs that the trace has times of"
-    concurrency = math.fsum(step["concurrency"] or 0.0 for step in steps) / len(steps)
+    concurrency = math.fsum(step.concurrency or 0.0 for step in steps) / len(steps)
     if concurrency <= 1 + SERIAL * (count - 1):
         return f"the trace has the towers one after another (concurrency {concurrency:.2f}): arrival order says nothing"
     return None
 
 
-def _lateness(step: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float, float, float]:
+def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
     """Seconds by which the last tower ended later, took longer and computed longer than the next latest one."""
-    others = [tower for tower in step["towers"] if tower["tower"] != last["tower"]]
-    second = max(others, key=lambda tower: tower["arrival_s"])
-    late = last["arrival_s"] - second["arrival_s"]
-    took = late - (last["first_s"] - second["first_s"])
-    compute = [math.fsum(tower["busy"][phase] for phase in (FORWARD, BACKWARD)) for tower in (last, second)]
+    others = [tower for tower in step.towers if tower.tower != last.tower]
+    second = max(others, key=_arrival)
+    late = _arrival(last) - _arrival(second)
+    took = late - ((last.first_s or 0.0) - (second.first_s or 0.0))
+    compute = [math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD)) for tower in (last, second)]
     # To the nanosecond: the error of floating point has no scatter, and would be above 0 in every step.
     return round(late, 9), round(took, 9), round(compute[0] - compute[1], 9)
+
+
+def _arrival(tower: TowerStep) -> float:
+    return tower.arrival_s or 0.0  # towers without one are no evidence, and are told before
 
 
 def _lower(values: Sequence[float]) -> tuple[float, float]:

@@ -121,7 +121,7 @@ def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
         raise UnreadableError(f"{path}: not JSON ({where})") from e
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.run/"):
         try:
-            yield records.table([(str(path), record.from_json(content, str(path)))], str(path))
+            yield records.table([(str(path), record.from_json(content, str(path), derived=False))], str(path))
         except RecordError as e:
             raise UnreadableError(str(e)) from e
         return
@@ -166,9 +166,7 @@ def _folder(path: Path) -> ScalingTable:
     good, bad = [], []
     for file in sorted(path.rglob("*.json")):
         try:
-            good.append((str(file), record.read(file)))
-        except RecursionError:
-            bad.append(f"{file}: nested too deeply for a run record; left out")
+            good.append((str(file), record.read(file, derived=False)))
         except (OSError, RecordError) as e:
             bad.append(f"{e}; left out")
     if not good:

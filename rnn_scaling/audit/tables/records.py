@@ -42,14 +42,14 @@ def _row(path: str, record: RunRecord) -> ScalingRow:
         source=path,
         line=0,
         series=_series(config),
-        devices=config.get("num_devices") if isinstance(config.get("num_devices"), int) else None,
+        devices=config["num_devices"],
         batch_size=None if _is_strong(config) else _cell(config.get("batch_size")),
         global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,
-        batches=_cell(record.batches.get("measured")),
-        seconds=_cell(throughput.get("seconds")),
-        rate=_cell(throughput.get("words_per_second")),
+        batches=_cell(record.batches.measured),
+        seconds=_cell(throughput.seconds if throughput else None),
+        rate=_cell(throughput.items_per_second if throughput else None),
         rate_unit="words/s",
-        work=_cell(throughput.get("words")),
+        work=_cell(throughput.items if throughput else None),
         extra={name: cell for name, cell in _parts(record).items() if cell},
     )
 
@@ -68,40 +68,34 @@ def _is_strong(config: Mapping[str, Any]) -> bool:
 
 
 def _parts(record: RunRecord) -> dict[str, Cell | None]:
-    batches, warmup = record.batches, record.batches.get("warmup")
-    seconds, words = batches.get("seconds"), batches.get("words")
-    parts: dict[str, Cell | None] = {
-        "throughput.words": _cell(record.throughput.get("words")),
-        "throughput.seconds": _cell(record.throughput.get("seconds")),
-        "phases.total": _cell(record.phases.get("total")),
-        "batches.measured": _cell(batches.get("measured")),
+    batches, throughput, phases = record.batches, record.throughput, record.phases
+    seconds, items = batches.seconds[batches.warmup :], batches.items[batches.warmup :]
+    return {
+        "throughput.words": _cell(throughput.items if throughput else None),
+        "throughput.seconds": _cell(throughput.seconds if throughput else None),
+        "phases.total": _cell(phases.total),
+        "batches.measured": _cell(batches.measured),
+        "sum of phases": _rounded(math.fsum(phases.parts.values())) if any(phases.parts.values()) else None,
+        "sum of batches.seconds": _rounded(math.fsum(seconds)),
+        "length of batches.seconds less warm-up": _cell(len(seconds)),
+        "sum of batches.words": _cell(sum(items)),
+        "words that the settings imply": _implied(record),
     }
-    inside = [value for name, value in record.phases.items() if name != "total"]
-    if inside and all(isinstance(value, (int, float)) for value in inside):
-        parts["sum of phases"] = _rounded(math.fsum(inside))
-    if isinstance(warmup, int) and isinstance(seconds, list) and all(isinstance(s, (int, float)) for s in seconds):
-        parts["sum of batches.seconds"] = _rounded(math.fsum(seconds[warmup:]))
-        parts["length of batches.seconds less warm-up"] = _cell(len(seconds) - warmup)
-    if isinstance(warmup, int) and isinstance(words, list) and all(isinstance(w, (int, float)) for w in words):
-        parts["sum of batches.words"] = _cell(sum(words[warmup:]))
-    parts["words that the settings imply"] = _implied(record)
-    return parts
 
 
 def _implied(record: RunRecord) -> Cell | None:
     """Words of the measured batches where every sentence has its full length, as synthetic ones do."""
     config = record.config
     names = ("global_batch_size",) if _is_strong(config) else ("batch_size", "num_devices")
-    factors = [*map(config.get, names), record.batches.get("measured")]
+    factors = [*map(config.get, names), record.batches.measured]
     lengths = [config.get("src_max_len"), config.get("tgt_max_len")]
-    if config.get("data_source") == "text" or not all(isinstance(v, int) for v in factors + lengths):
+    if record.unit != "words" or config.get("data_source") == "text" or None in (*factors, *lengths):
         return None
     return _cell(math.prod(factors) * sum(lengths))
 
 
-def _cell(value: Any) -> Cell | None:
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    return exact(value) if usable else None
+def _cell(value: float | None) -> Cell | None:
+    return exact(value) if value else None
 
 
 def _rounded(value: float) -> Cell:

@@ -237,14 +237,14 @@ def _batch_times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
     for k, row in enumerate(ends[:MOST_FIGURES]):
         run = row.steady[0]
         title = f"{titles[id(row)]}, {row.devices}"
-        about = f"{run.file}: {len(run.record.batches['seconds'])} batches, {run.state.text}"
+        about = f"{run.file}: {len(run.record.batches.seconds)} batches, {run.state.text}"
         drawn.append((figure_of(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
     return drawn
 
 
 def _when(run: RunSteady) -> str:
     """The kind, the cut and what it moves, in a few words."""
-    state, warmup = run.state, run.record.batches["warmup"]
+    state, warmup = run.state, run.record.batches.warmup
     if state.start is None or state.move is None:
         return state.text
     start = "the first batch" if state.start == 0 else f"batch {state.start}"
@@ -263,7 +263,7 @@ def _steady_line(count: str, run: RunSteady) -> list[str]:
     state = run.state
     start = "n/a" if state.start is None else str(state.start)
     move = "n/a" if state.move is None else f"{100 * state.move:+.1f} %"
-    return [run.file, count, state.kind, str(run.record.batches["warmup"]), start, move]
+    return [run.file, count, state.kind, str(run.record.batches.warmup), start, move]
 
 
 PHASES = {"start": "Start", "build": "Build", "first_batch": "First batch", "warmup": "Warm-up", "measured": "Measured"}

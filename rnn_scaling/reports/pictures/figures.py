@@ -151,7 +151,7 @@ def _say(axes: Axes, y: int, text: str) -> None:
 
 def batch_times(run: RunSteady, name: str) -> str:
     """Milliseconds of every batch of one run: default cut dashed, detected steady part shaded, levels as lines."""
-    seconds, warmup = run.record.batches["seconds"], run.record.batches["warmup"]
+    seconds, warmup = run.record.batches.seconds, run.record.batches.warmup
     times = [1000 * s for s in seconds]
     usual = sorted(times[warmup:])
     top = 1.5 * usual[int(0.95 * (len(usual) - 1))]

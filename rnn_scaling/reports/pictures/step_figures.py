@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS
+from rnn_scaling.records.step_parts import TimedStep
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.pictures import figures
 
@@ -58,17 +59,17 @@ def parts(found: StepParts, name: str) -> str:
         return figures.as_svg(figure, name)
 
 
-def timeline(step: Mapping[str, Any], name: str) -> str:
+def timeline(step: TimedStep, name: str) -> str:
     """One step: what each tower does from its start to its end."""
     with figures.style():
         rows = _rows(step)
         figure, axes = _axes(len(rows), 4.2)
         _draw(axes, step, rows)
-        _finish(figure, axes, [label for label, _ in rows], 1000 * step["seconds"], "ms from the start of the step")
+        _finish(figure, axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
         return figures.as_svg(figure, name)
 
 
-def picture(found: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> bytes:
+def picture(found: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """The time lines of some steps below each other, with their legend, as a PNG or SVG file.
 
     Args:
@@ -89,7 +90,7 @@ def picture(found: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> bytes:
             rows = _rows(step)
             _draw(axes, step, rows, fixed=True)
             axes.set_title(title)
-            _scale(axes, [label for label, _ in rows], 1000 * step["seconds"], "ms from the start of the step")
+            _scale(axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
         shown = [part for part in PARTS if any(_occurs(step, part) for _, step in found)]
         patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
@@ -107,10 +108,10 @@ def look(part: str, fixed: bool = False) -> dict[str, Any]:
     return {"facecolor": colour, "alpha": FAINT if part.startswith("shared_") else 1.0, "linewidth": 0}
 
 
-def _rows(step: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(step: TimedStep) -> list[tuple[str, str]]:
     """(label, letters) of each bar: the towers, and exchange where there is any."""
-    rows = [(f"tower {i}", bar) for i, bar in enumerate(step["timeline"]["towers"][:MOST_TOWERS])]
-    exchange = step["timeline"]["exchange"]
+    rows = [(f"tower {i}", bar) for i, bar in enumerate(step.timeline.towers[:MOST_TOWERS])]
+    exchange = step.timeline.exchange
     return [*rows, ("exchange", exchange)] if _letter(EXPOSED) in exchange else rows
 
 
@@ -118,12 +119,12 @@ def _letter(part: str) -> str:
     return LETTERS[PARTS.index(part)]
 
 
-def _occurs(step: Mapping[str, Any], part: str) -> bool:
+def _occurs(step: TimedStep, part: str) -> bool:
     return any(_letter(part) in bar for _, bar in _rows(step))
 
 
-def _draw(axes: Axes, step: Mapping[str, Any], rows: Sequence[tuple[str, str]], fixed: bool = False) -> None:
-    width = 1000 * step["seconds"] / TIMELINE_BINS
+def _draw(axes: Axes, step: TimedStep, rows: Sequence[tuple[str, str]], fixed: bool = False) -> None:
+    width = 1000 * step.seconds / TIMELINE_BINS
     for y, (label, letters) in enumerate(rows):
         bars: dict[str, list[tuple[float, float]]] = {}
         at = 0

@@ -24,12 +24,12 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():
         tf.summary.graph(graph_view.view(graph))
-        for step, (seconds, words, loss) in enumerate(zip(batches["seconds"], batches["words"], batches["loss"])):
+        for step, (seconds, items, loss) in enumerate(zip(batches.seconds, batches.items, batches.loss)):
             tf.summary.scalar("batch/loss", loss, step=step)
-            tf.summary.scalar("batch/words_per_second", words / seconds, step=step)
+            tf.summary.scalar("batch/words_per_second", items / seconds, step=step)
             tf.summary.scalar("batch/step_seconds", seconds, step=step)
         if run.throughput:
-            tf.summary.scalar(RATE_TAG, run.throughput["words_per_second"], step=0)
+            tf.summary.scalar(RATE_TAG, run.throughput.items_per_second, step=0)
         tf.summary.text("run", run_text.markdown(run), step=0)
         _write_options(run)
     writer.close()

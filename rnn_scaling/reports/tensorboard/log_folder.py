@@ -134,5 +134,5 @@ def _version(path: Path) -> tuple[int, int]:
 def _run_id(path: Path, _modified: int, _size: int) -> str | None:
     try:
         return run_text.run_id(record.read(path))
-    except (OSError, record.RecordError, RecursionError):
+    except (OSError, record.RecordError):
         return None

@@ -23,7 +23,7 @@ def run_id(run: RunRecord) -> str:
 
     They come from what no other run shares: its options, when it started, and its batches' seconds to the last digit.
     """
-    known = [run.config, run.environment.get("started"), run.batches.get("seconds")]
+    known = [run.config, run.environment.started, run.batches.seconds or None]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -65,8 +65,7 @@ def _result(run: RunRecord) -> list[str]:
         return ["No batch was measured."]
     rows = with_baselines([run])
     lines = [*table.table(rows).splitlines(), *table.further(rows).splitlines()]
-    text = run.steady_state.get("text")
-    return [*lines, "", f"Steady state: {text}."] if text else lines
+    return [*lines, "", f"Steady state: {run.steady_state.text}."] if run.steady_state else lines
 
 
 def _differences(run: RunRecord) -> list[str]:
@@ -83,7 +82,7 @@ def _placement(run: RunRecord) -> list[str]:
             grid = _grid(head[:-1], [line[:-1] for line in copies])
             lines += ["", "What one device sends to another in a step:", "", *grid]
         return lines
-    placement = run.resolved.get("variable_placement") or {}
+    placement = run.resolved.variable_placement or {}
     rows = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
     return _grid(["Device", "Bytes", "MiB"], rows) if rows else ["The run ended before they were made."]
 

@@ -1,0 +1,160 @@
+"""What is wrong with numbers of a record that are right in type: options, lengths, sums. In words, with their paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from rnn_scaling.records.decoding import spelled
+from rnn_scaling.records.environment import Clocks
+from rnn_scaling.records.parts import Batches, Throughput
+from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
+from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
+
+ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
+EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
+WHOLE_NUMBERS = {"num_devices": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}  # with their minimum
+
+
+def config_faults(config: Any) -> Iterator[str]:
+    """What no command line could have given; an option that this version does not know may be any one value."""
+    if not isinstance(config, dict):
+        yield f"config is {spelled(config)}; expected the run's options"
+        return
+    for name, value in config.items():
+        if not (value is None or isinstance(value, (str, int, float))):
+            yield f"config.{name} is {spelled(value)}; expected one value"
+    for name in ("encoder_type", "variable_update"):
+        if not isinstance(config.get(name), str):
+            yield f"config.{name} is {spelled(config.get(name))}; expected a name"
+    for name, minimum in WHOLE_NUMBERS.items():
+        value = config.get(name, None if name == "num_devices" else minimum)
+        if type(value) is not int or value < minimum:
+            yield f"config.{name} is {spelled(value)}; expected a whole number of at least {minimum}"
+    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+    types = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    for name, value in config.items():
+        field = configs.OPTIONS.get(name)
+        if field is None or name in WHOLE_NUMBERS or (value is None and "None" in str(field.type)):
+            continue
+        kind, choices, minimum = flags.kind_of(field), field.metadata["choices"], field.metadata["minimum"]
+        if type(value) not in types[kind]:
+            yield f"config.{name} is {spelled(value)}; expected {expected[kind]}"
+        elif choices and value not in choices:
+            yield f"config.{name} is {spelled(value)}; expected {', '.join(choices)}"
+        elif minimum is not None and not value >= minimum:
+            yield f"config.{name} is {spelled(value)}; expected at least {minimum:g}"
+
+
+def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:
+    """What does not fit together in a run that measured something.
+
+    Args:
+      batches: of the run.
+      throughput: what was derived from them; None: not to be judged.
+      devices: towers of the run; None: not known.
+      noun: what the file calls its items.
+    """
+    count = len(batches.seconds)
+    for name, values in (("seconds", batches.seconds), (noun, batches.items)):
+        if not values:
+            yield f"batches.{name} is missing; expected a number for each batch"
+            return
+    for name, entries in ((noun, len(batches.items)), ("loss", len(batches.loss) or count)):
+        if entries != count:
+            yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected as many"
+    if not 0 <= batches.warmup < count:
+        yield f"batches.warmup is {spelled(batches.warmup)}; expected a whole number below the {count} batches"
+    for name, towers in ((f"tower_{noun}", batches.tower_items), ("tower_positions", batches.tower_positions)):
+        if towers and len(towers) != count:
+            yield f"batches.{name} has {len(towers)} entries; expected a list for each of the {count} batches"
+        wrong = next((i for i, each in enumerate(towers) if devices is not None and len(each) != devices), None)
+        if wrong is not None:
+            shown = spelled([*towers[wrong]])
+            yield f"batches.{name}[{wrong}] is {shown}; expected a number for each of the {devices} towers"
+    for i, (shares, items) in enumerate(zip(batches.tower_items, batches.items)):
+        if not _close(sum(shares), items):
+            yield f"batches.tower_{noun}[{i}] sum to {sum(shares)} and batches.{noun}[{i}] is {items}"
+            break
+    if throughput and len(batches.items) == count:
+        yield from _throughput_faults(batches, throughput, noun)
+
+
+def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> Iterator[str]:
+    items, seconds = (math.fsum(values[batches.warmup :]) for values in (batches.items, batches.seconds))
+    if not seconds:
+        return  # the warm-up is wrong, and was named
+    for name, stands, value in (
+        (noun, throughput.items, items),
+        ("seconds", throughput.seconds, seconds),
+        (f"{noun}_per_second", throughput.items_per_second, items / seconds),
+    ):
+        if not _close(stands, value):
+            yield f"throughput.{name} is {stands:.10g}, and its measured batches make {value:.10g}"
+
+
+def clock_faults(clocks: Clocks | None) -> Iterator[str]:
+    """Samples that are not of the devices."""
+    if clocks is None:
+        return
+    for i, sample in enumerate(clocks.samples):
+        if len(sample.devices) != len(clocks.devices):
+            count = len(sample.devices)
+            yield f"environment.clocks.samples[{i}] is of {count} devices; expected {len(clocks.devices)}"
+            return
+
+
+def trace_faults(trace: Trace | None, devices: int | None) -> Iterator[str]:
+    """What does not fit together in a record's `trace`.
+
+    Args:
+      trace: of the run; None: it was not traced, or cannot be read.
+      devices: towers of the run; None: not known.
+    """
+    if trace is None:
+        return
+    for name, steps in (("steps", trace.steps), ("kernels.steps", trace.kernels.steps)):
+        if not steps:
+            yield f"trace.{name} lists no step"
+    for name in ("timed_s", "counted_s"):
+        if not getattr(trace.cost, name):
+            yield f"trace.cost.{name} is []; expected seconds of each traced step"
+    for i, step in enumerate(trace.steps):
+        yield from _step_faults(f"trace.steps[{i}]", step, devices)
+
+
+def _step_faults(path: str, step: TimedStep, devices: int | None) -> Iterator[str]:
+    if devices is not None and len(step.towers) != devices:
+        yield f"{path}.towers has {len(step.towers)} entries; expected the {devices} towers of the run"
+    for i, tower in enumerate(step.towers):
+        if tower.tower != i:
+            yield f"{path}.towers[{i}].tower is {tower.tower}; expected {i}"
+        for group, names in (("parts", PARTS), ("busy", OWN), ("exchange", EXCHANGES)):
+            if lacking := [name for name in names if name not in getattr(tower, group)]:
+                yield f"{path}.towers[{i}].{group} lacks {', '.join(lacking)}; expected seconds of each"
+        whole = math.fsum(tower.parts.get(part, 0.0) for part in PARTS)
+        if not _close(whole, step.seconds):
+            yield f"{path}.towers[{i}].parts sum to {whole:.9g} s and the step has {step.seconds:.9g} s"
+    bars = [*step.timeline.towers, step.timeline.exchange]
+    if len(bars) != len(step.towers) + 1 or any(len(bar) != TIMELINE_BINS or set(bar) - set(LETTERS) for bar in bars):
+        yield f"{path}.timeline: expected {TIMELINE_BINS} letters of {LETTERS} for each tower and for exchange"
+
+
+def graph_faults(graph: Graph | None) -> Iterator[str]:
+    """What is missing in a record's `graph` that tells placement: the tables of devices need all of it, or none."""
+    if graph is None or graph.placement is graph.copies is None:
+        return
+    for name, part in (
+        ("partitions.by_device", graph.partitions.by_device),
+        ("placement", graph.placement),
+        ("copies", graph.copies),
+    ):
+        if part is None:
+            yield f"graph.{name} is missing; expected it beside the graph's other places"
+
+
+def _close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=ROUNDING)

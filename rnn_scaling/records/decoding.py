@@ -1,0 +1,264 @@
+"""JSON objects <-> frozen dataclasses: what each field must be follows from its annotation, and every fault is named.
+
+A part is a dataclass below `Part`. Its fields are numbers, texts, tuples, mappings and parts; `Range` says which
+numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, Union
+
+SMALLEST, LARGEST = 1e-12, 1e18  # of seconds and counts that can be; beyond them sums and ratios overflow
+
+Faults = list[str]
+Decode = Callable[[Any, str, Faults], Any]  # value, its path, faults so far -> the value as it is kept
+P = TypeVar("P", bound="Part")
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, whole or not, and what they are in words."""
+
+    low: float
+    high: float
+    words: str
+
+
+Number = Annotated[float, Range(-LARGEST, LARGEST, "a number")]
+Count = Annotated[int, Range(0, LARGEST, "a number")]
+Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
+Length = Annotated[float, Range(SMALLEST, LARGEST, "a number above 0")]
+Name = Annotated[str, "printable"]
+PositiveCount = Annotated[int, Range(SMALLEST, LARGEST, "a number above 0")]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An object of a file. further: what a newer writer put into it beside the fields; it is kept and written again."""
+
+    further: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sparse(Part):
+    """A part of which only what is not None is written: most of its fields are of one kind of device or run."""
+
+
+def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
+    """A part from parsed JSON.
+
+    Args:
+      kind: the dataclass.
+      value: what stands in the file.
+      path: where it stands, for the faults.
+      faults: gets a line for each thing that is wrong, with its path.
+
+    Returns:
+      The part; None when anything in it is wrong.
+    """
+    return _decoder(kind)(value, path, faults)
+
+
+def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
+    """A part from fields that this program made itself.
+
+    Args:
+      kind: the dataclass.
+      fields: as they would stand in the file.
+      path: its name, for the message.
+
+    Raises:
+      ValueError: naming everything that is wrong, which is a fault of the program.
+    """
+    faults: Faults = []
+    part = decode(kind, fields, path or kind.__name__.lower(), faults)
+    if part is None:
+        raise ValueError(". ".join(faults))
+    return part
+
+
+def encode(value: Any) -> Any:
+    """Parsed JSON of a part or of anything inside it; NaN and infinities become null."""
+    if isinstance(value, Part):
+        missing, sparse, fields = getattr(value, "missing", ()), isinstance(value, Sparse), {}
+        for name, key in _written(type(value)):
+            item = getattr(value, name)
+            if name not in missing and not (sparse and item is None):
+                fields[key] = encode(item)
+        return {**fields, **(value.further or {})}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    return [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def spelled(value: Any) -> str:
+    """A value as it is quoted in a fault."""
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
+    """Whether all are numbers from `low` to `high`; at the speed of C, for there are millions."""
+    if not {*map(type, values)} <= {int, float}:
+        return False
+    return not values or (min(values) >= low and max(values) <= high and not any(map(math.isnan, values)))
+
+
+@functools.cache
+def _written(kind: type[Part]) -> list[tuple[str, str]]:
+    """(name, name in the file) of the fields."""
+    fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
+    return [(field.name, field.metadata.get("key", field.name)) for field in fields]
+
+
+@functools.cache
+def _decoder(annotation: Any, or_null: str = "") -> Decode:
+    """What reads a value of this type; `or_null` ends what a fault expects."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        (inner,) = [each for each in arguments if each is not type(None)]
+        decode_inner = _decoder(inner, " or null")
+        return lambda value, path, faults: None if value is None else decode_inner(value, path, faults)
+    expected = _words(annotation) + or_null
+    if origin is Annotated:
+        return _number(arguments[1], expected) if isinstance(arguments[1], Range) else _scalar(str, expected)
+    if origin is tuple:
+        inner = arguments[0]
+        return _numbers(inner, expected) if _is_range(inner) else _tuple(_decoder(inner), expected)
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping(_decoder(arguments[1]), expected)
+    return _part(annotation, expected) if dataclasses.is_dataclass(annotation) else _scalar(annotation, expected)
+
+
+def _is_range(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is Annotated and isinstance(typing.get_args(annotation)[1], Range)
+
+
+def _words(annotation: Any) -> str:
+    """What a value of this type is, in words."""
+    if _is_range(annotation):
+        return typing.get_args(annotation)[1].words
+    known = {str: "text", Name: "a name", bool: "true or false", int: "a whole number"}
+    if annotation in known:
+        return known[annotation]
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return " or ".join("null" if each is type(None) else _words(each) for each in typing.get_args(annotation))
+    return "a list" if typing.get_origin(annotation) is tuple else "an object"
+
+
+def _wrong(faults: Faults, path: str, value: Any, expected: str) -> None:
+    faults.append(f"{path} is {spelled(value)}; expected {expected}")
+
+
+def _scalar(kind: type, expected: str) -> Decode:
+    def decode_scalar(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) is not kind or (expected.startswith("a name") and not value.isprintable()):
+            _wrong(faults, path, value, expected)
+        return value
+
+    return decode_scalar
+
+
+def _number(allowed: Range, expected: str) -> Decode:
+    low, high = allowed.low, allowed.high
+
+    def decode_number(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) not in (int, float) or not low <= value <= high:
+            _wrong(faults, path, value, expected)
+        return value
+
+    return decode_number
+
+
+def _numbers(annotation: Any, expected: str) -> Decode:
+    allowed = typing.get_args(annotation)[1]
+    decode_number = _number(allowed, allowed.words)
+
+    def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) is not list:
+            _wrong(faults, path, value, expected)
+            return None
+        if not are_numbers(value, allowed.low, allowed.high):
+            before = len(faults)
+            for i, item in enumerate(value):
+                decode_number(item, f"{path}[{i}]", faults)
+            shorten(faults, before)
+        return tuple(value)
+
+    return decode_numbers
+
+
+def shorten(faults: Faults, before: int) -> None:
+    """Makes the faults of one list, those from `before` on, its first one and the number of the others."""
+    if (more := len(faults) - before - 1) > 0:
+        faults[before:] = [f"{faults[before]} (and {more} more in this list)"]
+
+
+def _tuple(inner: Decode, expected: str) -> Decode:
+    def decode_tuple(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) is not list:
+            _wrong(faults, path, value, expected)
+            return None
+        return tuple([inner(item, f"{path}[{i}]", faults) for i, item in enumerate(value)])
+
+    return decode_tuple
+
+
+def _mapping(inner: Decode, expected: str) -> Decode:
+    def decode_mapping(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) is not dict:
+            _wrong(faults, path, value, expected)
+            return None
+        for key, item in value.items():
+            inner(item, f"{path}.{key}", faults)
+        return value
+
+    return decode_mapping
+
+
+def _part(kind: type[Part], expected: str) -> Decode:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
+    plan = [
+        (field.name, field.metadata.get("key", field.name), field.metadata.get("older"), _decoder(hints[field.name]))
+        for field in fields
+    ]
+    required = {field.name: _words(hints[field.name]) for field in fields if _is_required(field)}
+    names = frozenset(key for _, key, _, _ in plan)
+    known = names | {older for _, _, older, _ in plan if older}
+    tells_missing = "missing" in hints
+
+    def decode_part(value: Any, path: str, faults: Faults) -> Any:
+        if type(value) is not dict:
+            _wrong(faults, path, value, expected)
+            return None
+        found: dict[str, Any] = {}
+        before, prefix = len(faults), f"{path}." if path else ""
+        for name, key, older, inner in plan:
+            if key not in value and older in value:
+                key = older
+            if key in value:
+                found[name] = inner(value[key], prefix + key, faults)
+            elif name in required:
+                faults.append(f"{prefix}{key} is missing; expected {required[name]}")
+        if len(faults) > before:
+            return None
+        if newer := value.keys() - known:
+            found["further"] = {key: value[key] for key in value if key in newer}
+        if tells_missing:
+            found["missing"] = names - value.keys()
+        return kind(**found)
+
+    return decode_part
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

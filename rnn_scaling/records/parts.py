@@ -1,0 +1,80 @@
+"""What a run's record says of the run itself: its batches and what follows from them, its phases, its failure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnn_scaling.records.decoding import Length, Number, Part, PositiveCount, Seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunError(Part):
+    """Why a run failed."""
+
+    type: str = "unknown"
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters(Part):
+    """Numbers and bytes of one copy of the variables."""
+
+    trainable: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Batches(Part):
+    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower."""
+
+    warmup: int = 0
+    measured: int = 0
+    seconds: tuple[Length, ...] = ()
+    items: tuple[PositiveCount, ...] = dataclasses.field(default=(), metadata={"older": "words"})
+    loss: tuple[Number | None, ...] = ()
+    tower_items: tuple[tuple[PositiveCount, ...], ...] = dataclasses.field(
+        default=(), metadata={"older": "tower_words"}
+    )
+    tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput(Part):
+    """Of the measured batches alone."""
+
+    items: PositiveCount = dataclasses.field(metadata={"older": "words"})
+    seconds: Length
+    items_per_second: Length = dataclasses.field(metadata={"older": "words_per_second"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyState(Part):
+    """What the batches' times say beside the headline (docs/statistics.md); rates in items/s."""
+
+    kind: str
+    start: int | None
+    rate_steady: Number | None
+    move: Number | None
+    half_width: Number | None
+    period: int | None
+    outliers: tuple[int, ...]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Phases(Part):
+    """Seconds of each phase of a run; they sum to the total."""
+
+    start: Seconds = 0.0
+    build: Seconds = 0.0
+    first_batch: Seconds = 0.0
+    warmup: Seconds = 0.0
+    measured: Seconds = 0.0
+    teardown: Seconds = 0.0
+    total: Seconds = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by name, without their total; those of a newer writer are among them."""
+        names = ("start", "build", "first_batch", "warmup", "measured", "teardown")
+        return {**{name: getattr(self, name) for name in names}, **(self.further or {})}

@@ -1,0 +1,66 @@
+"""The one builder of run records: parts are given as they stand in a file, and come out as the door makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.record import PARTS, RunRecord
+from rnn_scaling.settings.config import RunConfig
+
+ERROR = {"type": "X", "message": "out of memory"}
+
+
+def make_record(
+    status: str = "ok",
+    *,
+    config: Mapping[str, Any] | None = None,
+    seconds: Sequence[float] = (0.1, 1 / 3),
+    items: Sequence[float] | None = None,
+    warmup: int = 0,
+    **parts: Any,
+) -> RunRecord:
+    """A record whose throughput follows from its batches; a failed run has none.
+
+    Args:
+      status: of the run.
+      config: options that differ from the defaults.
+      seconds, items: of each batch, warm-up included; 100 items each where none are given.
+      warmup: batches that do not count.
+      parts: parts of the record as they stand in a file, and its other fields. `batches` adds to those above.
+    """
+    items = [100] * len(seconds) if items is None else items
+    measured = {"warmup": warmup, "measured": len(seconds) - warmup, "seconds": [*seconds], "items": [*items]}
+    batches = {**measured, **parts.pop("batches", {})}
+    error = parts.pop("error", None if status == "ok" else ERROR)
+    if status == "ok":
+        parts.setdefault("throughput", throughput(batches))
+    empty = RunRecord(status, error and build(RunError, error), {**RunConfig().flat(), **(config or {})})
+    return changed(empty, batches=batches, **parts)
+
+
+def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
+    """What follows from batches in the form of a file."""
+    seconds, items = (sum(batches[name][batches["warmup"] :]) for name in ("seconds", "items"))
+    return {"items": items, "seconds": seconds, "items_per_second": items / seconds}
+
+
+def changed(run: RunRecord, **parts: Any) -> RunRecord:
+    """The record with other parts, given as they stand in a file ({}: the run did not get so far)."""
+    made = {name: value if name not in PARTS else _part(name, value) for name, value in parts.items()}
+    return dataclasses.replace(run, **made)
+
+
+def _part(name: str, value: Any) -> Any:
+    if not value:
+        return next(field.default for field in dataclasses.fields(RunRecord) if field.name == name)
+    return build(PARTS[name], value, name) if isinstance(value, Mapping) else value
+
+
+def fields_of(run: RunRecord) -> dict[str, Any]:
+    """The record as it stands in a file, to be changed."""
+    return json.loads(run.to_json())

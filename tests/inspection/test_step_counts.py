@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from rnn_scaling.records.step_names import CONTROL_FLOW, OTHER
-from tests.support.paths import ROOT
-from tests.support.step_probe import TINY, Probe, by_type, every
+from tests.support import forked
+from tests.support.gpu_graph import trace
+from tests.support.step_probe import ONE_CELL, TINY, Probe, by_type, every, of_two_towers
 
 LENGTHS = (2, 3, 5)
 LOOPS = ("While", "StatelessWhile", *CONTROL_FLOW)
@@ -55,27 +53,25 @@ def test_kernels_grow_with_the_length_by_as_many_as_the_loops_bodies_hold(probe,
     steps = [probe(1, encoder_type=encoder, src_max_len=n, tgt_max_len=n).every(1)[0] for n in LENGTHS]
     forward, backward = (line([by_phase(step, phase) for step in steps]) for phase in ("forward", "backward"))
     whole = line([len(step.kernels) for step in steps])
-    iterations = line([by_type(step)["LoopCond"] for step in steps])  # 4 cells: a loop each, forward and backward
+    iterations = line([by_type(step)["LoopCond"] for step in steps])  # 2 cells: a loop each, forward and backward
     if encoder == "dynamic_rnn":
-        assert iterations == (8, 8)
-        assert forward[1] > 4 * 50 and backward[1] > 4 * 50  # dozens of small kernels a cell and step
-    else:
         assert iterations == (4, 4)
+        assert forward[1] > 2 * 50 and backward[1] > 2 * 50  # dozens of small kernels a cell and step
+    else:
+        assert iterations == (2, 2)
         assert forward[1] == 0  # one BlockLSTM a cell, however long the sentences
-        assert all(by_type(step)["BlockLSTM"] == 4 for step in steps)
-        assert line([by_type(step)["LSTMBlockCellGrad"] for step in steps]) == (0, 4)  # no op does the backward loop
+        assert all(by_type(step)["BlockLSTM"] == 2 for step in steps)
+        assert line([by_type(step)["LSTMBlockCellGrad"] for step in steps]) == (0, 2)  # no op does the backward loop
     assert whole[1] == forward[1] + backward[1]
 
 
 def test_the_graph_for_a_gpu_has_loops_with_dynamic_rnn_and_none_with_cudnn(tf):
     """Without a loop no operator runs more than once a step, so that the kernels cannot grow with the length."""
-    from tests.training.test_gpu_memory import trace
-
     for encoder, has_loops in (("cudnn_lstm", False), ("dynamic_rnn", True)):
         found = []
         for length in (3, 7):
             given = {"src_max_len": length, "tgt_max_len": length, "encoder_type": encoder}
-            operations, _ = trace(tf, variable_update="replicated", **given)
+            operations, _ = trace(tf, variable_update="replicated", **ONE_CELL, **given)
             found.append(Counter(op.type for op in operations))
         assert found[0] == found[1]  # the graph itself does not depend on the length
         assert any(kind in LOOPS for kind in found[0]) is has_loops
@@ -147,13 +143,7 @@ def test_the_profilers_own_level_leaves_kernels_out_and_ours_does_not(probe):
 @pytest.fixture(scope="module")
 def processes():
     """What the probe says in a process of its own, by number of inter-op threads."""
-    found = {}
-    for threads in (1, 3):
-        words = [sys.executable, "-m", "tests.support.step_probe", str(threads)]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        found[threads] = json.loads(done.stdout)
-    return found
+    return {threads: forked.call(of_two_towers, threads) for threads in (1, 3)}
 
 
 def test_two_processes_count_the_same_whatever_their_threads(processes):

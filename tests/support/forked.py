@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ CONTEXT.set_forkserver_preload(["tensorflow", "rnn_scaling.training.benchmark", 
 
 
 def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> Any:
-    """What a function of a module gives in a process of its own.
+    """What a function gives in a process of its own, which ends with it.
 
     Args:
       function: of a module's top level.
@@ -46,16 +47,31 @@ def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> An
       timeout_s: how long it may take, in seconds.
 
     Raises:
-      TimeoutError: if it takes longer; its process is killed.
+      TimeoutError: if it takes longer.
+      EOFError: if its process ends without a result.
+      RuntimeError: with the traceback of what it raised.
     """
-    with ProcessPoolExecutor(1, mp_context=CONTEXT) as pool:
-        future = pool.submit(function, *args)
-        try:
-            return future.result(timeout_s)
-        except BaseException:
-            for process in list(pool._processes.values()):
-                process.kill()
-            raise
+    receiving, sending = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_call, args=(sending, function, args), daemon=True)
+    process.start()
+    sending.close()
+    try:
+        if not receiving.poll(timeout_s):
+            raise TimeoutError(f"{function.__name__}{args} took more than {timeout_s} s")
+        result, error = receiving.recv()
+    finally:
+        process.kill()
+        process.join()
+    if error:
+        raise RuntimeError(error)
+    return result
+
+
+def _call(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        sending.send((function(*args), ""))
+    except BaseException:
+        sending.send((None, traceback.format_exc()))
 
 
 class Trainer:

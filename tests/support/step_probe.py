@@ -1,12 +1,7 @@
-"""A tiny step's kernels: in this process, and, as a program, in a process of its own.
-
-python -m tests.support.step_probe INTER_OP    prints {"by_type": {type: n}, "sum": .., "together": kernels at once}
-"""
+"""A tiny step's kernels."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,21 +9,29 @@ from typing import Any
 from rnn_scaling.inspection.events import HOST, TracedStep
 from rnn_scaling.inspection.operators import Node
 
+ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}  # a side
 TINY = {
     "device": "cpu",
     "num_units": 6,
     "embedding_dim": 5,
     "src_vocab_size": 23,
     "tgt_vocab_size": 17,
-    "num_encoder_layers": 2,
-    "num_decoder_layers": 2,
+    **ONE_CELL,
     "batch_size": 3,
     "src_max_len": 3,
     "tgt_max_len": 3,
     "trace_batches": 1,
 }
 # For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
-LONGER = {"num_units": 64, "batch_size": 16, "src_max_len": 8, "tgt_max_len": 8}
+LONGER = {
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+    "direction": "bi",
+    "num_units": 64,
+    "batch_size": 16,
+    "src_max_len": 8,
+    "tgt_max_len": 8,
+}
 
 
 class Probe:
@@ -80,16 +83,16 @@ def together(steps: list[TracedStep]) -> int:
     return found
 
 
-def main() -> None:
-    """Prints the kernels of a step of two towers under so many inter-op threads."""
+def of_two_towers(inter_op_threads: int) -> dict[str, Any]:
+    """Kernels of a step of two towers under so many inter-op threads; sets up TensorFlow, which must not have started.
+
+    Returns:
+      "by_type": {type: n}, "sum": of these, "together": how many ran beside one of the other tower in four steps.
+    """
     from rnn_scaling.training.engines import local
 
-    engine = local.start("cpu", 2, int(sys.argv[1]), 1, False)
+    engine = local.start("cpu", 2, inter_op_threads, 1, False)
     probe = Probe(list(engine.devices), encoder_type="dynamic_rnn", **LONGER)
     steps = probe.every(4)
     counts = by_type(steps[0])
-    print(json.dumps({"by_type": counts, "sum": sum(counts.values()), "together": together(steps)}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"by_type": counts, "sum": sum(counts.values()), "together": together(steps)}

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from rnn_scaling.registry import ALL_REDUCES, load
 from rnn_scaling.settings import all_reduce_spec
+from tests.support import forked
 
 SHAPES = [(), (1,), (3,), (7,), (8,), (3, 5), (0, 4), (2, 3, 4), (257,)]
 VALUES = [("float32", shape) for shape in SHAPES] + [(d, s) for d in ("float16", "bfloat16") for s in ((), (7,))]
@@ -70,17 +67,7 @@ def test_every_tower_gets_the_sum(tf, devices, name, num_towers, shards):
 
 @pytest.mark.parametrize("inter_op_threads", [1, 4])
 def test_collective_gives_the_sum_and_does_not_wait_for_ever(inter_op_threads):
-    root = pathlib.Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.training.test_all_reduce", str(inter_op_threads)],
-        cwd=root,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    forked.call(_check_collective, inter_op_threads)
 
 
 def _check_collective(inter_op_threads: int) -> None:
@@ -218,7 +205,3 @@ def test_two_ways_of_packing_at_once_are_refused(tf, devices):
 
     with pytest.raises(ValueError, match="expected repacking or agg_max_bytes, got 2 and 64"):
         reduce_dense([[tf.zeros([1])]], devices[:1], all_reduce_spec.parse("pscpu"), 2, 64, 10)
-
-
-if __name__ == "__main__":
-    _check_collective(int(sys.argv[1]))

@@ -8,33 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.settings import config as configs
+from tests.support.gpu_graph import trace
 
-GPUS = tuple(f"/job:localhost/replica:0/task:0/device:GPU:{i}" for i in range(2))
-CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
-GIVEN = {"num_devices": 2, "device": "gpu", "num_units": 4, "embedding_dim": 4, "batch_size": 2, "dropout": 0.3}
 ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be int32: two know shapes, one has a kernel
-
-
-def trace(tf, **options):
-    """(operations of the step, names of the tensors of word ids)."""
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Engine
-
-    config = configs.resolve({**GIVEN, **options}, num_gpus=2, num_cores=2)
-    ids = set()
-    with tf.Graph().as_default() as graph:
-        step = benchmark.build(config, Engine(0, 1, GPUS, CPU, "GPU", 2))
-        given = step._source.next_batches
-
-        def next_batches(number):
-            batches = given(number)
-            ids.update(part.name for batch in batches for part in batch if part.shape.rank == 2)
-            return batches
-
-        step._source.next_batches = next_batches
-        step._build()
-    return graph.get_operations(), ids
 
 
 @pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])

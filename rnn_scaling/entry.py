@@ -112,32 +112,18 @@ def _run(main: Callable[[], int]) -> int:
 
 
 def _prepare_streams() -> None:
-    """Lets every command print: what the caller has closed goes nowhere."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:  # before a file gets this number, and what is printed with it
-            os.open(os.devnull, os.O_RDWR)
+    """Lets every command print: what the caller has closed goes nowhere, and not into a file that is opened later."""
+    for name in ("stdin", "stdout", "stderr"):  # in this order each takes its own number, the lowest that is free
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w" if number else "r"))  # noqa: SIM115, lives as long as the process
-        elif number and isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, and not a traceback
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, lives on
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, no traceback
             stream.reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
     """The interpreter flushes once more when it ends, and nobody may hear of it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr) if not _is_heard(sys.stderr) else (sys.stdout,):
-        os.dup2(nowhere, stream.fileno())
-
-
-def _is_heard(stream: Any) -> bool:
-    try:
-        stream.flush()
-        return True
-    except OSError:
-        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -115,8 +115,9 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
 @pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
 def test_closed_streams_hurt_nobody(closed, tmp_path):
     code = (
-        "import sys; from rnn_scaling import entry\n"
+        "import os, sys; from rnn_scaling import entry\n"
         f"def main():\n    file = open({str(tmp_path / 'file')!r}, 'w'); print('out'); print('err', file=sys.stderr)\n"
+        "    os.system('echo out; echo err >&2')\n"
         "    return sys.stdin.read() and 3 or 0\n"
         "entry.leave(main)"
     )

@@ -19,7 +19,7 @@ from werkzeug.test import Client
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import Batches
-from rnn_scaling.reports.tensorboard import report_plugin, run_text, serving
+from rnn_scaling.reports.tensorboard import command_line, report_plugin, run_text, serving
 from rnn_scaling.reports.tensorboard.log_folder import LogFolder
 from rnn_scaling.settings import flags
 from tests.reports.test_reports import run, timed
@@ -221,13 +221,13 @@ def test_no_value_of_an_option_becomes_markup():
 
 @pytest.fixture(scope="module")
 def groups():
-    known = list(flags.fields([tensorboard.TensorBoardOptions]))
-    return [tensorboard.TensorBoardOptions, serving.options(serving.loaders(), without=known)]
+    known = list(flags.fields([command_line.TensorBoardOptions]))
+    return [command_line.TensorBoardOptions, serving.options(serving.loaders(), without=known)]
 
 
 def errors(groups, *words):
     with pytest.raises(flags.FlagErrors) as error:
-        tensorboard._read(words, groups)
+        command_line.read(words, groups)
     return error.value.lines
 
 
@@ -256,7 +256,7 @@ def test_every_mistake_is_named_at_once(groups):
     ],
 )
 def test_only_this_machine_may_connect_unless_it_is_said(groups, given, passed_on):
-    words = serving.spell(tensorboard._with_defaults(*tensorboard._read(given, groups)))
+    words = serving.spell(command_line.with_defaults(*command_line.read(given, groups)))
     assert words == passed_on
     parser = argparse.ArgumentParser()
     for plugin in serving.loaders():
@@ -299,10 +299,10 @@ def test_without_xprof_it_is_said_how_to_get_the_tab_profile(tmp_path, monkeypat
 
 
 def test_a_logdir_that_is_not_there_yet_is_a_warning(tmp_path, capsys, groups):
-    tensorboard._read([f"--logdir={tmp_path}/later"], groups)
+    command_line.read([f"--logdir={tmp_path}/later"], groups)
     assert "is not there yet; ./run.sh train --log_dir=" in capsys.readouterr().err
     for there in ("gs://bucket/x", "~"):
-        tensorboard._read([f"--logdir={there}"], groups)
+        command_line.read([f"--logdir={there}"], groups)
     assert capsys.readouterr().err == ""
 
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling.analysis.confidence import Interval, rate_interval
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit, unit_of
 from rnn_scaling.records.record import RunRecord
@@ -61,8 +62,9 @@ class Row:
 
     @property
     def samples(self) -> str:
-        """What its batches hold: "sentence pairs"."""
-        return "sentence pairs"
+        """What its batches hold: "sentence pairs", or "samples" where the workload is none of ours."""
+        workload = WORKLOADS.get(self.config["model"])
+        return workload.samples if workload else "samples"
 
     def metric(self, metric: Metric) -> Interval | None:
         """A metric in SI units; None where it cannot be known."""

@@ -20,6 +20,17 @@ def test_a_strong_series_has_no_batch_size_of_its_own():
     ]
 
 
+def test_what_a_batch_holds_is_the_workloads():
+    series = [
+        record(100, 2, global_batch_size=64, **option) for option in ({"model": "lm"}, {"model": "of others"}, {})
+    ]
+    assert [title.partition("strong scaling, ")[2] for title in titles(*series)] == [
+        "64 sentences a step",
+        "64 samples a step",
+        "64 sentence pairs a step",
+    ]
+
+
 def test_an_option_that_differs_is_named():
     assert titles(record(100, num_units=8), record(100, num_units=16)) == [
         "cudnn_lstm, independent, num_units=8",

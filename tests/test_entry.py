@@ -12,6 +12,7 @@ import pytest
 import rnn_scaling
 from rnn_scaling import entry
 from rnn_scaling.__main__ import COMMANDS
+from rnn_scaling.settings import flags
 from tests.support.paths import ROOT
 
 HEAVY = ("numpy", "scipy", "matplotlib", "jinja2", "tensorflow", "tensorboard", "absl")
@@ -63,6 +64,19 @@ def test_every_mistake_is_named_at_once_without_what_takes_time(name):
     assert done.returncode == 2 and all(line.startswith("error: ") for line in lines), done.stderr
     for flag in ("no_such_thing", "nor_this", "help_"):
         assert sum(line.startswith(f"error: --{flag} is not a flag; ") for line in lines) == 1
+
+
+def test_formats_are_those_that_there_are():
+    from rnn_scaling.commands import audit, compare, import_log
+    from rnn_scaling.importers import rendering
+    from rnn_scaling.reports import comparison, findings
+
+    for group, flag, table in (
+        (audit.AuditOptions, "format", findings.RENDER),
+        (compare.CompareOptions, "format", comparison.RENDER),
+        (import_log.ImportOptions, "output", rendering.RENDER),
+    ):
+        assert flags.fields([group])[flag].metadata["choices"] == tuple(table)
 
 
 @pytest.mark.parametrize("words", [["--version"], *([name, "--version"] for name in COMMANDS)])

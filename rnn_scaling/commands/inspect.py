@@ -27,7 +27,8 @@ more than another? Runs the trainer for every combination of the values, counts,
     ./run.sh inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
     ./run.sh inspect --num_devices=1 --repeats=2               do two processes count the same?
 
-Any flag of the trainer takes a list. Counts come from TensorFlow's own graphs and profiler (docs/inspect.md). They are
+Any flag of the trainer (./run.sh train --help) takes a list.
+Counts come from TensorFlow's own graphs and profiler (docs/inspect.md). They are
 the same in every run, or the run is named: nothing is averaged. Prints the tables, and what is on each device; --out
 gets the records, inspect.md (everything, with the place of each variable) and inspect.json. Every run is a process of
 its own; the same command goes on where it stopped, as a sweep.

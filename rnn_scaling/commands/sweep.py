@@ -17,7 +17,8 @@ from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, plan
 
 USAGE = """\
-Runs the trainer for every combination of the values; any flag of the trainer takes a list. What is not given:
+Runs the trainer for every combination of the values; any of its flags (./run.sh train --help) takes a list. What is
+not given:
 
     --encoder_type=cudnn_lstm,dynamic_rnn --variable_update=independent,parameter_server,replicated
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8

@@ -120,6 +120,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert sum(resolved.variable_placement.values()) == 2 * result.parameters.bytes
     assert resolved.inter_op_parallelism_threads > 2 and resolved.onednn is False
     assert result.environment.packages
+    assert result.memory.peak_process_bytes > 100 * 2**20 and result.memory.peak_device_bytes is None
 
 
 def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scalars(good_run, tf):

@@ -71,6 +71,26 @@ def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores:
     return Place(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
 
 
+def of_run(
+    environment: Mapping[str, Any], resolved: Mapping[str, Any], cores_per_device: int, dtype: str
+) -> float | None:
+    """FLOP/s that the devices of a run reach together; None: not measured on this machine, or no devices yet.
+
+    Args:
+      environment: `cpu`, `cpu_vector_units` and `gpus` as in `environment.read_environment`'s.
+      resolved: the record's part: `devices`, `device_type`, `onednn`, `cpu_affinity`.
+      cores_per_device: of a CPU device.
+      dtype: of the run's arithmetic.
+    """
+    if "devices" not in resolved:
+        return None
+    on_cpus = resolved["device_type"] == "CPU"
+    where = place(environment, resolved["device_type"], bool(resolved.get("onednn")), cores_per_device, dtype)
+    # Towers that share a device have no more than it.
+    real = len(resolved["cpu_affinity"]) // cores_per_device if on_cpus else len(environment["gpus"])
+    return flops_per_second(read(path()), where, max(1, min(len(resolved["devices"]), real)))
+
+
 def read(file: Path | None) -> list[Peak]:
     """What the file holds; nothing of a file that cannot be read, and no entry that is not whole."""
     try:

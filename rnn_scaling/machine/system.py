@@ -22,6 +22,16 @@ def read_first_line(path: str) -> str | None:
     return next(iter(read_text(path).splitlines()), None)
 
 
+def peak_process_bytes(root: str = "/") -> int | None:
+    """The most memory that this process had resident at once, with its libraries; None: the system does not tell.
+
+    The kernel's high-water mark: getrusage's counts what the parent had before this program began, as a Python with
+    gigabytes of data that starts a run.
+    """
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(f"{root}proc/self/status"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
 def run_command(*words: str) -> str | None:
     try:
         done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=10)

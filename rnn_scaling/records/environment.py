@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Number, Part, Seconds, Sparse
+from rnn_scaling.records.decoding import Count, Length, Number, Part, Seconds, Sparse
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +144,4 @@ class Resolved(Sparse):
     decoder_kernel: str | None = None
     all_reduce: tuple[ReduceSegment, ...] | None = None
     variable_placement: Mapping[str, Count] | None = None
+    peak_flops_per_second: Length | None = None

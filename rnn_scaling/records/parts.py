@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.records.decoding import Length, Number, Part, PositiveCount, Seconds
+from rnn_scaling.records.decoding import Count, Length, Number, Part, PositiveCount, Seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,14 @@ class Throughput(Part):
     items: PositiveCount = dataclasses.field(metadata={"older": "words"})
     seconds: Length
     items_per_second: Length = dataclasses.field(metadata={"older": "words_per_second"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Part):
+    """The most that was in use until the last measured batch: by the process on the host, on each device (GPUs)."""
+
+    peak_process_bytes: PositiveCount | None = None
+    peak_device_bytes: tuple[Count, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

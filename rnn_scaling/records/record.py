@@ -19,7 +19,7 @@ from rnn_scaling.records import checks
 from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
-from rnn_scaling.records.parts import Batches, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.step_parts import Graph, Trace
 
 SCHEMA = "rnn_scaling.run/1"
@@ -53,6 +53,7 @@ class RunRecord:
     parameters: Parameters | None = None
     batches: Batches = Batches()
     throughput: Throughput | None = None
+    memory: Memory | None = None
     steady_state: SteadyState | None = None
     phases: Phases = Phases()
     environment: Environment = NOTHING_TOLD
@@ -75,6 +76,7 @@ PARTS: dict[str, type[Part]] = {
     "parameters": Parameters,
     "batches": Batches,
     "throughput": Throughput,
+    "memory": Memory,
     "steady_state": SteadyState,
     "phases": Phases,
     "environment": Environment,

@@ -20,7 +20,7 @@ from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import optimizers, progress
-from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, uses_onednn
+from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.training.state import NotFiniteError, RunState
 from rnn_scaling.training.towers import TrainStep
@@ -52,6 +52,7 @@ def run(config: RunConfig, state: RunState) -> TrainStep:
     step = build(config, engine, state)
     _announce(config, state.resolved)
     _train(config, step, state)
+    state.keep_memory(peak_device_bytes(engine))
     state.enter("teardown")
     return step
 

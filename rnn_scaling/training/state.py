@@ -11,15 +11,16 @@ from typing import Any
 from models.workloads import WORKLOADS
 from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.clocks import differing, held_down
-from rnn_scaling.machine import clock_sampler
+from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load
-from rnn_scaling.records.decoding import build
+from rnn_scaling.machine.system import peak_process_bytes
+from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.settings.config import RunConfig
@@ -51,6 +52,7 @@ class RunState:
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self._environment: Environment | None = None
+        self._memory: Memory | None = None
         self._load: Load | None = None
         self._sampler: ClockSampler | None = None
         self._tower_items: list[tuple[int, ...]] = []
@@ -71,6 +73,11 @@ class RunState:
         if load is not None and load.others > NOTICEABLE:
             others = f"other processes used {load.others:.0%} of this run's cores while it ran"
             print(f"warning: {others}; {self.unit}/s may be low", file=sys.stderr)
+
+    def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
+        """Keeps the most memory that was in use so far; to be called after the last measured batch."""
+        devices = None if peak_device_bytes is None else tuple(peak_device_bytes)
+        self._memory = Memory(peak_process_bytes=peak_process_bytes(), peak_device_bytes=devices)
 
     def sample_clocks(self) -> None:
         """Begins to sample the clocks of the devices; to be called right before the first batch."""
@@ -106,7 +113,7 @@ class RunState:
             status=status,
             error=error,
             config=self._config.flat(),
-            resolved=build(Resolved, self.resolved),
+            resolved=build(Resolved, {**self.resolved, "peak_flops_per_second": self._peak()}),
             parameters=build(Parameters, self.parameters) if self.parameters else None,
             batches=Batches(
                 warmup=min(steps, timer.warmup_steps),
@@ -118,6 +125,7 @@ class RunState:
                 tower_positions=tuple(self._tower_positions[:steps]),
             ),
             throughput=throughput,
+            memory=self._memory,
             steady_state=self._steady_state(seconds, items) if throughput else None,
             phases=self._phases(seconds),
             environment=dataclasses.replace(
@@ -133,6 +141,10 @@ class RunState:
             unit=self.unit,
             flops_per_item=self.flops_per_item,
         )
+
+    def _peak(self) -> float | None:
+        machine, cores = self._environment, self._config.devices.cpu_cores_per_device
+        return machine and peaks.of_run(encode(machine), self.resolved, cores, self._config.model.compute_dtype)
 
     def _clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
-from rnn_scaling.machine import environment, gpus
+from rnn_scaling.machine import environment, gpus, system
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import (
     GPU_QUERY,
@@ -17,6 +19,7 @@ from rnn_scaling.machine.gpus import (
     uneven_towers,
     visible_gpus,
 )
+from tests.support.paths import ROOT
 
 CPUINFO = "".join(
     f"processor\t: {4 * socket + 2 * core + thread}\nmodel name\t: Processor  A\ncpu MHz\t\t: {1000 + core}.5\n"
@@ -198,3 +201,14 @@ def test_towers_spread_evenly_or_not_at_all():
     assert not any(uneven_towers(count, 1) for count in (1, 2, 3))
     assert "--num_devices=3 must be at most the 2 GPUs or a multiple of them" in uneven_towers(3, 2)
     assert uneven_towers(7, 3).endswith("use 6 or 9")
+
+
+def test_the_peak_of_a_process_is_its_own(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    assert system.peak_process_bytes(f"{tmp_path}/") is None
+    (tmp_path / "proc/self/status").write_text("Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n")
+    assert system.peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
+    large = bytearray(200 * 2**20)  # of this process; a child begins with none of it
+    code = "from rnn_scaling.machine import system; print(system.peak_process_bytes())"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert len(large) > int(said) > 2**20

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.machine import peaks
+from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.peaks import Peak, Place
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training.state import RunState
 
 CPU = {"cpu": "Some CPU", "cpu_vector_units": ["avx2", "fma"], "gpus": []}
 HERE = Place("Some CPU", ("avx2", "fma"), True, 1, "float32")
@@ -105,3 +109,40 @@ def test_a_file_that_cannot_be_read_is_as_if_nothing_was_measured(tmp_path):
     assert peaks.read(tmp_path / "bytes") == []
     (tmp_path / "two").write_text(json.dumps({**WHOLE, "peaks": [3, ENTRY]}))
     assert peaks.read(tmp_path / "two") == [ONE]  # a whole entry beside a broken one stays
+
+
+def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    gpus = [Peak(Place("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0) for n in (1, 2)]
+    file = peaks.path()
+    file.parent.mkdir()
+    file.write_text(peaks.as_text([ONE, FOUR], gpus))
+    run = {"device_type": "CPU", "onednn": True, "devices": ["a", "b", "c", "d"], "cpu_affinity": [0, 1, 2, 3]}
+
+    def reached(environment=CPU, cores=1, dtype="float32", **changes):
+        return peaks.of_run(environment, {**run, **changes}, cores, dtype)
+
+    assert reached() == 300.0 and reached(devices=["a", "b"]) == 200.0
+    assert reached(cpu_affinity=[0, 1]) == 200.0  # four towers on two cores
+    assert reached(dtype="bfloat16") is None and reached(cores=2) is None and reached(onednn=False) is None
+    assert peaks.of_run(CPU, {}, 1, "float32") is None  # a run that had no devices yet
+    card = {"name": "H100", "index": "0"}
+    on_gpus = {"device_type": "GPU", "devices": ["a", "b"]}
+    assert reached({**CPU, "gpus": [card, card]}, **on_gpus) == 2000.0
+    assert reached({**CPU, "gpus": [card]}, **on_gpus) == 1000.0  # logical GPUs of one real one
+
+
+def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    state = RunState(configs.resolve({"num_devices": 2, "compute_dtype": "bfloat16"}, num_gpus=0, num_cores=2))
+    state.resolved.update(device_type="CPU", onednn=True, devices=["a", "b"], cpu_affinity=[0, 1])
+    assert state.record("failed").resolved.peak_flops_per_second is None
+    where = peaks.place(read_environment(), "CPU", True, 1, "bfloat16")
+    peaks.path().parent.mkdir()
+    peaks.path().write_text(peaks.as_text([], [Peak(where, 2, 1.5e11, 1e11, 2e11)]))
+    read_back = record.from_json(state.record("failed").to_json())
+    assert read_back.resolved.peak_flops_per_second == 1.5e11
+    assert read_back.memory is None
+    state.keep_memory([3, 4])
+    memory = record.from_json(state.record("failed").to_json()).memory
+    assert memory.peak_device_bytes == (3, 4) and memory.peak_process_bytes > 2**20

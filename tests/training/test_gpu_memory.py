@@ -31,3 +31,12 @@ def test_generators_on_gpus_get_their_seed_from_the_host(tf):
     assert generators
     for op in generators:
         assert "CPU" in op.inputs[0].device, op.name
+
+
+def test_the_peak_of_every_gpu_is_kept(tf, monkeypatch):
+    from rnn_scaling.training.engines import local
+
+    peaks = {GPUS[0]: {"current": 1, "peak": 7}, GPUS[1]: {"current": 1, "peak": 9}}
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", peaks.__getitem__)
+    assert local.peak_device_bytes(local.Engine(0, 1, GPUS, CPU, "GPU", 2)) == [7, 9]
+    assert local.peak_device_bytes(local.Engine(0, 1, (CPU,), CPU, "CPU", 1)) is None

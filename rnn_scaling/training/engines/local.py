@@ -57,6 +57,13 @@ def uses_onednn() -> bool:
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
+def peak_device_bytes(engine: Engine) -> list[int] | None:
+    """The most that TensorFlow had in use on each GPU at once; None on CPUs, where it does not count."""
+    if engine.device_type != "GPU":
+        return None
+    return [tf.config.experimental.get_memory_info(device)["peak"] for device in engine.devices]
+
+
 def _cpus(count: int) -> Engine:
     tf.config.set_visible_devices([], "GPU")
     (cpu,) = tf.config.list_physical_devices("CPU")

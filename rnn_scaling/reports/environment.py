@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.clocks import differing, held_down, medians
-from rnn_scaling.machine import topology
+from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.environment import Environment
 from rnn_scaling.records.record import VARYING, RunRecord
 
@@ -171,11 +171,8 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
 
 
 def _throttled(gpu: Mapping[str, str]) -> bool:
-    """Any reason but idling (bit 0), as `nvidia-smi` prints it: a hexadecimal mask."""
-    try:
-        return bool(int(gpu.get("clocks_throttle_reasons.active", "0"), 16) & ~1)
-    except ValueError:
-        return False
+    """Any reason but idling."""
+    return bool((throttling.parse(gpu.get(throttling.FIELD, "0")) or 0) & ~throttling.IDLE)
 
 
 def _counted(names: Sequence[str]) -> str:

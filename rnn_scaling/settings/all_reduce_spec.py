@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Sequence
+from typing import NoReturn
 
 from rnn_scaling.registry import ALL_REDUCES
 
@@ -90,7 +91,7 @@ def _limit(text: str, number: int, part: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _fail(text: str, number: int, part: str, rule: str, remedy: str) -> None:
+def _fail(text: str, number: int, part: str, rule: str, remedy: str) -> NoReturn:
     shown = text if text.isprintable() and text else repr(text)
     raise ValueError(f"{_FLAG}{shown}: part {number}, {part!r}, {rule}; {remedy}")
 
@@ -140,32 +141,39 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
 
 
 def problems(segments: Sequence[Segment], device_type: str, num_devices: int, num_physical: int) -> list[str]:
-    """Every conflict between the spec and the devices, a line each; arguments as `resolve_auto`."""
-    found = []
+    """Every conflict between the spec and the devices, a line each.
+
+    Args:
+      segments: of the spec.
+      device_type: "cpu" or "gpu".
+      num_devices: towers.
+      num_physical: real devices that hold them.
+    """
+    lines = []
     flag = f"{_FLAG}{format(segments)}"
     for segment in segments:
         name, shards = segment.algorithm, segment.shards
         if name in NEEDS_GPUS and device_type != "gpu":
             remedy = "pscpu" if name == "psgpu" else "auto, pscpu or collective"
-            found.append(f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs")
+            lines.append(f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs")
         elif name == "nccl" and num_physical < num_devices:
-            found.append(
+            lines.append(
                 f"{flag}: nccl needs a GPU for each tower, got {num_devices} towers on {num_physical}; "
                 "use auto, psgpu or collective with logical GPUs"
             )
         if name == "rechd" and num_devices & (num_devices - 1):
-            found.append(
+            lines.append(
                 f"{flag}: rechd needs a power of two as --num_devices, got {num_devices}; use xring for other numbers"
             )
         if name == "hierarchical" and num_devices > 1 and num_devices % 2:
-            found.append(
+            lines.append(
                 f"{flag}: hierarchical needs an even --num_devices, got {num_devices}; use xring for odd numbers"
             )
         if shards > 1 and name not in SHARDED:
             remedy = f"use {name} alone or one of {', '.join(SHARDED)} with them"
-            found.append(f"{flag}: {name} has no shards, got #{shards}; {remedy}")
+            lines.append(f"{flag}: {name} has no shards, got #{shards}; {remedy}")
         if name == "xring" and shards > max(1, num_devices):
-            found.append(
+            lines.append(
                 f"{flag}: xring needs shards <= --num_devices, got #{shards} for {num_devices}; use xring#{num_devices}"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(lines))

@@ -270,9 +270,9 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
       num_cores: CPU cores that the process may use.
 
     Returns:
-      The configuration that will run. Conflicts in it are `rules.problems`'s matter.
+      The configuration that will run. Conflicts in it are `conflicts.problems`'s matter.
     """
-    values = {name: field.default for name, field in OPTIONS.items()}
+    values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
     values.update(PRESETS.get(given.get("preset", "small"), {}))
     values.update(given)
     if values["device"] == "auto":

@@ -35,7 +35,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
-    lines = [line for found in bad.values() for line in found] + list(_ignored(config, given))
+    lines = [line for of_one in bad.values() for line in of_one] + list(_ignored(config, given))
     for check in (_devices, _model, _training, _update, _all_reduce, _data, _measure, _files, _outputs):
         lines += check(config, given, num_gpus)
     return lines

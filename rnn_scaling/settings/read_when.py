@@ -39,7 +39,8 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     yield (
         "prefetch_buffer_size",
         _ReadWhen(
-            lambda c: c.data.prefetch_data_to_device, "--data_source=host or text and --prefetch_data_to_device=true"
+            lambda c: bool(c.data.prefetch_data_to_device),
+            "--data_source=host or text and --prefetch_data_to_device=true",
         ),
     )
 

@@ -50,9 +50,9 @@ class Outcome:
 
     def print_failures(self) -> bool:
         """Names every failed run on stderr; returns whether there is one."""
-        failed = {label: held for label, held in self.records.items() if held.status != "ok"}
-        for label, held in failed.items():
-            print(f"error: {label}: {held.error.message if held.error else held.status}", file=sys.stderr)
+        failed = {label: result for label, result in self.records.items() if result.status != "ok"}
+        for label, result in failed.items():
+            print(f"error: {label}: {result.error.message if result.error else result.status}", file=sys.stderr)
         if failed:
             print("--retry_failed runs failed runs again", file=sys.stderr)
         return bool(failed)
@@ -82,20 +82,20 @@ def conduct(
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
                     locks.enter_context(folder.lock(place))
-            found = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
-            outcome.records.update(found.finished)
-            _tell_unreadable(found, options.dry_run)
+            survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
+            outcome.records.update(survey.finished)
+            _tell_unreadable(survey, options.dry_run)
             if not options.dry_run:
                 folder.remove_leftovers(jobs)
-            if found.conflicts:
-                for line in found.conflicts:
+            if survey.conflicts:
+                for line in survey.conflicts:
                     print(f"error: {line}", file=sys.stderr)
                 outcome.exit_status = entry.EXIT_USAGE
             elif options.dry_run:
-                print(listing(jobs, found, trainer), end="", flush=True)
+                print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
-                _run_pending(jobs, found, options.run_timeout, trainer, outcome.records)
+                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records)
     except folder.BusyError as e:
         print(f"error: {e}", file=sys.stderr)
         outcome.exit_status = entry.EXIT_USAGE
@@ -115,11 +115,17 @@ def conduct(
     return outcome
 
 
-def listing(jobs: Sequence[Job], found: folder.Survey, trainer: Sequence[str] = TRAINER) -> str:
-    """The table of a dry run and its estimate."""
-    pending = {job.label for job in found.pending}
+def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Sequence[str] = TRAINER) -> str:
+    """The table of a dry run and its estimate.
+
+    Args:
+      jobs: in the order in which they run.
+      survey: what is there already.
+      trainer: the command that runs one configuration.
+    """
+    pending = {job.label for job in survey.pending}
     states = [
-        "to run" if job.label in pending else "finished" if found.finished[job.label].status == "ok" else "failed"
+        "to run" if job.label in pending else "finished" if survey.finished[job.label].status == "ok" else "failed"
         for job in jobs
     ]
     width = max(len(job.label) for job in jobs)
@@ -128,9 +134,9 @@ def listing(jobs: Sequence[Job], found: folder.Survey, trainer: Sequence[str] = 
     for number, (job, state) in enumerate(zip(jobs, states), 1):
         words = shlex.join(job.run.arguments(job.path))
         lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command} {words}")
-    left = [job.identity for job in found.pending]
-    estimator = _estimator(jobs, found)
-    lines.append(f"\n{len(jobs)} runs, {len(found.finished)} finished, {len(left)} to run")
+    left = [job.identity for job in survey.pending]
+    estimator = _estimator(jobs, survey)
+    lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
         lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
     return "\n".join(lines) + "\n"
@@ -138,23 +144,23 @@ def listing(jobs: Sequence[Job], found: folder.Survey, trainer: Sequence[str] = 
 
 def _run_pending(
     jobs: Sequence[Job],
-    found: folder.Survey,
+    survey: folder.Survey,
     timeout_s: float,
     trainer: Sequence[str],
     records: dict[str, RunRecord],
 ) -> None:
     """Runs what is pending; fills `records` run by run."""
-    if not found.pending:
+    if not survey.pending:
         print(
             f"nothing left to run: all {len(jobs)} runs are finished; another --out measures anew",
             file=sys.stderr,
         )
         return
-    estimator = _estimator(jobs, found)
-    shown = display.open_display(len(jobs), len(found.finished))
+    estimator = _estimator(jobs, survey)
+    shown = display.Display(len(jobs), len(survey.finished))
     try:
-        for index, job in enumerate(found.pending):
-            left = [later.identity for later in found.pending[index:]]
+        for index, job in enumerate(survey.pending):
+            left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             result = run_job(job, timeout_s, trainer, shown)
             records[job.label] = result
@@ -167,6 +173,12 @@ def _run_pending(
 
 def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.Display) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
+
+    Args:
+      job: the run and its place.
+      timeout_s: wall limit in seconds; 0: none.
+      trainer: the command that runs one configuration.
+      shown: is told what the run says.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
@@ -206,22 +218,22 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
         said.unlink(missing_ok=True)
 
 
-def _estimator(jobs: Sequence[Job], found: folder.Survey) -> Estimator:
+def _estimator(jobs: Sequence[Job], survey: folder.Survey) -> Estimator:
     estimator = Estimator()
     for job in jobs:
-        held = found.finished.get(job.label)
-        if held and held.status == "ok":
-            _learn(estimator, job, held)
+        result = survey.finished.get(job.label)
+        if result and result.status == "ok":
+            _learn(estimator, job, result)
     return estimator
 
 
-def _learn(estimator: Estimator, job: Job, held: RunRecord) -> None:
-    if held.phases.total > 0:
-        estimator.add(job.identity, held.phases.total)
+def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
+    if result.phases.total > 0:
+        estimator.add(job.identity, result.phases.total)
 
 
-def _tell_unreadable(found: folder.Survey, dry_run: bool) -> None:
-    for path, what in found.unreadable:
+def _tell_unreadable(survey: folder.Survey, dry_run: bool) -> None:
+    for path, what in survey.unreadable:
         done = "would be set aside" if dry_run else f"renamed to {folder.set_aside(path).name}"
         print(f"warning: {what}; {done}", file=sys.stderr)
 

@@ -48,8 +48,8 @@ def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: fl
 
 def unwritten(lines: Sequence[str]) -> str | None:
     """What a trainer says that could not write its record, as on a full disk; None if it says no such thing."""
-    found = next((line for line in reversed(lines) if line.startswith("error: --result_file=")), None)
-    return found and found.removeprefix("error: ")
+    error = next((line for line in reversed(lines) if line.startswith("error: --result_file=")), None)
+    return error and error.removeprefix("error: ")
 
 
 def _error(kind: str, message: str) -> RunError:

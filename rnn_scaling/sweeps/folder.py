@@ -102,30 +102,30 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
     Raises:
       OSError: if a file or folder cannot be read.
     """
-    found, others = Survey(), _Others(jobs)
+    result, others = Survey(), _Others(jobs)
     for job in jobs:
         try:
-            held = record.read(job.path)
+            there: RunRecord | None = record.read(job.path)
         except FileNotFoundError:
-            held = others.take(job)
+            there = others.take(job)
         except record.RecordError as e:
-            found.unreadable.append((job.path, str(e)))
-            held = others.take(job)
-        if held is None or is_placeholder(held):
-            found.pending.append(job)
+            result.unreadable.append((job.path, str(e)))
+            there = others.take(job)
+        if there is None or is_placeholder(there):
+            result.pending.append(job)
             continue
-        differences = _differences(held.config, job.run.config.flat())
+        differences = _differences(there.config, job.run.config.flat())
         if differences and (elsewhere := others.take(job)):
-            held, differences = elsewhere, ""
+            there, differences = elsewhere, ""
         if differences and not force:
-            found.conflicts.append(
+            result.conflicts.append(
                 f"{job.path} is a record of other flags ({differences}); choose another --out, or --force overwrites it"
             )
-        elif differences or held.status == "interrupted" or (held.status == "failed" and retry_failed):
-            found.pending.append(job)
+        elif differences or there.status == "interrupted" or (there.status == "failed" and retry_failed):
+            result.pending.append(job)
         else:
-            found.finished[job.label] = held
-    return found
+            result.finished[job.label] = there
+    return result
 
 
 def remove_leftovers(jobs: Sequence[Job]) -> None:
@@ -138,9 +138,9 @@ def remove_leftovers(jobs: Sequence[Job]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def is_placeholder(held: RunRecord) -> bool:
+def is_placeholder(run: RunRecord) -> bool:
     """Whether a record was written at a run's start and never replaced: sweep and trainer died together."""
-    return held.status == "failed" and held.error is not None and held.error.type == PLACEHOLDER
+    return run.status == "failed" and run.error is not None and run.error.type == PLACEHOLDER
 
 
 def set_aside(path: Path) -> Path:
@@ -170,11 +170,11 @@ class _Others:
             if path in self._own:
                 continue
             try:
-                held = record.read(path)
+                run = record.read(path)
             except (OSError, record.RecordError):
                 continue  # nobody's place; the report names it
-            if held.status in ("ok", "failed") and not is_placeholder(held):
-                records.setdefault(identity(held.config), []).append(held)
+            if run.status in ("ok", "failed") and not is_placeholder(run):
+                records.setdefault(identity(run.config), []).append(run)
         return records
 
 

@@ -66,7 +66,8 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     lists = {**_defaults(lists, num_gpus, num_cores), **lists}
     varied = [name for name, values in lists.items() if len(values) > 1 or name in NAMED]
     runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one
-    lines, read = [], set()
+    lines: list[str] = []
+    read: set[str] = set()
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)

@@ -9,6 +9,9 @@ import sys
 
 from rnn_scaling.links.display import Display
 from rnn_scaling.machine.terminal import Board
+from rnn_scaling.records.parts import RunError, Throughput
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps import display
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
 
@@ -76,14 +79,14 @@ def test_without_a_terminal_tqdm_is_not_loaded():
 def test_links_show_rounds_as_parts_of_a_measurement():
     bar, lines = Terminal(), io.StringIO()
     for stream in (bar, lines):
-        display = Display(True, 2, stream)
-        display.start("memory")
-        display.rounds(1, 2, "memory")
-        display.start("copies")
-        display.close()
+        shown = Display(True, 2, stream)
+        shown.start("memory")
+        shown.rounds(1, 2, "memory")
+        shown.start("copies")
+        shown.close()
     assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
-    shown = [text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text]
-    assert [words for words in shown if words[0].strip()] == [
+    parts = [text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text]
+    assert [words for words in parts if words[0].strip()] == [
         ["memory ", " 0 "],
         ["memory ", " 25 "],
         ["copies ", " 50 "],
@@ -94,13 +97,36 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     bar, lines, silent = Terminal(), io.StringIO(), Terminal()
     clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
     for enabled, stream in ((True, bar), (True, lines), (False, silent)):
-        display = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock)
+        shown = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock)
         for _ in range(4):
-            display.batch(0.5, 1000, 2.5)
-        display.close()
+            shown.batch(0.5, 1000, 2.5)
+        shown.close()
     assert lines.getvalue().splitlines() == [
         "warm-up: 2/4 batches, 2,000 words/s, loss 2.5, 1 s left",
         "measuring: 4/4 batches, 2,000 words/s, loss 2.5, 0 s left",
     ]
     assert drawn(bar)[0].startswith("warm-up |") and "0/4 batches, compiling, " in drawn(bar)[0]
     assert silent.getvalue() == ""
+
+
+def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each():
+    bar, lines = Terminal(), io.StringIO()
+    good = RunRecord("ok", None, {}, throughput=Throughput(items=9000, seconds=2.0, items_per_second=4500.0))
+    bad = RunRecord("failed", RunError(type="Signal", message="killed by SIGKILL"), {})
+    for stream in (bar, lines):
+        shown = display.Display(3, 1, stream)
+        for label, run in (("a", good), ("b", bad)):
+            shown.start(label, 100.0)
+            shown.said("measuring: 2/5 batches, 9 words/s")
+            shown.end(label, run, 40.0)
+        shown.close()
+    assert lines.getvalue().splitlines() == [
+        "1 of 3 runs were finished before",
+        "2/3 a: 4,500 words/s, about 40 s left",
+        "3/3 b: failed: killed by SIGKILL",
+    ]
+    text = bar.getvalue()
+    assert (
+        "1/3 runs, 2 min left, a starting" in text and "2/3 runs, 40 s left, last 4,500 words/s, a 2/5 batches" in text
+    )
+    assert "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, last failed" in text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gpu_graph import trace
+from tests.support.gpu_graph import CPU, GPUS, trace
 
 ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be int32: two know shapes, one has a kernel
 

@@ -160,7 +160,7 @@ main() {
     return 2
   fi
   setup
-  if [ "$command" = tensorboard ] && [[ " $* " = *" --profile "* ]]; then setup_profile; fi
+  if [ "$command" = tensorboard ] && [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi
   local bin=${VENV:-.venv}/bin
   case "$command" in
     setup) ;;

@@ -49,12 +49,13 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
 
 
-def test_only_the_tab_profile_brings_its_packages(run):
+@pytest.mark.parametrize("flag", ["--profile", "--profile=true"])
+def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert "requirements-profile.txt" not in "".join(run("tensorboard", "--port=0").notes)
-    installed, started = run("tensorboard", "--port=0", "--profile").notes
+    installed, started = run("tensorboard", "--port=0", flag).notes
     assert installed.endswith("-c constraints.txt -r requirements-profile.txt")
-    assert started == "-m rnn_scaling tensorboard --port=0 --profile"
-    assert run("tensorboard", "--profile").notes == ["-m rnn_scaling tensorboard --profile"]
+    assert started == f"-m rnn_scaling tensorboard --port=0 {flag}"
+    assert run("tensorboard", flag).notes == [f"-m rnn_scaling tensorboard {flag}"]
 
 
 def test_without_a_network_it_says_what_can_be_done(run):

@@ -156,14 +156,17 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp
 
 
 def test_a_language_model_counts_tokens_of_its_text(tmp_path):
-    sample, side = ROOT / "rnn_scaling" / "data" / "sample", [flag for flag in TINY if "--src" not in flag]
+    sample = ROOT / "rnn_scaling" / "data" / "sample"
+    side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
     flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=1", "--data_source=text"]
     flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt"]
     done = train(*side, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.trace and result.config["model"] == "lm" and result.resolved["encoder_kernel"]
+    assert result.trace and result.config["model"] == "lm" and result.resolved.encoder_kernel
+    # 6 FLOPs for each weight of the cell, 8 + 8 -> 4 * 8, and of the projection, 8 -> 40.
+    assert result.unit == "tokens" and result.flops_per_item == 6 * (16 * 32 + 8 * 40)
 
 
 def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):

@@ -137,7 +137,7 @@ def named(name: str) -> Metric:
 
 
 def unit_of(record: RunRecord) -> str:
-    """What a run counts: "words"."""
+    """What a run counts: "words" or "tokens"."""
     return record.unit
 
 

@@ -160,7 +160,7 @@ def test_a_language_model_counts_tokens_of_its_text(tmp_path):
     side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
     flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=1", "--data_source=text"]
     flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt"]
-    done = train(*side, *flags, f"--result_file={tmp_path}/run.json")
+    done = forked(tmp_path, *side, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
     result = record.read(tmp_path / "run.json")

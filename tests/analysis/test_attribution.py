@@ -12,22 +12,9 @@ from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
-from tests.support.records import make_record
+from tests.support.scaling_runs import resolved
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
-
-
-def record(rate, n=1, mode="independent", data="device", positions=None, **options):
-    """A run at about `rate` words/s whose batches vary a little."""
-    given = {"num_devices": n, "variable_update": mode, "data_source": data, **options}
-    given |= {name: "x" for name in ("src_file_name", "tgt_file_name") if data == "text"}
-    config = configs.resolve(given, num_gpus=0, num_cores=8)
-    words = [1000] * 40
-    seconds = [1000 / rate * (1 + 0.01 * (-1) ** k) for k in range(40)]
-    towers = {}
-    if positions:
-        towers = {"tower_positions": [positions] * 40, "tower_items": [[p - 1 for p in positions]] * 40}
-    return make_record(config=config.flat(), seconds=seconds, items=words, warmup=10, batches=towers)
 
 
 def attribute(records):
@@ -41,14 +28,14 @@ def values(result):
 
 
 def test_contention_is_what_independent_replicas_lose():
-    result = attribute([record(100), record(180, 2)])
+    result = attribute([resolved(100), resolved(180, 2)])
     assert values(result) == {"contention": pytest.approx(20, rel=1e-3)}
     assert result.loss.value == pytest.approx(20, rel=1e-3) and result.residual.value == 0
     assert result.points(result.loss) == pytest.approx(10, rel=1e-3)
 
 
 def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
-    runs = [record(100), record(180, 2), record(99, 1, "replicated"), record(150, 2, "replicated")]
+    runs = [resolved(100), resolved(180, 2), resolved(99, 1, "replicated"), resolved(150, 2, "replicated")]
     result = attribute(runs)
     ideal = 2 * 99
     assert values(result) == {
@@ -61,9 +48,9 @@ def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
 @pytest.mark.parametrize("mode,data", [("replicated", "device"), ("independent", "text"), ("replicated", "text")])
 def test_what_is_slower_on_one_device_already_is_no_loss_of_scaling(mode, data):
     """Every row scales at 75 %; the mode and the text are half as fast on any number of devices."""
-    fast = [record(100), record(150, 2)]
-    middle = [record(50, 1, mode), record(75, 2, mode)] if mode != "independent" else []
-    slow = [record(25, 1, mode, data, [10]), record(37.5, 2, mode, data, [10, 10])] if data == "text" else []
+    fast = [resolved(100), resolved(150, 2)]
+    middle = [resolved(50, 1, mode), resolved(75, 2, mode)] if mode != "independent" else []
+    slow = [resolved(25, 1, mode, data, [10]), resolved(37.5, 2, mode, data, [10, 10])] if data == "text" else []
     result = attribute([*fast, *middle, *slow])
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("contention") == pytest.approx(25, abs=0.01)
@@ -72,12 +59,12 @@ def test_what_is_slower_on_one_device_already_is_no_loss_of_scaling(mode, data):
 
 def text_runs(positions=(10, 10)):
     return [
-        record(100),
-        record(180, 2),
-        record(99, 1, "replicated"),
-        record(150, 2, "replicated"),
-        record(90, 1, "replicated", "text"),
-        record(120, 2, "replicated", "text", list(positions)),
+        resolved(100),
+        resolved(180, 2),
+        resolved(99, 1, "replicated"),
+        resolved(150, 2, "replicated"),
+        resolved(90, 1, "replicated", "text"),
+        resolved(120, 2, "replicated", "text", list(positions)),
     ]
 
 
@@ -93,9 +80,9 @@ def test_input_and_imbalance_share_what_the_data_source_costs():
 
 def test_fixed_cost_is_what_a_smaller_share_loses_on_one_device():
     runs = [
-        record(100, 1, global_batch_size=64),
-        record(80, 1, batch_size=32),
-        record(150, 2, global_batch_size=64),
+        resolved(100, 1, global_batch_size=64),
+        resolved(80, 1, batch_size=32),
+        resolved(150, 2, global_batch_size=64),
     ]
     result = attribute(runs)
     assert values(result) == {"fixed cost": pytest.approx(40, rel=1e-3), "contention": pytest.approx(10, rel=1e-2)}
@@ -108,8 +95,8 @@ def test_a_remainder_is_imbalance_once(data):
     rate, sizes = 100 * 33 / 9 * 9 / 9, [9, 8, 8, 8]
     runs = []
     for source in dict.fromkeys(["device", data]):
-        runs += [record(100, 1, data=source, global_batch_size=33), record(100, 1, data=source, batch_size=9)]
-        runs.append(record(rate, 4, "independent", source, sizes, global_batch_size=33))
+        runs += [resolved(100, 1, data=source, global_batch_size=33), resolved(100, 1, data=source, batch_size=9)]
+        runs.append(resolved(rate, 4, "independent", source, sizes, global_batch_size=33))
     result = attribute(runs)
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("imbalance") == pytest.approx(100 * (1 - 8.25 / 9), abs=0.01)
@@ -119,7 +106,7 @@ def test_a_remainder_is_imbalance_once(data):
 def test_parts_and_residual_always_sum_to_the_loss():
     random.seed(1)
     everything = [
-        record(random.uniform(50, 150) * n, n, mode, data, [7] * n)
+        resolved(random.uniform(50, 150) * n, n, mode, data, [7] * n)
         for n, mode, data in itertools.product((1, 2, 4), MODES, ("device", "text"))
     ]
     seen = 0
@@ -140,7 +127,7 @@ def test_parts_and_residual_always_sum_to_the_loss():
 
 
 def test_a_missing_run_is_named_by_the_command_that_supplies_it():
-    result = attribute([record(100, 1, "replicated"), record(150, 2, "replicated")])
+    result = attribute([resolved(100, 1, "replicated"), resolved(150, 2, "replicated")])
     commands = {part.name: part.commands for part in result.parts}
     one, two = (f"./run.sh sweep --num_devices={n}" for n in (1, 2))
     assert [sorted(shlex.split(c)) for c in commands["contention"]] == [
@@ -151,45 +138,45 @@ def test_a_missing_run_is_named_by_the_command_that_supplies_it():
 
 def test_the_named_command_makes_exactly_the_missing_run():
     options = {"num_units": 64, "optimizer": "sgd", "all_reduce_spec": "xring", "gradient_repacking": 2}
-    runs = [record(100, 1, "replicated", **options), record(150, 2, "replicated", **options)]
+    runs = [resolved(100, 1, "replicated", **options), resolved(150, 2, "replicated", **options)]
     result = attribute(runs)
     supplied = []
     for line in {command for part in result.parts for command in part.commands}:
         given = flags.parse(shlex.split(line)[2:], configs.OPTIONS)
         mode, n = given.pop("variable_update"), given.pop("num_devices")
-        supplied.append(record(90 * n, n, mode, **given))
+        supplied.append(resolved(90 * n, n, mode, **given))
     complete = attribute([*supplied, *runs])
     assert all(part.value for part in complete.parts)
     assert complete.residual.value == 0
 
 
 def test_no_attribution_without_a_baseline_or_on_one_device():
-    (one,) = rows.with_baselines([record(100)])
-    (two,) = rows.with_baselines([record(180, 2)])
+    (one,) = rows.with_baselines([resolved(100)])
+    (two,) = rows.with_baselines([resolved(180, 2)])
     assert attribution.attribute(one, [one]) is None and attribution.attribute(two, [two]) is None
 
 
 def test_each_part_has_its_interval():
-    runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
     result = attribute(runs)
     (part,) = result.parts
     assert part.value.low < part.value.value < part.value.high and "process" in part.value.kind
 
 
 def test_padding_is_the_share_of_positions_without_a_word():
-    (row,) = rows.with_baselines([record(100, 2, positions=[10, 10])])
+    (row,) = rows.with_baselines([resolved(100, 2, positions=[10, 10])])
     assert attribution.padding(row) == pytest.approx(0.1)
 
 
 def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_interval():
-    runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
     result = attribute(runs)
     assert (result.residual.low, result.residual.value, result.residual.high) == (0, 0, 0)
     assert result.loss.high == pytest.approx(result.parts[0].value.high)
 
 
 def test_the_points_lost_are_100_less_the_efficiency_with_the_same_interval():
-    runs = [record(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
+    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
     result = attribute(runs)
     efficiency = result.row.metric(EFFICIENCY).scaled(100)
     assert result.loss_points.value == pytest.approx(100 - efficiency.value)

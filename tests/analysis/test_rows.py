@@ -1,9 +1,12 @@
-"""Titles of series say what tells them apart, and no more."""
+"""Rows and their baselines; titles of series say what tells them apart, and no more."""
 
 from __future__ import annotations
 
+import pytest
+
 from rnn_scaling.analysis import rows
-from tests.analysis.test_attribution import record
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from tests.support.scaling_runs import resolved, run, series
 
 
 def titles(*records):
@@ -11,8 +14,8 @@ def titles(*records):
 
 
 def test_a_strong_series_has_no_batch_size_of_its_own():
-    weak = [record(100, batch_size=size) for size in (32, 64)]
-    strong = record(100, 2, "replicated", global_batch_size=64)
+    weak = [resolved(100, batch_size=size) for size in (32, 64)]
+    strong = resolved(100, 2, "replicated", global_batch_size=64)
     assert titles(*weak, strong) == [
         "cudnn_lstm, independent, batch_size=32",
         "cudnn_lstm, independent, batch_size=64",
@@ -22,7 +25,7 @@ def test_a_strong_series_has_no_batch_size_of_its_own():
 
 def test_what_a_batch_holds_is_the_workloads():
     series = [
-        record(100, 2, global_batch_size=64, **option) for option in ({"model": "lm"}, {"model": "of others"}, {})
+        resolved(100, 2, global_batch_size=64, **option) for option in ({"model": "lm"}, {"model": "of others"}, {})
     ]
     assert [title.partition("strong scaling, ")[2] for title in titles(*series)] == [
         "64 sentences a step",
@@ -32,7 +35,54 @@ def test_what_a_batch_holds_is_the_workloads():
 
 
 def test_an_option_that_differs_is_named():
-    assert titles(record(100, num_units=8), record(100, num_units=16)) == [
+    assert titles(resolved(100, num_units=8), resolved(100, num_units=16)) == [
         "cudnn_lstm, independent, num_units=8",
         "cudnn_lstm, independent, num_units=16",
     ]
+
+
+def value(row, metric):
+    interval = row.metric(metric)
+    return None if interval is None else interval.value
+
+
+def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
+    table = rows.with_baselines(series())
+    both = pytest.approx((770 * 780) ** 0.5 / 500)  # repeats are one row, at their geometric mean
+    assert [value(row, SPEEDUP) for row in table] == [1.0, pytest.approx(1.9), None, 1.0, both]
+    assert [value(row, EFFICIENCY) for row in table][:2] == [1.0, pytest.approx(0.95)]
+    assert [len(row.records) for row in table] == [1, 1, 1, 1, 2]
+
+
+def test_without_a_baseline_there_is_no_speedup():
+    (row,) = rows.with_baselines([run(2, 1900.0)])
+    assert row.metric(SPEEDUP) is None and row.metric(EFFICIENCY) is None
+
+
+def test_runs_that_differ_in_more_than_devices_are_not_compared():
+    one, two = rows.with_baselines([run(1, 1000.0, batch_size=16), run(2, 1900.0, batch_size=32)])
+    assert two.metric(SPEEDUP) is None
+    failed_baseline = rows.with_baselines([run(1, 0.0, "failed"), run(2, 1900.0)])[1]
+    assert failed_baseline.metric(SPEEDUP) is None
+
+
+def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
+    one, two = rows.with_baselines([run(1, 1000.0, all_reduce_spec="xring"), run(2, 1900.0)])
+    assert value(two, SPEEDUP) == pytest.approx(1.9)
+
+
+def test_weak_and_strong_scaling_are_never_one_series():
+    weak = [run(1, 1000.0, batch_size=64), run(2, 1900.0, batch_size=64)]
+    strong = [run(1, 1000.0, batch_size=64, global_batch_size=64), run(2, 1500.0, batch_size=32, global_batch_size=64)]
+    table = rows.with_baselines([*weak, *strong])
+    assert [value(row, SPEEDUP) for row in table] == [1.0, pytest.approx(1.9), 1.0, pytest.approx(1.5)]
+    assert rows.titles(rows.by_series(table)) == [
+        "cudnn_lstm, independent",
+        "cudnn_lstm, independent, strong scaling, 64 sentence pairs a step",
+    ]
+
+
+def test_a_record_that_is_older_than_an_option_has_its_default():
+    old = run(1, 1000.0)
+    del old.config["global_batch_size"]
+    assert len(rows.with_baselines([old, run(1, 1100.0)])) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
-from tests.reports.test_reports import attributed, run, timed
+from tests.support.scaling_runs import attributed, run, timed
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 if not CHROMIUM:

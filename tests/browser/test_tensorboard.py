@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from rnn_scaling.records import record
-from tests.reports.test_reports import timed
 from tests.support.paths import ROOT
+from tests.support.scaling_runs import timed
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 if not CHROMIUM:

@@ -22,9 +22,9 @@ from rnn_scaling.records.parts import Batches
 from rnn_scaling.reports.tensorboard import command_line, report_plugin, run_text, serving
 from rnn_scaling.reports.tensorboard.log_folder import LogFolder
 from rnn_scaling.settings import flags
-from tests.reports.test_reports import run, timed
 from tests.support.paths import ROOT
 from tests.support.records import changed
+from tests.support.scaling_runs import run, timed
 
 
 @pytest.fixture

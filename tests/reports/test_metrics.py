@@ -15,7 +15,7 @@ from rnn_scaling.reports import csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.tensorboard import run_text
-from tests.reports.test_reports import of, run, series
+from tests.support.scaling_runs import of, run, series
 
 
 def on_several(measured: metrics.Measured):

@@ -1,0 +1,235 @@
+"""./run.sh report: what it reads and leaves out, what it writes and leaves alone, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from rnn_scaling.commands import report
+from rnn_scaling.records import folder, record
+from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
+from rnn_scaling.reports import table
+from rnn_scaling.reports.page import document
+from rnn_scaling.reports.pictures import figures, plot
+from tests.support.paths import ROOT
+from tests.support.scaling_runs import attributed, run, series, timed, write_folder
+
+FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
+    f"{name}.svg" for name in ("words_per_second", "speedup", "efficiency")
+}
+
+
+def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys):
+    write_folder(tmp_path, series())
+    (tmp_path / "notes.json").write_text("{")
+    assert report.main([str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "1900.000" in out and "1.90" in out and "2 |" in out
+    assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
+    assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in out
+    assert {path.name for path in tmp_path.iterdir()} - FILES == {*(f"{i}.json" for i in range(6)), "notes.json"}
+    assert report.main([str(tmp_path)]) == 0, "its own files do not stand in its way"
+    assert "report.json" not in capsys.readouterr().err
+
+
+def test_foreign_files_stay_unless_forced(tmp_path, capsys):
+    source, target = write_folder(tmp_path / "runs", series()), tmp_path / "out"
+    target.mkdir()
+    (target / "table.md").write_text("mine")
+    words = [str(source), f"--output={target}"]
+    assert report.main(words) == 1
+    assert "table.md: not written by the report; --force" in capsys.readouterr().err
+    assert [path.name for path in target.iterdir()] == ["table.md"] and (target / "table.md").read_text() == "mine"
+    assert report.main([*words, "--force"]) == 0
+    assert {path.name for path in target.iterdir()} == FILES
+    assert not (source / "table.md").exists()
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Page and pictures, which take a third of a second, are left out: what is read is the point."""
+    monkeypatch.setattr(plot, "render", lambda summary: b"picture")
+    monkeypatch.setattr(document, "render", lambda summary: b"page")
+    monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
+
+
+def changed(**changes):
+    """A good record's fields, with some changed: {"batches.words": [...]}."""
+    fields = json.loads(timed(2, 140).to_json())
+    for name, value in changes.items():
+        place = fields
+        *path, last = name.split(".")
+        for key in path:
+            place = place[key]
+        place[last] = value
+    return fields
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"config.num_devices": 0}, "config.num_devices is 0; expected a whole number of at least 1"),
+        ({"config.num_devices": True}, "config.num_devices is True"),
+        ({"config.variable_update": None}, "config.variable_update is missing; expected a name"),
+        ({"config": []}, "config is []"),
+        ({"config.preset": []}, "config.preset is []; expected one value"),
+        ({"batches.seconds": [1.0] * 39 + [float("inf")]}, "batches.seconds[39] is inf"),
+        ({"batches.seconds": [1.0, float("nan")]}, "batches.seconds[1] is nan; expected a number above 0"),
+        ({"batches.seconds": [1.0] * 39 + [float("nan")]}, "batches.seconds[39] is nan"),
+        ({"batches.seconds": [1e-300] * 40}, "batches.seconds[0] is 1e-300"),
+        ({"batches.items": [10**400] * 40}, "batches.items[0] is 1000"),
+        ({"batches.items": [-1] * 40}, "batches.items[0] is -1"),
+        ({"batches.items": [1] * 3}, "batches.items has 3 entries and batches.seconds 40"),
+        ({"batches": {}}, "batches.seconds is missing"),
+        ({"batches.warmup": 40}, "batches.warmup is 40; expected a whole number below the 40 batches"),
+        ({"throughput.items_per_second": 0}, "throughput.items_per_second is 0"),
+        ({"throughput": []}, "throughput is []; expected an object"),
+        ({"throughput": {}}, "throughput is missing; expected items, seconds and items_per_second"),
+        ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
+        ({"resolved": "no"}, "resolved is 'no'; expected an object"),
+        ({"error": "no"}, "error is 'no'; expected an object or null"),
+        ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0][1] is 'a'; expected a number"),
+        (
+            {"batches.tower_items": [[1]]},
+            "batches.tower_items has 1 entries; expected a list for each of the 40 batches",
+        ),
+        ({"schema": "rnn_scaling.run/2"}, "rnn_scaling.run/2"),
+        ({"config.num_units": "many"}, "config.num_units is 'many'; expected a whole number"),
+        ({"config.num_units": 0}, "config.num_units is 0; expected at least 1"),
+        ({"config.staged_vars": 1}, "config.staged_vars is 1; expected true or false"),
+        ({"config.variable_update": "magic"}, "config.variable_update is 'magic'; expected independent, parameter_"),
+        ({"throughput.seconds": 1.0}, "throughput.seconds is 1, and its measured batches make 430"),
+        ({"throughput.items": 1.0}, "throughput.items is 1, and its measured batches make 60000"),
+        (
+            {"batches.tower_items": [[2000]] * 40},
+            "batches.tower_items[0] is [2000]; expected a number for each of the 2",
+        ),
+        (
+            {"batches.tower_items": [[1000, 999]] * 40},
+            "batches.tower_items[0] sum to 1999 and batches.items[0] is 2000",
+        ),
+    ],
+)
+def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "bad.json").write_text(json.dumps(changed(**changes)))
+    assert report.main([str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"warning: {err.removeprefix('warning: ')}" and err.count("\n") == 1
+    assert f"{tmp_path}/bad.json: " in err and said in err
+    assert "99.500" in out
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("junk", [None, 3, "x", [], [None], {"a": [1]}, True])
+def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path, capsys):
+    names = ("gpus", "gpus_after", "load", "packages", "commit", "variables", "memory_bytes", "cpu")
+    odd = changed(environment=dict.fromkeys(names, junk))
+    odd["resolved"] = dict.fromkeys(("cpu_affinity", "encoder_kernel", "device_type"), junk)
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    assert report.main([str(tmp_path)]) == 0
+    assert "odd.json: " in capsys.readouterr().err
+
+
+def test_a_file_nested_without_end_is_left_out(tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert report.main([str(tmp_path)]) == 0
+    assert "deep.json: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)])
+def test_report_says_what_is_missing(words, status, tmp_path, capsys):
+    assert report.main([str(tmp_path) if word == "EMPTY" else word for word in words]) == status
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
+    for side in ("a", "b"):
+        write_folder(tmp_path / side, [timed(1, 100)])
+    assert report.main([str(tmp_path)]) == 1
+    assert f"there are some in {tmp_path}/a, {tmp_path}/b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "redirection, status, said",
+    [(">/dev/full", 1, "error: output: No space left on device\n"), ("| head -c 0", 141, "")],
+)
+def test_an_output_that_takes_nothing_is_not_the_folder(redirection, status, said, tmp_path):
+    record.write(run(1, 500.0), tmp_path / "a.json")
+    line = f"{sys.executable} -m rnn_scaling report {tmp_path} {redirection}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (status, said)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    source = write_folder(tmp_path / "runs", [timed(1, 100)])
+    (tmp_path / "file").write_text("")
+    assert report.main([str(source), f"--output={tmp_path}/file/out"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys, monkeypatch):
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "tmpabc"))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
+    assert report.main([str(write_folder(tmp_path, [timed(1, 100)]))]) == 1
+    said = f"error: {tmp_path}: cannot be written (Read-only file system); --output=DIR writes elsewhere\n"
+    assert capsys.readouterr().err == said
+
+
+def test_reading_a_report_never_loads_tensorflow(tmp_path):
+    record.write(run(1, 10.0), tmp_path / "1.json")
+    code = (
+        "import sys; from rnn_scaling import train; from rnn_scaling.commands import report, sweep; "
+        f"status = report.main([{str(tmp_path)!r}]); "
+        "sys.exit(status or int('tensorflow' in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_help_loads_no_plotting():
+    code = (
+        "import sys; from rnn_scaling.commands import report; report.main(['--help']); "
+        "sys.exit(bool({'matplotlib', 'jinja2', 'tensorflow'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path, capsys):
+    runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
+    assert report.main([str(write_folder(tmp_path, runs))]) == 0
+    out = capsys.readouterr().out.split("Runs that would say more:\n")
+    assert "± is half of the interval: " in out[0].split("report.html")[0].splitlines()[-2] + out[0]
+    lines = out[1].splitlines()
+    assert [line.startswith("  ./run.sh sweep ") for line in lines[:4]] == [True] * 3 + [False]
+    assert re.fullmatch(r"and \d+ more in report.html", lines[3])
+
+
+def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):
+    write_folder(tmp_path, attributed())
+    (tmp_path / "copy.json").write_bytes((tmp_path / "0.json").read_bytes())
+    assert len(folder.read(tmp_path).runs) == len(attributed())
+    assert "copy.json: a copy of 0.json" in folder.read(tmp_path).left_out[0]
+
+
+@pytest.mark.parametrize("name,text", [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")])
+def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert not is_own(tmp_path / name)
+
+
+def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
+    write_folder(tmp_path, [timed(1, 100)])
+    (tmp_path / "odd.json").mkdir()
+    assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: Is a directory",)

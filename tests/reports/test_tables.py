@@ -1,0 +1,73 @@
+"""Tables, CSV and JSON: exact text, the numbers' kinds, and which of them belong together."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import pytest
+
+from rnn_scaling.analysis.confidence import over_processes
+from rnn_scaling.reports import csv_table, json_report, summary, table
+from rnn_scaling.reports.page import document
+from tests.support.paths import GOLDEN
+from tests.support.scaling_runs import attributed, of, series, timed
+
+GOLDENS = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_text_is_exact(name):
+    assert GOLDENS[name](of(series())).decode() == (GOLDEN / name).read_bytes().decode()
+
+
+def test_the_json_has_every_number_of_the_table_with_its_kind():
+    made = json.loads(json_report.render(of(attributed())))
+    assert made["schema"] == "rnn_scaling.report/1"
+    (row,) = [r for s in made["series"] if "replicated" in s["title"] for r in s["rows"] if r["num_devices"] == 2]
+    assert row["efficiency"]["value"] == pytest.approx(0.7, rel=0.02) and "3 processes" in row["efficiency"]["kind"]
+    parts = {part["name"]: part["words_per_second"] for part in row["attribution"]["parts"]}
+    total = sum(part["value"] for part in parts.values()) + row["attribution"]["residual"]["value"]
+    assert total == pytest.approx(row["attribution"]["loss"]["value"])
+    assert [steady["kind"] for steady in row["steady_state"]] == ["cyclic"] * 3
+    assert row["speedups"]["steady"] == row["speedup"]
+    assert row["speedups"]["same_work"] < row["speedups"]["steady"]["value"]
+
+
+def test_seconds_times_rate_are_the_words_of_a_run():
+    made = of([timed(2, rate) for rate in (90, 110, 170)])
+    ((row,),) = [each.rows for each in made.series]
+    assert summary.seconds(row.row) * row.row.rate.value == pytest.approx(30 * 2000)
+    header, line = csv_table.render(made).decode().splitlines()
+    cells = dict(zip(header.split(","), next(csv.reader([line]))))
+    assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(30 * 2000)
+
+
+def test_repeats_of_one_row_show_their_interval_and_a_single_run_keeps_the_seeds_form():
+    repeats = table.render(of([timed(2, 140, k) for k in range(3)])).decode()
+    assert "± words/s: 95 % CI over 3 processes." in repeats and re.search(r"139\.\d+ ± 1\.\d+ \|", repeats)
+    alone = table.render(of([timed(2, 140)])).decode()
+    assert "±" not in alone and "Efficiency" not in alone
+
+
+def test_every_kind_of_interval_is_said_with_its_columns():
+    text = table.render(of([timed(1, 100), *(timed(2, 180, k) for k in range(3))])).decode()
+    assert "± words/s: 95 % CI over 3 processes." in text
+    assert "± words/s: 95 % CI over batches within one process" in text
+    assert "± speedup, efficiency: 95 % CI over 1 and 3 processes" in text
+
+
+@pytest.mark.parametrize(
+    "rates,text", [((100, 101, 102), "101.0 ± 2.5"), ((100, 130), "110 [20, 600]"), ((1.0, 1.3), "1.1 [0.2, 6.0]")]
+)
+def test_an_interval_that_lies_unevenly_is_given_by_its_ends(rates, text):
+    assert table.plus_minus(over_processes(rates), 1) == text
+
+
+def test_parts_of_every_number_of_devices_and_a_rest_of_nothing_are_shown():
+    runs = [timed(n, r, k) for n, r in ((1, 100), (2, 180), (4, 300)) for k in range(3)]
+    text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
+    assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
+    assert "not split 0: every run that the parts need is there." in text
+    assert "On every number of devices" in document.render(of(runs)).decode()

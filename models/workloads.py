@@ -18,6 +18,7 @@ class Entry:
       module: where `build` is.
       help: what it is, in a few words.
       unit: what is counted, as in words/s.
+      items: which these are.
       samples: what a batch holds, as in "32 sentence pairs a step".
       reads: options that not every workload reads.
     """
@@ -25,6 +26,7 @@ class Entry:
     module: str
     help: str
     unit: str
+    items: str
     samples: str
     reads: tuple[str, ...] = ()
 
@@ -36,10 +38,17 @@ WORKLOADS = {
         "models.seq2seq",
         "translation, an LSTM encoder-decoder",
         "words",
+        "source and target tokens without padding",
         "sentence pairs",
         ("decoder_type", "direction", "num_decoder_layers", *_SOURCE_SIDE),
     ),
-    "lm": Entry("models.language_model", "an LSTM language model of the target side", "tokens", "sentences"),
+    "lm": Entry(
+        "models.language_model",
+        "an LSTM language model of the target side",
+        "tokens",
+        "words and the end of each sentence without padding",
+        "sentences",
+    ),
 }
 
 

@@ -136,7 +136,13 @@ def cycle_length(y: np.ndarray) -> int | None:
 
 
 def without_cycle(y: np.ndarray, period: int, since: int) -> np.ndarray:
-    """y less the mean of each phase over y[since:], level kept."""
+    """y less the mean of each phase over y[since:], level kept.
+
+    Args:
+      y: series, [n].
+      period: values after which it repeats.
+      since: index from which on the phases are averaged.
+    """
     phase = np.arange(len(y)) % period
     tail, tail_phase = y[since:], phase[since:]
     effect = np.array([tail[tail_phase == p].mean() for p in range(period)])
@@ -185,7 +191,13 @@ def trend(y: np.ndarray) -> float:
 
 
 def drifts(y: np.ndarray, long_run: float, tolerance: float) -> bool:
-    """True if y goes on changing by more than `tolerance`, at four standard errors."""
+    """True if y goes on changing by more than `tolerance`, at four standard errors.
+
+    Args:
+      y: series of log seconds, [n].
+      long_run: its long-run variance.
+      tolerance: change over the whole series that does not matter, in log seconds.
+    """
     return abs(trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
 
 
@@ -193,6 +205,11 @@ def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
     """True if a change before `cut` goes on after it: a line fits better than two levels, and y[cut:] may follow it.
 
     "May": its own slope is at most two standard errors flatter than the line's.
+
+    Args:
+      y: series of log seconds, [n].
+      cut: index between 0 and n.
+      long_run: long-run variance of the series.
     """
     n, rest = len(y), len(y) - cut
     t = np.arange(n) - (n - 1) / 2

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from rnn_scaling.analysis.confidence import Interval, ratio
-from rnn_scaling.records.record import RunRecord
+if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
+    from rnn_scaling.analysis.confidence import Interval
+    from rnn_scaling.records.record import RunRecord
 
 ITEMS = "items"
+GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Measured:
     one_device: Interval | None
 
 
-Compute = Callable[[Measured], Interval | None]
+Compute = Callable[[Measured], "Interval | None"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Metric:
       unit: of a printed number; "" without one.
       factor: printed number / computed one.
       digits: of a printed number after the point.
-      compute: the number in SI units, with its interval; None where it cannot be known.
+      compute: the number with its interval; None where it cannot be known.
       header: of a table's column, where title and unit do not say it.
       ideal: what perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
       always: has its column in every report; another one only where a row has a value.
@@ -96,6 +99,8 @@ def _speedup(measured: Measured) -> Interval | None:
     """items/s on n devices / items/s on one; on one device 1 by definition, without uncertainty."""
     if measured.rate is None or measured.one_device is None:
         return None
+    from rnn_scaling.analysis.confidence import Interval, ratio
+
     if measured.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, math.inf, ())
     return ratio(measured.rate, measured.one_device)
@@ -105,6 +110,46 @@ def _efficiency(measured: Measured) -> Interval | None:
     """Speedup / n."""
     speedup = _speedup(measured)
     return speedup if speedup is None or measured.num_devices == 1 else speedup.scaled(1 / measured.num_devices)
+
+
+def _flops_per_second(measured: Measured) -> Interval | None:
+    """FLOP/s of forward and backward, by the operations that one item needs."""
+    flops_per_item = _mean([run.flops_per_item for run in measured.runs])
+    return None if measured.rate is None or flops_per_item is None else measured.rate.scaled(flops_per_item)
+
+
+def _share_of_peak(measured: Measured) -> Interval | None:
+    """FLOP/s / those of the matrix products that were measured on the same devices, which count as exact."""
+    flops, peak = _flops_per_second(measured), _mean([run.resolved.peak_flops_per_second for run in measured.runs])
+    return None if flops is None or peak is None else flops.scaled(1 / peak)
+
+
+def _peak_memory_gib(measured: Measured) -> Interval | None:
+    """The most that the process had in use on the host."""
+    return _gib([run.memory.peak_process_bytes if run.memory else None for run in measured.runs])
+
+
+def _peak_device_memory_gib(measured: Measured) -> Interval | None:
+    """The most that one device had in use."""
+    devices = [run.memory.peak_device_bytes if run.memory else None for run in measured.runs]
+    return _gib([max(each, default=None) if each else None for each in devices])
+
+
+def _gib(peaks: Sequence[int | None]) -> Interval | None:
+    """Bytes, one a process, as GiB; None where one is not known."""
+    known = [peak / GIB for peak in peaks if peak]
+    if not known or len(known) < len(peaks):
+        return None
+    from rnn_scaling.analysis.confidence import over_processes
+
+    mean = over_processes(known)
+    return mean if mean.ends else dataclasses.replace(mean, kind="one process gives no interval")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The geometric mean, as of rates; None where one is not known."""
+    known = [value for value in values if value]
+    return math.exp(math.fsum(map(math.log, known)) / len(known)) if known and len(known) == len(values) else None
 
 
 METRICS = {
@@ -118,6 +163,10 @@ METRICS = {
         ),
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
+        Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
+        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
+        Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
+        Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
@@ -136,12 +185,12 @@ def named(name: str) -> Metric:
     raise ValueError(f"expected one of {', '.join(METRICS)}, got {name!r}")
 
 
-def unit_of(record: RunRecord) -> str:
-    """What a run counts: "words" or "tokens"."""
-    return record.unit
-
-
 def common_unit(units: Iterable[str]) -> str:
     """The only unit; "items" where there are several, or none."""
     different = set(units)
     return different.pop() if len(different) == 1 else ITEMS
+
+
+def one_of(unit: str) -> str:
+    """ "a word" of "words", "an item" of "items"."""
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit.removesuffix('s')}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from models.workloads import WORKLOADS
 from rnn_scaling.analysis.confidence import Interval, rate_interval
-from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit, unit_of
+from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
@@ -57,8 +57,14 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """What its runs count: "words"."""
-        return unit_of(self.records[0])
+        """What its runs count, as "words"."""
+        return self.records[0].unit
+
+    @property
+    def items(self) -> str:
+        """What is counted, in a few words."""
+        workload = WORKLOADS.get(self.config["model"])
+        return workload.items if workload else "items without padding"
 
     @property
     def samples(self) -> str:
@@ -67,7 +73,7 @@ class Row:
         return workload.samples if workload else "samples"
 
     def metric(self, metric: Metric) -> Interval | None:
-        """A metric in SI units; None where it cannot be known."""
+        """A metric, before its factor; None where it cannot be known."""
         if metric.compute not in self._computed:
             self._computed[metric.compute] = metric.compute(self._measured)
         return self._computed[metric.compute]

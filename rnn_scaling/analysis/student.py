@@ -42,6 +42,11 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
 
     The noncentral t as a normal with an estimated scale, averaged over the scale's distribution. An effect in the other
     direction is not counted as found.
+
+    Args:
+      probability: of the quantile, as 0.975 of a two-sided 5 % test.
+      power: chance to find the effect, as 0.8.
+      degrees: of freedom.
     """
     critical = t_quantile(probability, degrees)
     # Estimated over true standard error; its density is proportional to s^(degrees - 1) exp(-degrees s^2 / 2).

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.analysis import metrics
 from rnn_scaling.settings import flags
 
 USAGE = """\
@@ -38,10 +39,10 @@ class CompareOptions:
         False, "the runs of the same repeat number ran beside each other (as by the command ab): compare pair by pair"
     )
     metric: str = option(
-        "items_per_second",
+        metrics.RATE.name,
         "what is compared; words_per_second is the same as items_per_second, speedup and efficiency need runs on one "
         "device too",
-        choices=("items_per_second", "words_per_second", "speedup", "efficiency"),  # their table loads numpy
+        choices=metrics.CHOICES,
     )
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")

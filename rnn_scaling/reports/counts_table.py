@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.steps import encoder_difference, growth
 from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
 from rnn_scaling.records.step_names import PHASES
@@ -83,7 +84,9 @@ def content(inspection: Inspection) -> dict[str, Any]:
 
 
 def _as_dict(counts: Counts) -> dict[str, Any]:
-    return {**dataclasses.asdict(counts), "kernels": counts.kernels}
+    fields = {counts.unit if name == "items" else name: value for name, value in dataclasses.asdict(counts).items()}
+    del fields["unit"]
+    return {**fields, "kernels": counts.kernels}
 
 
 def _sections(group: Group) -> Iterator[str]:
@@ -155,9 +158,10 @@ def _graphs(group: Group) -> Iterator[str]:
 
 
 def graphs_grid(group: Group) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each encoder and number of devices): operators of every graph, kernels a step and a word."""
+    """(header, a line for each encoder and number of devices): operators of every graph, kernels a step and an item."""
     head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
-    head += ["kernels a step", "words a step", "kernels a word"]
+    unit = common_unit(each.unit for each in group.counts)
+    head += ["kernels a step", f"{unit} a step", f"kernels {one_of(unit)}"]
     extra = {
         "copies": any(each.copies for each in group.counts),
         "dispatched": any(each.dispatched for each in group.counts),
@@ -168,7 +172,7 @@ def graphs_grid(group: Group) -> tuple[list[str], list[list[str]]]:
     rows = []
     for each in _ordered(group):
         row = [each.encoder, str(each.num_devices), f"{each.python:,}", f"{each.optimized:,}", f"{each.operators:,}"]
-        row += [f"{each.kernels:,}", f"{each.words:,}", f"{each.kernels / each.words:.3f}" if each.words else NOT_RUN]
+        row += [f"{each.kernels:,}", f"{each.items:,}", f"{each.kernels / each.items:.3f}" if each.items else NOT_RUN]
         row += [f"{getattr(each, part):,g}" for part, is_there in extra.items() if is_there]
         rows.append(row)
     return head, rows

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.pictures import figures
@@ -48,7 +49,7 @@ def by_title(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
 
 def table(probes: Sequence[Probe]) -> str:
     """A row for each number of devices and threads."""
-    head = ["Devices", "Inter-op threads", "Runs", "words/s", "% of the fastest", "Towers at once", ""]
+    head = ["Devices", "Inter-op threads", "Runs", f"{_unit(probes)}/s", "% of the fastest", "Towers at once", ""]
     return markdown_table(head, [_row(probe, setting) for probe in probes for setting in probe.settings])
 
 
@@ -61,6 +62,10 @@ def _row(probe: Probe, setting: Setting) -> list[str]:
     return [*cells, of_best, concurrency, ", ".join(marks)]
 
 
+def _unit(probes: Sequence[Probe]) -> str:
+    return common_unit(probe.unit for probe in probes)
+
+
 def _percent(value: Interval | None) -> Interval | None:
     return value.scaled(100) if value else None
 
@@ -68,7 +73,7 @@ def _percent(value: Interval | None) -> Interval | None:
 def _note(probes: Sequence[Probe]) -> str:
     rates = [setting.rate for probe in probes for setting in probe.settings if setting.rate]
     kinds = dict.fromkeys(rate.kind for rate in rates if rate.half_width)
-    return "".join(f"± words/s: {kind}.\n" for kind in kinds)
+    return "".join(f"± {_unit(probes)}/s: {kind}.\n" for kind in kinds)
 
 
 def lines(probes: Sequence[Probe]) -> list[str]:
@@ -112,11 +117,11 @@ def _bound(probe: Probe) -> str:
         names = " and ".join(str(each.threads) for each in open_)
         return (
             f"{where}: with {_count(probe.best, 'thread')}, the fastest, dispatch is no longer the bound; {shares} of "
-            f"its words/s; {names} cannot be told: a slow-down below {100 * least:.0f} % would not be seen."
+            f"its {probe.unit}/s; {names} cannot be told: a slow-down below {100 * least:.0f} % would not be seen."
         )
     return (
         f"{where}: from {_count(probe.enough, 'thread')} on dispatch is no longer the bound ({seen}); {shares} of its "
-        "words/s."
+        f"{probe.unit}/s."
     )
 
 
@@ -169,7 +174,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def to_json(probes: Sequence[Probe]) -> str:
-    """The same as data; rates in words/s, shares as ratios."""
+    """The same as data; rates in items/s, shares as ratios."""
     content = {"schema": SCHEMA, "probes": [_probe_data(probe) for probe in probes], "lines": lines(probes)}
     return json.dumps(content, indent=1) + "\n"
 
@@ -186,7 +191,7 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
                 "threads": each.threads,
                 "runs": each.runs,
                 "failed": each.failed,
-                "words_per_second": _interval(each.rate),
+                RATE.of(probe.unit).name: _interval(each.rate),
                 "of_best": _interval(each.of_best),
                 "verdict": each.against_best.verdict if each.against_best else None,
                 "concurrency": each.concurrency,
@@ -201,7 +206,7 @@ def _interval(value: Interval | None) -> dict[str, float | None] | None:
 
 
 def picture(probes: Sequence[Probe]) -> bytes:
-    """PNG: words/s in % of each number of devices' fastest, and towers at once, over threads.
+    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads.
 
     Raises:
       ValueError: if no run measured anything.
@@ -224,7 +229,9 @@ def picture(probes: Sequence[Probe]) -> bytes:
             }
             _draw(left, right, probe, label, look, 0.04 * (k - (len(shown) - 1) / 2))
         left.set(
-            title="words/s, % of the fastest (ring: the trainer's default)", xlabel="inter-op threads", ylim=(0, None)
+            title=f"{_unit(probes)}/s, % of the fastest (ring: the trainer's default)",
+            xlabel="inter-op threads",
+            ylim=(0, None),
         )
         right.set(title="towers that compute at once", xlabel="inter-op threads", ylim=(0, None))
         tried = sorted({each.threads for probe in shown for each in probe.settings})

@@ -14,7 +14,6 @@ from rnn_scaling.analysis.comparison import matching, verdicts
 from rnn_scaling.analysis.metrics import CHOICES, EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import record
-from rnn_scaling.settings import flags
 from tests.support.compared import run, write
 from tests.support.paths import GOLDEN, ROOT
 
@@ -251,10 +250,6 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
         assert verdicts.measure(configuration, EFFICIENCY, paired).comparison.ratio.value == pytest.approx(0.75)
 
 
-def test_the_help_page_names_the_metrics_of_the_table():
-    assert flags.fields([compare.CompareOptions])["metric"].metadata["choices"] == CHOICES
-
-
 def test_holm():
     assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert verdicts.holm([0.5, 0.9]) == [1.0, 1.0]
@@ -313,8 +308,14 @@ def test_runs_needed_are_enough():
     "words,line",
     [
         (["--bogus"], "--bogus is not a flag; --help lists the flags"),
-        (["--metric="], "--metric= must be one of items_per_second, words_per_second, speedup, efficiency"),
-        (["--metric=loss"], "--metric=loss must be one of items_per_second, words_per_second, speedup, efficiency"),
+        (
+            ["--metric="],
+            f"--metric= must be one of {', '.join(CHOICES)}",
+        ),
+        (
+            ["--metric=loss"],
+            f"--metric=loss must be one of {', '.join(CHOICES)}",
+        ),
         (["--format=pdf"], "--format=pdf must be one of text, markdown, json"),
         (["--paired=maybe"], "--paired=maybe must be true or false"),
         (["--max_regression=5"], "--max_regression=5 must be a share from 0 to below 1, written as 5% or 0.05"),

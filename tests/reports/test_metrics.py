@@ -11,10 +11,11 @@ import pytest
 from rnn_scaling.analysis import metrics, rows
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
-from rnn_scaling.reports import csv_table, json_report, table
+from rnn_scaling.reports import answer, csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.tensorboard import run_text
+from tests.support.records import changed
 from tests.support.scaling_runs import of, run, series
 
 
@@ -49,6 +50,95 @@ def test_a_metric_that_no_row_has_is_in_no_view():
     made = of([run(1, 1000.0)])
     assert not any(b"heat" in render(made).lower() for render in (csv_table.render, json_report.render, table.render))
     assert b"eat (GW)" not in document.render(made)
+
+
+def told(num_devices, rate, gib=2.0, **parts):
+    """A run that tells everything: 5 MFLOP an item, on devices that reach 50 GFLOP/s each."""
+    memory = {"peak_process_bytes": round(gib * 2**30), "peak_device_bytes": [2**30, 3 * 2**29]}
+    made = {"flops_per_item": 5e6, "resolved": {"peak_flops_per_second": 5e10 * num_devices}, "memory": memory}
+    return changed(run(num_devices, rate), **{**made, **parts})
+
+
+def values(records):
+    (row,) = rows.with_baselines(records)
+    return {metric.name: row.metric(metric) for metric in METRICS.values()}
+
+
+def test_flops_and_their_share_follow_from_the_rate():
+    found = values([told(2, 1000.0), told(2, 1100.0)])
+    rate = found["items_per_second"]
+    assert found["flops_per_second"].ends == pytest.approx([5e6 * end for end in rate.ends])
+    assert found["share_of_peak"].ends == pytest.approx([5e6 * end / 1e11 for end in rate.ends])
+    assert found["peak_memory_gib"].value == 2.0 and not found["peak_memory_gib"].half_width
+    assert found["peak_device_memory_gib"].value == 1.5  # of the device that had most
+
+
+def test_memory_of_several_processes_is_their_mean_with_its_interval():
+    memory = values([told(1, 1000.0, gib=2.0), told(1, 1000.0, gib=2.2)])["peak_memory_gib"]
+    assert memory.value == pytest.approx((2.0 * 2.2) ** 0.5) and memory.ends and "2 processes" in memory.kind
+
+
+@pytest.mark.parametrize(
+    "part, missing",
+    [
+        ({"flops_per_item": None}, {"flops_per_second", "share_of_peak"}),
+        ({"resolved": {}}, {"share_of_peak"}),
+        ({"memory": {}}, {"peak_memory_gib", "peak_device_memory_gib"}),
+        ({"memory": {"peak_process_bytes": 2**30, "peak_device_bytes": None}}, {"peak_device_memory_gib"}),
+    ],
+)
+def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
+    found = values([told(1, 1000.0), told(1, 1000.0, **part)])
+    assert {name for name, value in found.items() if value is None} == missing
+
+
+def test_further_metrics_stand_in_a_table_of_their_own():
+    text = table.text(of([told(1, 1000.0), told(2, 1900.0)]))
+    first, second = text.split("\n\n")[1:3]
+    assert "GFLOP/s" not in first and "Efficiency (%)" in first
+    assert [cell.strip() for cell in second.splitlines()[0].strip("|").split("|")] == [
+        "Device number",
+        "GFLOP/s",
+        "Share of peak (%)",
+        "Peak memory (GiB)",
+        "Peak device memory (GiB)",
+    ]
+    assert [cell.strip() for cell in second.splitlines()[3].strip("|").split("|")] == [
+        "2",
+        "9.50",
+        "9.5",
+        "2.00",
+        "1.50",
+    ]
+
+
+def tokens(num_devices, rate):
+    made = changed(run(num_devices, rate), unit="tokens")
+    made.config["model"] = "lm"
+    return made
+
+
+def test_the_unit_of_the_runs_is_in_every_view():
+    made = of([tokens(1, 1000.0), tokens(2, 1900.0)])
+    assert "tokens_per_second,tokens_per_second_low" in csv_table.render(made).decode().splitlines()[0]
+    assert json.loads(json_report.render(made))["series"][0]["rows"][0]["tokens_per_second"]["value"] == 1000.0
+    everything = [table.text(made), document.render(made).decode(), json_report.render(made).decode()]
+    assert all("tokens/s" in text or "tokens_per_second" in text for text in everything)
+    assert not any("words" in text.lower().replace("words_of", "") for text in everything[:1] + everything[2:])
+
+
+def test_runs_of_different_units_are_never_one_series_and_never_compared():
+    made = of([*(run(n, 900.0 * n) for n in (1, 2)), *(tokens(n, 1000.0 * n) for n in (1, 2))])
+    assert [name for name, _ in made.scalings] == ["Weak scaling, words", "Weak scaling, tokens"]
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert [(line["unit"], line["items_per_second"]) for line in lines if line["num_devices"] == "1"] == [
+        ("words", "900.0"),
+        ("tokens", "1000.0"),
+    ]
+    series_ = json.loads(json_report.render(made))["series"]
+    assert [each["unit"] for each in series_] == ["words", "tokens"]
+    assert answer.lead(made).startswith("Weak scaling, words: ") and "Weak scaling, tokens: " in answer.lead(made)
+    assert "words/s" in table.text(made) and "tokens/s" in table.text(made)
 
 
 def test_names_and_titles_say_what_is_counted():

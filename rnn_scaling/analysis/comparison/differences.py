@@ -16,7 +16,7 @@ from typing import Any
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.comparison.fact_readers import NOT_TOLD
 from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, Fact
-from rnn_scaling.analysis.metrics import ITEMS, common_unit, unit_of
+from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
 
@@ -180,7 +180,7 @@ def _in_order(found: Sequence[Difference], runs: Sequence[_Run]) -> list[Differe
     """Each once, the grave first; effects speak of what the runs count."""
     names = {difference.what for difference in found}
     implied = {fact.what for fact in FACTS if fact.unless in names}
-    unit = common_unit(unit_of(run.record) for run in runs)
+    unit = common_unit(run.record.unit for run in runs)
     said = (dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s")) for d in found)
     once = dict.fromkeys(difference for difference in said if difference.what not in implied)
     return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
@@ -259,7 +259,13 @@ def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
 
 
 def option_difference(name: str, a: str, b: str) -> Difference:
-    """The difference that an option of these values makes."""
+    """The difference that an option of these values makes.
+
+    Args:
+      name: of the option.
+      a: its values on one side, as text.
+      b: those on the other.
+    """
     if name in WORK_OPTIONS:
         return Difference(f"--{name}", a, b, WORK_OPTIONS[name], INCOMPARABLE)
     return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, COMPARED_EFFECT), CAUTION)

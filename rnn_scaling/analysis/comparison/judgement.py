@@ -13,7 +13,7 @@ from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.metrics import RATE, Metric, common_unit, named, unit_of
+from rnn_scaling.analysis.metrics import RATE, Metric, common_unit, named
 
 MISSING = "missing configurations"
 ALL = "all"
@@ -108,7 +108,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     common = [c for c in matched.configurations if c.before and c.after]
     if not common:
         raise InputError(_nothing_in_common(before, after, matched))
-    units = (unit_of(file.record) for side in (before, after) for file in side.runs)
+    units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = named(question.metric).of(common_unit(units))
     if metric.ideal is not None:
         common = [c for c in common if max(c.before.num_devices, c.after.num_devices) > 1]

@@ -32,7 +32,8 @@ class Counts:
     kernel: str  # what the encoder really ran
     num_devices: int
     runs: int
-    words: int
+    unit: str  # of the items
+    items: int
     python: int  # operators of the graph as traced from Python
     optimized: int  # after TensorFlow's graph optimizers
     operators: int  # of the partitions that run
@@ -162,7 +163,8 @@ def _counts(
         kernel=record.resolved.encoder_kernel or "",
         num_devices=config["num_devices"],
         runs=1,
-        words=trace.items,
+        unit=record.unit,
+        items=trace.items,
         python=graph.python.operators,
         optimized=graph.optimized.operators,
         operators=partitions.operators,
@@ -198,10 +200,11 @@ def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str
     lines = []
     if left.onednn is not right.onednn:
         lines.append(f"oneDNN: {_on(left.onednn)} in {here}, {_on(right.onednn)} in {there}, which rewrites the graph")
-    for part in ("words", "python", "optimized", "operators", "host", "device", "copies", "dispatched"):
+    for part in ("items", "python", "optimized", "operators", "host", "device", "copies", "dispatched"):
         values = getattr(left, part), getattr(right, part)
         if values[0] != values[1]:
-            lines.append(f"{part}: {values[0]:,} in {here}, {values[1]:,} in {there} ({values[1] - values[0]:+,})")
+            name = left.unit if part == "items" else part
+            lines.append(f"{name}: {values[0]:,} in {here}, {values[1]:,} in {there} ({values[1] - values[0]:+,})")
     for part in ("operators_by_type", "kernels_by_type", "kernels_by_phase"):
         left_part, right_part = getattr(left, part), getattr(right, part)
         changed = {k: right_part.get(k, 0) - left_part.get(k, 0) for k in {**left_part, **right_part}}

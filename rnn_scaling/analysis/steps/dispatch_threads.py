@@ -19,7 +19,7 @@ class Setting:
     """One number of threads on one number of devices.
 
     Attributes:
-      rate: words/s; None when no run measured any.
+      rate: items/s; None when no run measured any.
       of_best: its rate / that of the fastest number of threads.
       against_best: the test of that; None for the fastest itself and without two runs of each.
       concurrency: towers that compute at once while any does, median over the traced steps; None without a trace or
@@ -52,6 +52,7 @@ class Probe:
     """
 
     title: str
+    unit: str  # what its runs count
     num_devices: int
     default: int
     settings: tuple[Setting, ...]
@@ -88,11 +89,11 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
     best = max(measured, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
     settings = tuple(_setting(row, best) for row in rows)
     if best is None:
-        return Probe(title, num_devices, default, settings, None, None)
+        return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
     fastest = best.config[OPTION]
     judged = all(each.against_best for each in settings if each.rate and each.threads != fastest)
     enough = _enough(settings, fastest) if judged and len(measured) > 1 else None
-    return Probe(title, num_devices, default, settings, fastest, enough)
+    return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough)
 
 
 def _enough(settings: Sequence[Setting], fastest: int) -> int:

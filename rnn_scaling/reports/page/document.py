@@ -10,7 +10,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
-from rnn_scaling.analysis.metrics import ITEMS
+from rnn_scaling.analysis.metrics import ITEMS, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, table
 from rnn_scaling.reports.page import inside
@@ -20,7 +20,6 @@ from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Su
 
 ORDER = (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
-COUNTED = {"words": "source and target tokens without padding"}  # unit -> what its items are
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
 MOST_STEADY = 500  # runs in the table of steady states
@@ -54,10 +53,8 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "report_command": made_by or f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
-        "counted": [
-            (unit, COUNTED.get(unit, "counted without padding"))
-            for unit in dict.fromkeys(each.unit for each in summary.series)
-        ],
+        "one": one_of(summary.unit),
+        "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
         "lead": _unbroken(answer.lead(summary)),
         "overview": _unbroken(answer.overview(summary)),
         "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],

@@ -32,7 +32,14 @@ class Grid:
 
 
 def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
-    """The picture in the page's colours, named for readers who do not see it."""
+    """The picture in the page's colours, named for readers who do not see it.
+
+    Args:
+      svg: of `figures.as_svg`.
+      name: what its ids begin with, unique on the page.
+      title: its name in a few words.
+      description: what it shows, for who does not see it.
+    """
     from markupsafe import Markup, escape
 
     names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'

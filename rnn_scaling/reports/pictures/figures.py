@@ -90,7 +90,14 @@ def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False,
 
 
 def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = MUTED) -> None:
-    """Draws one metric of at most MOST_LINES series; `ideal`: the colour of the ideal."""
+    """Draws one metric over the number of devices.
+
+    Args:
+      axes: to draw in.
+      series: at most MOST_LINES.
+      metric: what is drawn.
+      ideal: colour of the ideal.
+    """
     counts = sorted({row.row.num_devices for each in series for row in each.rows if row.row.metric(metric)})
     top = 0.0
     if metric.ideal is not None and counts:
@@ -195,7 +202,13 @@ def themed(svg: str) -> str:
 
 @contextmanager
 def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None]:
-    """matplotlib's settings for these figures."""
+    """matplotlib's settings for these figures.
+
+    Args:
+      ink: colour of text.
+      muted: of what stands back: axes' labels, marks.
+      grid: of lines behind.
+    """
     import matplotlib
 
     settings: dict[Any, Any] = {
@@ -234,7 +247,15 @@ def blank(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def set_margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
-    """Margins in inches: a layout that is worked out from text widths would draw everything twice."""
+    """Sets fixed margins: a layout that is worked out from text widths would draw everything twice.
+
+    Args:
+      figure: with one pair of axes.
+      left: in inches.
+      right: in inches.
+      top: in inches.
+      bottom: in inches.
+    """
     width, height = figure.get_size_inches()
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
 

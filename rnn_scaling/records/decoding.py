@@ -160,7 +160,7 @@ def _wrong(faults: Faults, path: str, value: Any, expected: str) -> None:
 
 def _scalar(kind: type, expected: str) -> Decode:
     def decode_scalar(value: Any, path: str, faults: Faults) -> Any:
-        if type(value) is not kind or (expected.startswith("a name") and not value.isprintable()):
+        if type(value) is not kind or (expected.startswith("a name") and not str(value).isprintable()):
             _wrong(faults, path, value, expected)
         return value
 

@@ -1,3 +1,113 @@
-"""How recurrent and sequence-to-sequence training scales over devices, and why it falls short."""
+"""How recurrent and sequence-to-sequence training scales over devices, and why it falls short.
+
+    import rnn_scaling
+
+    record = rnn_scaling.run(num_devices=2, variable_update="replicated")    one run, in a process of its own
+    rows = rnn_scaling.sweep("results/mine", num_devices=[1, 2], repeats=3)   many
+    rows = rnn_scaling.load("results/mine")                                   what a folder of records says
+    report = rnn_scaling.compare("results/before", "results/after")           is after slower?
+
+docs/api.md has them with examples. Importing this loads nothing else; no call loads TensorFlow into this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnn_scaling.analysis.comparison.judgement import Report
+    from rnn_scaling.analysis.loading import Rows
+    from rnn_scaling.records.record import RunRecord
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "compare", "load", "run", "sweep"]
+
+
+def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:
+    """One run of the trainer, in a process of its own; may be called as often as one likes.
+
+    Args:
+      timeout_s: wall limit in seconds; 0: none.
+      **options: the trainer's flags by name (`num_devices=2`, `variable_update="replicated"`); what is not given has
+        the default of the command line.
+
+    Returns:
+      The run's record, as `--result_file` would have kept it.
+
+    Raises:
+      FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
+      RunFailed: if the run fails; its `records` hold what had been measured.
+    """
+    from rnn_scaling.sweeps import calls
+
+    return calls.run(timeout_s=timeout_s, **options)
+
+
+def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float = 3600.0, **options: Any) -> Rows:
+    """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
+
+    Args:
+      out: folder of the records; made if it is not there.
+      repeats: runs of each combination, interleaved.
+      timeout_s: wall limit of a run in seconds; 0: none.
+      **options: the trainer's flags by name; a list or tuple is a list of values (`num_devices=[1, 2]`). What is not
+        given has the sweep's defaults: both encoders, three update modes, 1 to N devices.
+
+    Returns:
+      The rows of the folder, as `load(out)`.
+
+    Raises:
+      FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
+      RunFailed: if a run failed or the folder cannot be used; the others' records are in `out`.
+    """
+    from rnn_scaling.sweeps import calls
+
+    calls.sweep(out, repeats=repeats, timeout_s=timeout_s, **options)
+    return load(out)
+
+
+def load(folder: str | Path) -> Rows:
+    """The run records of a folder as rows: a sequence, with `to_records()` and, where pandas is, `to_pandas()`.
+
+    Raises:
+      OSError: if the folder cannot be read.
+    """
+    from rnn_scaling.analysis import loading
+
+    return loading.load(folder)
+
+
+def compare(
+    before: str | Path,
+    after: str | Path,
+    *,
+    metric: str = "items_per_second",
+    max_regression: float = 0.05,
+    paired: bool = False,
+    force_incomparable: Collection[str] = (),
+) -> Report:
+    """Whether the runs of one folder, or one record, are slower than those of another.
+
+    Args:
+      before: folder of run records, or one record.
+      after: another.
+      metric: items_per_second, speedup or efficiency; the latter two need runs on one device too.
+      max_regression: the largest slow-down that passes, as a share from 0 to below 1.
+      paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes
+        them.
+      force_incomparable: differences in spite of which is judged, as "cpu_model"; "all": whatever differs.
+
+    Returns:
+      What the command `compare` prints: `results` has a verdict and an interval for each configuration, `exit_status`
+      is 0 where a slow-down beyond the limit is excluded, 1 where there is one, 2 where it cannot be judged.
+
+    Raises:
+      InputError: if there is nothing to compare.
+    """
+    from rnn_scaling.analysis.comparison import judgement
+
+    accepted = frozenset(judgement.plain_name(name) for name in force_incomparable)
+    question = judgement.Question(metric, paired, max_regression, accepted)
+    return judgement.judge(*judgement.read(Path(before), Path(after)), question)

@@ -21,6 +21,7 @@ LONGEST_LINE = 65536
 READS_AT_END = 64
 INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
 TETHER = Path(__file__).with_name("tether.py")
+PACKAGES = str(Path(__file__).resolve().parents[2])  # where this package is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +77,8 @@ class _Child:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # A child finds the package that its parent runs, from whatever folder.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH")]))},
         )
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._said, self._rest = said, b""

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
@@ -162,7 +162,7 @@ def _run_pending(
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
-            result = run_job(job, timeout_s, trainer, shown)
+            result = run_job(job, timeout_s, trainer, shown.said)
             records[job.label] = result
             if result.status == "ok":
                 _learn(estimator, job, result)
@@ -171,14 +171,16 @@ def _run_pending(
         shown.close()
 
 
-def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.Display) -> RunRecord:
+def run_job(
+    job: Job, timeout_s: float, trainer: Sequence[str], said: Callable[[str | None], None] = lambda line: None
+) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Args:
       job: the run and its place.
       timeout_s: wall limit in seconds; 0: none.
       trainer: the command that runs one configuration.
-      shown: is told what the run says.
+      said: is told each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
@@ -188,7 +190,7 @@ def run_job(job: Job, timeout_s: float, trainer: Sequence[str], shown: display.D
     placeholder = RunError(type=failure.PLACEHOLDER, message="the sweep ended during this run")
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(RunRecord("failed", placeholder, config), job.path)
-    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, shown.said)
+    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, said)
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):

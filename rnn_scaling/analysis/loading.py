@@ -1,0 +1,84 @@
+"""A folder of records as rows, for Python code and data frames."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.analysis.rows import Row, with_baselines
+from rnn_scaling.records import folder as folders
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.read_when import NOT_COMPARED
+
+if TYPE_CHECKING:
+    import pandas
+
+ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size", "global_batch_size")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Sequence[Row]):
+    """One row a configuration, each beside the same one on one device; in the order of the files.
+
+    Attributes:
+      rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.
+      left_out: a line for each file of the folder that is no good record.
+    """
+
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A flat mapping a row: options, unit, runs, and every metric in SI units with the ends of its interval."""
+        return [self._record(row) for row in self.rows]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The same as a data frame.
+
+        Raises:
+          ImportError: if pandas is not installed, which this package does not need.
+        """
+        import pandas
+
+        return pandas.DataFrame(self.to_records())
+
+    def _record(self, row: Row) -> dict[str, Any]:
+        record = {name: row.config[name] for name in self._options}
+        record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
+        for metric in METRICS.values():
+            value = row.metric(metric)
+            ends = (None, None, None) if value is None else (value.value, value.low, value.high)
+            record |= zip((metric.name, f"{metric.name}_low", f"{metric.name}_high"), ends)
+        return record
+
+    @property
+    def _options(self) -> list[str]:
+        """Those that are always told, and those in which the rows differ."""
+        differing = [
+            name
+            for name in configs.OPTIONS
+            if name not in NOT_COMPARED and len({repr(row.config[name]) for row in self.rows}) > 1
+        ]
+        return [name for name in configs.OPTIONS if name in ALWAYS or name in differing]
+
+
+def load(path: str | Path) -> Rows:
+    """The run records of a folder (not of its subfolders) as rows.
+
+    Raises:
+      OSError: if the folder cannot be read.
+    """
+    found = folders.read(Path(path))
+    return Rows(tuple(with_baselines([file.record for file in found.runs])), found.left_out)

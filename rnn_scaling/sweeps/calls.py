@@ -1,0 +1,92 @@
+"""Runs from Python: `run` and `sweep` as a caller has them, each run a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps import conduct
+from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
+
+RESERVED = OUTPUTS - {"log_dir"}  # set for each run by these calls
+
+
+class RunFailed(RuntimeError):
+    """A run, or runs of a sweep, failed; `records` holds what they left."""
+
+    def __init__(self, message: str, records: Sequence[RunRecord]) -> None:
+        super().__init__(message)
+        self.records = list(records)
+
+
+def run(*, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER, **options: Any) -> RunRecord:
+    """`rnn_scaling.run`; `trainer`: the command that runs one configuration."""
+    given = flags.parse(_words(options), configs.OPTIONS)
+    config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    if lines := conflicts.problems(config, given, num_gpus=visible_gpus()):
+        raise FlagErrors(lines)
+    with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
+        job = Job(Run("run", given, config), Path(place), "run")
+        record = conduct.run_job(job, timeout_s, trainer)
+    if record.status != "ok":
+        raise RunFailed(_reason("the run", record), [record])
+    return record
+
+
+def sweep(
+    out: str | Path,
+    *,
+    repeats: int = 1,
+    timeout_s: float = 3600.0,
+    trainer: Sequence[str] = conduct.TRAINER,
+    **options: Any,
+) -> None:
+    """`rnn_scaling.sweep` without the rows.
+
+    Args:
+      out: folder of the records.
+      repeats: runs of each combination.
+      timeout_s: wall limit of a run in seconds; 0: none.
+      trainer: the command that runs one configuration.
+      **options: values, or lists of values, of the trainer's flags.
+    """
+    lists = flags.parse(_words(options), configs.OPTIONS, lists=True)
+    runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    jobs = [Job(each, Path(out), each.label) for each in interleave(runs, repeats)]
+    how = conduct.ConductOptions(run_timeout=timeout_s)
+    done = conduct.conduct(jobs, Path(out), how, again=["sweep", f"--out={out}", *_words(options)], trainer=trainer)
+    failures = {label: record for label, record in done.records.items() if record.status != "ok"}
+    if failures:
+        lines = [_reason(label, record) for label, record in failures.items()]
+        raise RunFailed("\n".join(lines), list(failures.values()))
+    if done.exit_status == entry.EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    if done.exit_status:
+        raise RunFailed(f"{out}: the sweep ended with status {done.exit_status}; stderr says why", [])
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """The command line that says the same, so that Python and the shell have one parser.
+
+    Raises:
+      FlagErrors: for options that the calls set themselves.
+    """
+    if taken := sorted(options.keys() & RESERVED):
+        raise FlagErrors([f"{name} is set by this call; leave it out" for name in taken])
+    given = {name: value for name, value in options.items() if value is not None}
+    return [spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v) for n, v in given.items()]
+
+
+def _reason(name: str, record: RunRecord) -> str:
+    return f"{name}: {record.error.message if record.error else record.status}"

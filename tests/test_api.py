@@ -1,0 +1,110 @@
+"""import rnn_scaling: its calls, each run a process of its own, and the example of docs/api.md as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import rnn_scaling
+from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.records import record
+from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.sweeps import calls
+from tests.support.compared import write
+from tests.support.faults import logged, plant, trainer
+from tests.support.paths import ROOT
+from tests.support.records import make_record
+
+ONE_AND_TWO = {"encoder_type": "cudnn_lstm", "variable_update": ["independent"], "num_devices": [1, 2]}
+
+
+def test_importing_it_loads_nothing():
+    code = (
+        "import sys, rnn_scaling; assert rnn_scaling.__version__ and callable(rnn_scaling.run); "
+        "print(sorted({'tensorflow', 'numpy', 'matplotlib', 'absl'} & set(sys.modules)), "
+        "sorted(name for name in sys.modules if name.startswith('rnn_scaling.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"
+
+
+def test_every_name_is_there_and_documented():
+    text = (ROOT / "docs" / "api.md").read_text()
+    for name in rnn_scaling.__all__:
+        assert hasattr(rnn_scaling, name) and f"| `{name}" in text
+
+
+WRONG = [
+    ({"num_devises": 1, "batch_size": 0}, ["did you mean --num_devices?"]),
+    ({"batch_size": 0, "learning_rate": -1.0}, ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"]),
+    ({"num_devices": "two"}, ["--num_devices=two must be a whole number"]),
+    ({"result_file": "a.json"}, ["result_file is set by this call"]),
+]
+
+
+@pytest.mark.parametrize("options, reasons", [*WRONG, ({"staged_vars": True}, ["--staged_vars=true would be ignored"])])
+def test_wrong_options_of_a_run_are_named_before_it_starts(options, reasons):
+    with pytest.raises(FlagErrors) as caught:
+        rnn_scaling.run(**options)
+    assert all(any(reason in line for line in caught.value.lines) for reason in reasons), caught.value.lines
+
+
+@pytest.mark.parametrize("options, reasons", WRONG)
+def test_wrong_options_of_a_sweep_are_named_before_it_starts(options, reasons, tmp_path):
+    with pytest.raises(FlagErrors) as caught:
+        rnn_scaling.sweep(tmp_path / "out", **options)
+    assert all(any(reason in line for line in caught.value.lines) for reason in reasons), caught.value.lines
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_run_raises_with_its_record(tmp_path):
+    plant(tmp_path / "faults", run="fails")
+    with pytest.raises(calls.RunFailed, match="the run: ") as caught:
+        calls.run(trainer=trainer(tmp_path / "faults"))
+    assert caught.value.records[0].status == "failed"
+
+
+def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
+    words = trainer(plant(tmp_path / "faults", cudnn_lstm_independent_2="fails"))
+    with pytest.raises(calls.RunFailed, match="cudnn_lstm-independent-2: ") as caught:
+        calls.sweep(tmp_path / "out", trainer=words, **ONE_AND_TWO)
+    assert len(caught.value.records) == 1
+    calls.sweep(tmp_path / "more", trainer=words, **{**ONE_AND_TWO, "num_devices": 1})
+    calls.sweep(tmp_path / "more", trainer=words, **{**ONE_AND_TWO, "num_devices": 1})
+    assert logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2  # once in each folder
+    assert [row.num_devices for row in rnn_scaling.load(tmp_path / "more")] == [1]
+
+
+def test_rows_are_flat_records_with_every_metric(tmp_path):
+    for devices, second in ((1, 0.1), (2, 0.15)):
+        config = {"num_devices": devices, "learning_rate": 0.5 * devices}
+        items = [100 * devices] * 3
+        record.write(make_record(config=config, seconds=[second] * 3, items=items), tmp_path / f"{devices}.json")
+    (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
+    rows = rnn_scaling.load(tmp_path)
+    flat = rows.to_records()
+    assert len(rows) == len(flat) == 2 and len(rows.left_out) == 1 and rows[0].num_devices == 1
+    assert flat[0]["items_per_second"] == pytest.approx(1000) and flat[0]["unit"] == "words"
+    assert [row["learning_rate"] for row in flat] == [0.5, 1.0] and "optimizer" not in flat[0]
+    assert all(name in flat[0] for metric in METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
+
+
+def test_compare_says_what_the_command_says(tmp_path):
+    for side, factor in (("before", 1.0), ("after", 0.5)):
+        write(tmp_path / side, [1000.0 * factor * (1 + 0.001 * run) for run in range(5)])
+    report = rnn_scaling.compare(tmp_path / "before", tmp_path / "after")
+    assert report.exit_status == 1 and [result.verdict for result in report.results] == ["slower"]
+    assert rnn_scaling.compare(tmp_path / "after", tmp_path / "before", max_regression=0.1).exit_status == 0
+
+
+def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    exec(compile(example, "docs/api.md", "exec"), {})
+    first, one, two, verdicts = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"[\d,]+ words/s, loss \d\.\d\d", first)
+    assert one.startswith("1 devices: ") and one.endswith("speedup 1.00") and two.startswith("2 devices: ")
+    assert verdicts.startswith("[('")

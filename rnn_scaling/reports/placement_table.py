@@ -122,11 +122,12 @@ def size(num_bytes: int) -> str:
     """Bytes in words: 0, 512 B, 31.2 KiB, 8.25 MiB."""
     if num_bytes < 1024:
         return f"{num_bytes} B" if num_bytes else "0"
+    number = float(num_bytes)
     for unit in ("KiB", "MiB"):
-        num_bytes /= 1024
-        if num_bytes < 1024:
-            return f"{num_bytes:.3g} {unit}" if num_bytes < 999.5 else f"{num_bytes:.0f} {unit}"
-    return f"{num_bytes / 1024:.3g} GiB"
+        number /= 1024
+        if number < 1024:
+            return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
+    return f"{number / 1024:.3g} GiB"
 
 
 def _size(num_bytes: int, unknown: int) -> str:

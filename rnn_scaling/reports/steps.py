@@ -186,7 +186,6 @@ def legend(steps: Sequence[TimedStep]) -> str:
 def as_json(found: StepParts) -> dict[str, Any]:
     """The same as numbers, in seconds; docs/phases.md has the fields."""
     tower, text = found.straggler
-    columns: list[tuple[str, int | None]] = [(str(i), i) for i in range(found.num_towers)]
     return {
         "steps": len(found.steps),
         "runs": len(found.runs),
@@ -204,7 +203,7 @@ def as_json(found: StepParts) -> dict[str, Any]:
                     for name in ("first_s", "arrival_s")
                 },
             }
-            for _, number in columns
+            for number in range(found.num_towers)
         ],
         "all": {part: _pair(found.part(part)) for part in PARTS},
         "concurrency": found.concurrency,

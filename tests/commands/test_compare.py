@@ -250,6 +250,13 @@ def test_efficiency_counts_another_number_of_devices(go, tmp_path):
         assert verdicts.measure(configuration, EFFICIENCY, paired).comparison.ratio.value == pytest.approx(0.75)
 
 
+def test_runs_of_different_units_are_never_compared(go, tmp_path):
+    write(tmp_path / "before", STEADY)
+    write(tmp_path / "after", STEADY, model="lm", unit="tokens")
+    status, out, _ = go("--force_incomparable")
+    assert status == 2 and "cannot judge: before counts words and after tokens, which are never compared" in out
+
+
 def test_holm():
     assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert verdicts.holm([0.5, 0.9]) == [1.0, 1.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 
 import pytest
 
@@ -13,7 +14,7 @@ from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import answer, csv_table, json_report, table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.pictures import figures, plot
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run, series
@@ -159,3 +160,9 @@ def test_the_command_line_knows_metrics_by_their_names_and_former_names():
 def test_a_rows_metrics_are_computed_once():
     (row,) = rows.with_baselines([run(1, 1000.0)])
     assert row.metric(metrics.RATE) is row.metric(metrics.RATE.of("words")) is row.rate
+
+
+def test_a_picture_of_many_metrics_has_three_beside_each_other():
+    few, many = (plot.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told))
+    sizes = [struct.unpack(">II", picture[16:24]) for picture in (few, many)]
+    assert sizes[0][0] == sizes[1][0] and sizes[1][1] > 2.5 * sizes[0][1]  # as wide, in three lines instead of one

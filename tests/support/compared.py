@@ -61,7 +61,14 @@ RESOLVED: dict[str, Any] = {
 
 
 def run(
-    rate: float = 1000.0, *, status: str = "ok", batches: int = 20, environment=(), resolved=(), **config: Any
+    rate: float = 1000.0,
+    *,
+    status: str = "ok",
+    batches: int = 20,
+    unit: str = "words",
+    environment=(),
+    resolved=(),
+    **config: Any,
 ) -> RunRecord:
     """A run of `batches` equal batches of 100 words after one of warm-up, in ENVIRONMENT but for changes."""
     seconds = 100 / rate
@@ -73,6 +80,7 @@ def run(
         resolved={**copy.deepcopy(RESOLVED), **dict(resolved)},
         seconds=[9.0] + [seconds] * batches,
         warmup=1,
+        unit=unit,
         environment={**copy.deepcopy(ENVIRONMENT), **dict(environment)},
     )
 

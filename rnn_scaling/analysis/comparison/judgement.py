@@ -111,7 +111,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = named(question.metric).of(common_unit(units))
     if metric.ideal is not None:
-        common = [c for c in common if max(c.before.num_devices, c.after.num_devices) > 1]
+        common = [c for c in common if any(side.num_devices > 1 for side in (c.before, c.after) if side)]
         if not common:
             raise InputError(
                 f"no configuration with several devices is on both sides; --metric={question.metric} of one device is 1"
@@ -156,7 +156,7 @@ def _differences(configurations: Sequence[matching.Configuration]) -> list[Found
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
     merged: dict[tuple[str, str, str], list] = {}
     for c in configurations:
-        sides = [[file.record for file in matching.good(side.files)] for side in (c.before, c.after)]
+        sides = [[file.record for file in matching.good(side.files)] for side in (c.before, c.after) if side]
         if not all(sides):
             continue
         for difference in differences.differences(*sides):

@@ -97,7 +97,9 @@ class Inspection:
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     """The counts of traced runs, by the runs' names."""
-    left_out, differences, varying = [], [], []
+    left_out: list[str] = []
+    differences: list[str] = []
+    varying: list[str] = []
     found: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
     first: dict[tuple, Mapping[str, Any]] = {}
     for name, record in records.items():

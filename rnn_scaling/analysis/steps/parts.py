@@ -92,8 +92,10 @@ class StepParts:
     @functools.cached_property
     def concurrency(self) -> float | None:
         """Towers that compute at once, the mean while any does: 1 is one after the other. None: it cannot be said."""
-        values = [step.concurrency for step in self.steps]
-        return None if self.clustered or None in values else math.fsum(values) / len(values)
+        values = [step.concurrency for step in self.steps if step.concurrency is not None]
+        if self.clustered or len(values) < len(self.steps):
+            return None
+        return math.fsum(values) / len(values)
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, str]:

@@ -1,16 +1,19 @@
-"""Words/s, speedup and efficiency over the number of devices in one picture, as a PNG."""
+"""Every metric over the number of devices in one picture, as a PNG."""
 
 from __future__ import annotations
 
 import io
+import math
 
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.summary import Summary
 
+BESIDE = 3  # panels
+
 
 def render(summary: Summary) -> bytes:
-    """A PNG with three panels and their legend below; weak and strong scaling have three each.
+    """A PNG with a panel for each metric, three beside each other, their legend below; weak and strong scaling apart.
 
     Raises:
       ValueError: if no series has a rate.
@@ -22,13 +25,17 @@ def render(summary: Summary) -> bytes:
     if not shown:
         raise ValueError("expected at least one successful run")
     with figures.style(ink="#1a1d21", muted="#5b636d", grid="#d9dde2"):
-        heights = [3.4 + 0.1 * len(series) for series in shown]
+        metrics = [figures.drawn(series) for series in shown]
+        lines = [math.ceil(len(each) / BESIDE) for each in metrics]
+        heights = [3.4 * count + 0.1 * len(series) for count, series in zip(lines, shown)]
         figure = Figure(figsize=(11, sum(heights)), layout="constrained")
         panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for part, series in zip(panels, shown):
-            metrics = figures.drawn(series)
-            for axes, metric in zip(part.subplots(1, len(metrics)), metrics):
+        for part, series, drawn, count in zip(panels, shown, metrics, lines):
+            places = part.subplots(count, BESIDE).flat
+            for axes, metric in zip(places, drawn):
                 figures.draw_lines(axes, series, metric, ideal="#5b636d")
+            for axes in places:
+                axes.remove()
             handles, labels = part.axes[1].get_legend_handles_labels()
             part.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)
         buffer = io.BytesIO()

@@ -62,7 +62,7 @@ def _checked(action: argparse.Action) -> Callable[[str], str]:
         try:
             value = kind(text)
         except (argparse.ArgumentTypeError, TypeError, ValueError):
-            raise ValueError({int: "a whole number"}.get(action.type, "what TensorBoard can read")) from None
+            raise ValueError("a whole number" if action.type is int else "what TensorBoard can read") from None
         if choices and value not in choices:
             raise ValueError(f"one of {', '.join(str(choice).lower() for choice in choices)}")
         return text

@@ -21,7 +21,7 @@ LONGEST_LINE = 65536
 READS_AT_END = 64
 INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
 TETHER = Path(__file__).with_name("tether.py")
-PACKAGES = str(Path(__file__).resolve().parents[2])  # where this package is
+PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of this package
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +77,7 @@ class _Child:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # A child finds the package that its parent runs, from whatever folder.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH")]))},
+            env=_environment(command),
         )
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._said, self._rest = said, b""
@@ -146,3 +145,13 @@ class _Child:
         if text:
             self.lines.append(text)
             self._said(text)
+
+
+def _environment(command: Sequence[str]) -> dict[str, str] | None:
+    """For a module of this package: it is found whatever folder the caller stands in, also one that has a folder
+    `models` (on Python 3.10 the latter would still come first). None: as this process has it.
+    """
+    if tuple(command[:2]) != (sys.executable, "-m") or not command[2].startswith("rnn_scaling."):
+        return None
+    paths = filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

@@ -162,3 +162,15 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
     assert failure.reason(returncode, timed_out, lines, 60.0) == RunError(type=kind, message=message)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["", pytest.param("models", marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH"))],
+)
+def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder / "__init__.py").parent.mkdir(exist_ok=True)
+    (tmp_path / folder / "__init__.py").write_text("")
+    ended = process.run([sys.executable, "-m", "rnn_scaling.train", "--batch_size=0"], 60.0)
+    assert (ended.returncode, ended.lines) == (2, ["error: --batch_size=0 must be at least 1"])

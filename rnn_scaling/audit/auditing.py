@@ -1,8 +1,9 @@
-"""A file or folder of records -> every check on every table of it, and what was found."""
+"""A file or folder of records -> every check on every table of it, and the findings."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 from rnn_scaling import registry
@@ -17,13 +18,13 @@ MAX_FINDINGS = 10_000  # kept in memory; the others are counted
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of one file and found in it."""
+    """What was read of one file, and its findings, the first MAX_FINDINGS of the `found` ones."""
 
     source: str
     tables: int = 0
     numbers: int = 0
     comparisons: int = 0
-    found: int = 0
+    found: int = 0  # a key of the JSON, as all these names are
     findings: list[Finding] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: list[str] = dataclasses.field(default_factory=list)
@@ -47,6 +48,12 @@ def audit(path: Path, items_per_sample: float | None = None) -> FileReport:
     return report
 
 
+def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """One for each comparison that every check of registry.CHECKS makes: a finding, or None where it holds."""
+    for name in registry.CHECKS:
+        yield from registry.load(registry.CHECKS, name).check(table, context)
+
+
 def _is_about_results(table: ScalingTable) -> bool:
     """Prose may look like columns: a table without a column that is understood counts only if it is mostly numbers."""
     if table.rows:
@@ -65,14 +72,13 @@ def _audit_table(report: FileReport, table: ScalingTable, context: Context) -> N
     report.notes += table.notes[: MAX_FINDINGS - len(report.notes)]
     if len(report.facts) < 200:
         report.facts += [f"{_place(table)}: {fact}" for fact in work_model.facts(table.rows)]
-    for name in registry.CHECKS:
-        for outcome in registry.load(registry.CHECKS, name).check(table, context):
-            report.comparisons += 1
-            if outcome is None:
-                continue
-            report.found += 1
-            if len(report.findings) < MAX_FINDINGS:
-                report.findings.append(outcome)
+    for outcome in outcomes(table, context):
+        report.comparisons += 1
+        if outcome is None:
+            continue
+        report.found += 1
+        if len(report.findings) < MAX_FINDINGS:
+            report.findings.append(outcome)
 
 
 def _place(table: ScalingTable) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnn_scaling import registry
+from rnn_scaling.audit import auditing
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import ScalingRow
@@ -15,15 +15,10 @@ COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Lik
 
 
 def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
-    """What every check of registry.CHECKS finds in the rows of one unit, and how many comparisons were made."""
+    """What the audit's checks find in the rows of one unit, and how many comparisons were made."""
     table = scaling_table("imported logs", "Rates", sorted(rows, key=lambda row: (row.series, row.devices or 0)))
-    faults, comparisons = [], 0
-    for name in registry.CHECKS:
-        for outcome in registry.load(registry.CHECKS, name).check(table, Context()):
-            comparisons += 1
-            if outcome is not None:
-                faults.append(outcome)
-    return faults, comparisons
+    outcomes = list(auditing.outcomes(table, Context()))
+    return [outcome for outcome in outcomes if outcome is not None], len(outcomes)
 
 
 def as_table(faults: Sequence[Finding], comparisons: int) -> Table:

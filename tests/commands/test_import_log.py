@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import registry
+from rnn_scaling.audit import auditing
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import Finding
 from rnn_scaling.commands import import_log
-from rnn_scaling.importers import any_format, common
+from rnn_scaling.importers import any_format, checked, common
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples
 from tests.support.paths import GOLDEN, ROOT
@@ -73,6 +76,19 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     assert rates["format"] == "seed_trainer" and rates["tables"][0]["points"][0]["rate"] == 55411.433
     assert rates["problems"] == [{"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}]
     assert topo["tables"][0]["rows"][0][:3] == ["GPU0", "X", "NV2"] and topo["notes"]
+
+
+def test_a_check_of_the_audit_is_run_on_imported_rates_too(monkeypatch):
+    class Check:
+        @staticmethod
+        def check(table, context):
+            yield from (None, Finding("fits", "unlikely", "a.txt", 7, "row", "Rate", "1", "2", "a cause"))
+
+    monkeypatch.setattr(registry, "CHECKS", {"fits": ""})
+    monkeypatch.setattr(registry, "load", lambda names, name: Check)
+    table = common.scaling_table("a.txt", "Rates", [])
+    assert [outcome and outcome.line for outcome in auditing.outcomes(table, Context())] == [None, 7]
+    assert checked.findings([])[1] == 2 and [one.line for one in checked.findings([])[0]] == [7]
 
 
 def test_a_file_of_several_formats_gives_all(folder, capsys):

@@ -115,10 +115,10 @@ def test_topology_counts_where_several_devices_exchange():
 def test_throttle_reasons_are_named():
     assert fact_readers.throttle_reasons("0x0000000000000001", fact_readers.SLOWED) == []  # idle
     assert fact_readers.throttle_reasons("0x00000000000000E8", fact_readers.SLOWED) == [
-        "hardware slowdown",
-        "heat (software)",
-        "heat (hardware)",
-        "power brake",
+        "HW slowdown",
+        "SW thermal slowdown",
+        "HW thermal slowdown",
+        "HW power brake slowdown",
     ]
     with pytest.raises(ValueError):
         fact_readers.throttle_reasons("[N/A]", fact_readers.SLOWED)

@@ -6,24 +6,24 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rnn_scaling.machine.throttling import FIELD, REASONS
 from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not told by the system"
 
-# Bits of clocks_throttle_reasons.active. Source: nvml.h, nvmlClocksEventReasons. Idle (0x1) holds nothing down.
-LIMITED = {0x2: "application clocks", 0x4: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
-SLOWED = {0x8: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat (hardware)", 0x80: "power brake"}
+# Bits of throttling.REASONS: a setting that holds clocks down, and a card that protects itself.
+LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
 
 
-def throttle_reasons(mask: str, names: dict[int, str]) -> list[str]:
-    """Names of the bits that are set in an NVML mask ("0x0000000000000004").
+def throttle_reasons(mask: str, among: int) -> list[str]:
+    """Reasons whose bits are set in an NVML mask ("0x0000000000000004") and in `among`.
 
     Raises:
       ValueError: if `mask` is no hexadecimal number.
     """
-    bits = int(mask, 16)
-    return [name for bit, name in names.items() if bits & bit]
+    bits = int(mask, 16) & among
+    return [reason for bit, reason in REASONS.items() if bits & bit]
 
 
 def environment(name: str) -> Read:
@@ -175,8 +175,8 @@ def gpu_clock(name: str, when: str) -> Callable[[RunRecord], float | None]:
     return read
 
 
-def held_down(names: dict[int, str]) -> Read:
-    """Why clocks were held down before or after the run, on any GPU."""
+def held_down(among: int) -> Read:
+    """Why clocks were held down before or after the run, on any GPU; `among`: bits of the reasons asked for."""
 
     def read(record: RunRecord) -> str | None:
         reasons: dict[str, None] = {}
@@ -184,8 +184,8 @@ def held_down(names: dict[int, str]) -> Read:
             return None
         for cards in (record.environment.gpus, record.environment.gpus_after):
             try:
-                masks = [card["clocks_throttle_reasons.active"] for card in cards]
-                reasons.update(dict.fromkeys(reason for mask in masks for reason in throttle_reasons(mask, names)))
+                masks = [card[FIELD] for card in cards]
+                reasons.update(dict.fromkeys(reason for mask in masks for reason in throttle_reasons(mask, among)))
             except (KeyError, ValueError):  # an older record, or "[N/A]": the card does not tell
                 return None
         return ", ".join(reasons) or "nothing"

@@ -91,7 +91,9 @@ def _files(summary: Summary) -> dict[str, Render]:
         names |= {"speedup.png": "plot"}
     made = {file: _render(kind) for file, kind in names.items()}
     for k, (name, series) in enumerate(figures.groups(summary)):
-        suffix = f"_{name.split()[0].lower()}" if k else ""  # a second kind of scaling has pictures of its own
+        suffix = (
+            "_" + name.lower().replace(" scaling", "").replace(", ", "_") if k else ""
+        )  # a second kind of scaling has pictures of its own
         made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.records.decoding import Count, Length, Number, Part, PositiveCount, Seconds
+from rnn_scaling.records.decoding import Count, Length, Loss, Number, Part, PositiveCount, Seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Batches(Part):
     measured: int = 0
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = dataclasses.field(default=(), metadata={"older": "words"})
-    loss: tuple[Number | None, ...] = ()
+    loss: tuple[Loss | None, ...] = ()
     tower_items: tuple[tuple[PositiveCount, ...], ...] = dataclasses.field(
         default=(), metadata={"older": "tower_words"}
     )

@@ -37,6 +37,12 @@ def test_numbers_that_json_has_not_become_null():
     assert json.loads(text)["batches"]["loss"] == [None, None, 1.0]
 
 
+def test_a_loss_that_grows_beyond_all_is_still_a_record(tmp_path):
+    diverged = make_record(batches={"loss": [4.0, 3.4e38]})
+    record.write(diverged, tmp_path / "run.json")
+    assert record.read(tmp_path / "run.json") == diverged
+
+
 def test_write_replaces_the_file_whole_or_leaves_it(tmp_path, monkeypatch):
     path = tmp_path / "run.json"
     write_text("old", path)

@@ -88,7 +88,7 @@ def differing(clocks: Clocks | None) -> list[Differing]:
     Args:
       clocks: a record's `environment.clocks`; None: nothing was sampled.
     """
-    found = []
+    unlike = []
     devices = _devices(clocks)
     for name in dict.fromkeys(device.name for device in devices):
         alike = [(i, _index(device, i)) for i, device in enumerate(devices) if device.name == name]
@@ -101,13 +101,13 @@ def differing(clocks: Clocks | None) -> list[Differing]:
                     pairs.append((value, index))
             values = _cluster(pairs)
             if len(values) > 1:
-                found.append(Differing(name or "", what, unit, values, ran))
-    return found
+                unlike.append(Differing(name or "", what, unit, values, ran))
+    return unlike
 
 
 def held_down(clocks: Clocks | None) -> list[HeldDown]:
     """What held clocks down in at least 5 % of a GPU's samples under load, by reason."""
-    found = []
+    reasons = []
     devices = _devices(clocks)
     for bit, reason in throttling.REASONS.items():
         shares: dict[int, float] = {}
@@ -117,8 +117,8 @@ def held_down(clocks: Clocks | None) -> list[HeldDown]:
             if share >= NOTICEABLE:
                 shares[_index(device, i)] = share
         if shares:
-            found.append(HeldDown(reason, tuple(shares), tuple(shares.values())))
-    return found
+            reasons.append(HeldDown(reason, tuple(shares), tuple(shares.values())))
+    return reasons
 
 
 def medians(clocks: Clocks | None) -> dict[str, list[float]]:
@@ -127,9 +127,9 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
         return {}
     fields = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
     numbers = range(len(clocks.devices))
-    found = {kind: [_median(clocks, i, field) for i in numbers] for kind, field in fields.items()}
-    told = {kind: [value for value in values if value is not None] for kind, values in found.items()}
-    return {kind: values for kind, values in told.items() if values}
+    clock_of_each = {kind: [_median(clocks, i, field) for i in numbers] for kind, field in fields.items()}
+    known = {kind: [value for value in values if value is not None] for kind, values in clock_of_each.items()}
+    return {kind: values for kind, values in known.items() if values}
 
 
 def _devices(clocks: Clocks | None) -> tuple[ClockedDevice, ...]:

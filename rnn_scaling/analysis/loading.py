@@ -80,5 +80,5 @@ def load(path: str | Path) -> Rows:
     Raises:
       OSError: if the folder cannot be read.
     """
-    found = folders.read(Path(path))
-    return Rows(tuple(with_baselines([file.record for file in found.runs])), found.left_out)
+    files = folders.read(Path(path))
+    return Rows(tuple(with_baselines([file.record for file in files.runs])), files.left_out)

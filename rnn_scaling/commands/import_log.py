@@ -49,9 +49,9 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.importers import any_format, checked, rendering, tables
 
     logs, errors = any_format.read_all(options.files, options.format)
-    found = [checked.findings(rows) for rows in tables.by_unit(logs).values()] if options.audit else None
+    audited = [checked.findings(rows) for rows in tables.by_unit(logs).values()] if options.audit else None
     if logs:
-        print(rendering.RENDER[options.output](logs, found), end="", flush=True)
+        print(rendering.RENDER[options.output](logs, audited), end="", flush=True)
     errors += [problem.text(log.source) for log in logs for problem in log.problems]
     entry.fail(*errors)
-    return entry.EXIT_FAILED if errors or any(findings for findings, _ in found or []) else entry.EXIT_OK
+    return entry.EXIT_FAILED if errors or any(findings for findings, _ in audited or []) else entry.EXIT_OK

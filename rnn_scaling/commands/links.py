@@ -55,12 +55,12 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     from rnn_scaling.machine.environment import read_environment
 
     environment = read_environment()
-    found = measuring.measure(wanted, worker)
-    measuring.keep_peaks(found.products, environment)
-    written = measuring.write(out, found, wanted, environment)  # first: whoever reads the tables may stop reading
-    print(table.render(found), end="", flush=True)
-    entry.fail(*found.errors)
-    if found.interrupted:
-        print(found.interrupted, file=sys.stderr)
+    measured = measuring.measure(wanted, worker)
+    measuring.keep_peaks(measured.products, environment)
+    written = measuring.write(out, measured, wanted, environment)  # first: whoever reads the tables may stop reading
+    print(table.render(measured), end="", flush=True)
+    entry.fail(*measured.errors)
+    if measured.interrupted:
+        print(measured.interrupted, file=sys.stderr)
         return entry.EXIT_INTERRUPTED
-    return entry.EXIT_OK if written and not found.errors else entry.EXIT_FAILED
+    return entry.EXIT_OK if written and not measured.errors else entry.EXIT_FAILED

@@ -114,8 +114,8 @@ def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
             if not _is_utf8(word):
                 raise DataError(f"{path}:{number}: bytes that are not UTF-8; expected UTF-8")
             if word.split() != [word]:
-                found = f"{_shown(word)} has a blank in it" if word.strip() else "an empty line"
-                raise DataError(f"{path}:{number}: {found}; expected one word a line")
+                fault = f"{_shown(word)} has a blank in it" if word.strip() else "an empty line"
+                raise DataError(f"{path}:{number}: {fault}; expected one word a line")
             if word in first_line:
                 raise DataError(
                     f"{path}:{number}: the word {_shown(word)} again, which line {first_line[word]} has; "

@@ -11,16 +11,16 @@ from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.tables import Found, tables_of
+from rnn_scaling.importers.tables import Audited, tables_of
 from rnn_scaling.reports.markdown import Table, markdown_table
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
 
 
-def render_markdown(logs: Sequence[ImportedLog], found: Found = None) -> str:
+def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     """Tables with their notes, for reading."""
-    parts, tables = [], tables_of(logs, found)
+    parts, tables = [], tables_of(logs, audited)
     for table in tables:
         part = f"### {table.title}\n\n{markdown_table(table.columns, table.rows[:MARKDOWN_ROWS])}"
         left = len(table.rows) - MARKDOWN_ROWS
@@ -32,11 +32,11 @@ def render_markdown(logs: Sequence[ImportedLog], found: Found = None) -> str:
     return "\n".join(parts)
 
 
-def render_csv(logs: Sequence[ImportedLog], found: Found = None) -> str:
+def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     """Tables one below the other: a line `# title`, the header, the rows, an empty line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for table in tables_of(logs, found):
+    for table in tables_of(logs, audited):
         out.write(f"# {table.title}\n")
         writer.writerow(table.columns)
         writer.writerows(["" if value is None else value for value in row] for row in table.rows)
@@ -44,7 +44,7 @@ def render_csv(logs: Sequence[ImportedLog], found: Found = None) -> str:
     return out.getvalue()
 
 
-def render_json(logs: Sequence[ImportedLog], found: Found = None) -> str:
+def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     """Every log by itself with its notes and problems; points of a scaling measurement as numbers by field."""
     out = [
         {
@@ -57,8 +57,8 @@ def render_json(logs: Sequence[ImportedLog], found: Found = None) -> str:
         for log in logs
     ]
     document: dict[str, Any] = {"schema": SCHEMA, "logs": out}
-    if found is not None:
-        document["findings"] = [dataclasses.asdict(one) for findings, _ in found for one in findings]
+    if audited is not None:
+        document["findings"] = [dataclasses.asdict(one) for findings, _ in audited for one in findings]
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 

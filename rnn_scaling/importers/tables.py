@@ -11,7 +11,7 @@ from rnn_scaling.importers import checked
 from rnn_scaling.importers.common import ImportedLog
 from rnn_scaling.reports.markdown import Table, Value
 
-Found = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
+Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 
 
 def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
@@ -24,10 +24,10 @@ def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
     return units
 
 
-def tables_of(logs: Sequence[ImportedLog], found: Found) -> list[Table]:
+def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
     tables = [rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
-    tables += [checked.as_table(findings, comparisons) for findings, comparisons in found or []]
+    tables += [checked.as_table(findings, comparisons) for findings, comparisons in audited or []]
     for log in logs:
         for table in log.tables:
             if isinstance(table, Table):

@@ -36,7 +36,7 @@ def graph(step: TrainStep) -> Graph:
         "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
         "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
         "partitions": operators.tally(nodes),
-        "placement": {"variables": placement.variables(step.held(), step.tower_gradients, traced, nodes)},
+        "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
         "copies": placement.copies(partitions, traced),
     }
     return build(Graph, fields)

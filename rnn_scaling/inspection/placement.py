@@ -13,14 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.inspection.operators import SENDS, Node
-from rnn_scaling.training.replica import Gradients, Held, num_bytes
+from rnn_scaling.training.replica import Gradients, VariableState, num_bytes
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 MOST_COPIES = 20  # the largest of each direction that are named
 
 
 def variables(
-    updated: Sequence[Held], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
+    updated: Sequence[VariableState], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields.
 

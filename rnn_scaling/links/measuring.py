@@ -16,7 +16,7 @@ from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import Outcome
 from rnn_scaling.links.series import Series
-from rnn_scaling.links.table import Found
+from rnn_scaling.links.table import Measurements
 from rnn_scaling.machine import peaks, topology
 from rnn_scaling.records.files import write_bytes, write_text
 
@@ -24,7 +24,7 @@ SCHEMA = "rnn_scaling.links/1"
 NOTHING = "nothing"
 
 
-def measure(wanted: Plan, worker: Sequence[str]) -> Found:
+def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
     Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
@@ -58,7 +58,7 @@ def _name(task: plan.Task) -> str:
     return (task.request.get("algorithm") or NOTHING) if task.request["what"] == "all_reduce" else task.what
 
 
-def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Found:
+def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Measurements:
     """All series, the passes of an algorithm as one."""
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}
@@ -77,7 +77,7 @@ def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Found:
     if nothing is not None and nothing.error:
         joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
     products = tuple(gemm.from_json(fields) for _, outcome in outcomes for fields in outcome.facts.get("products", ()))
-    return Found(
+    return Measurements(
         wanted.devices,
         tuple(joined.values()),
         nothing,
@@ -93,16 +93,16 @@ def _with_error(each: Series, error: str) -> Series:
 
 
 def _topology() -> str:
-    found = topology.read()
-    return "" if found is None else topology.text(found)
+    connections = topology.read()
+    return "" if connections is None else topology.text(connections)
 
 
-def write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) -> bool:
+def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> bool:
     """Writes all files.
 
     Args:
       out: their folder.
-      found: what was measured.
+      measured: all of it.
       wanted: what was to be.
       environment: of this machine, for links.json.
 
@@ -111,14 +111,14 @@ def write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) ->
     """
     names = [f"{wanted.device.upper()}:{rank}" for rank in range(wanted.num_devices)]
     makers: dict[str, Callable[[], bytes]] = {
-        "links.json": lambda: as_json(found, wanted, environment).encode(),
-        "links.md": table.render(found, every_size=True).encode,
+        "links.json": lambda: as_json(measured, wanted, environment).encode(),
+        "links.md": table.render(measured, every_size=True).encode,
     }
-    if any(each.points for each in found.all_reduces):
-        makers["all_reduce.txt"] = nccl_text.render(found.all_reduces, platform.node(), names).encode
-    if picture.has_any(found):
-        makers["links.png"] = lambda: picture.render(found, "png")
-        makers["links.svg"] = lambda: picture.render(found, "svg")
+    if any(each.points for each in measured.all_reduces):
+        makers["all_reduce.txt"] = nccl_text.render(measured.all_reduces, platform.node(), names).encode
+    if picture.has_any(measured):
+        makers["links.png"] = lambda: picture.render(measured, "png")
+        makers["links.svg"] = lambda: picture.render(measured, "svg")
     whole = True
     for name, make in makers.items():
         try:
@@ -129,7 +129,7 @@ def write(out: Path, found: Found, wanted: Plan, environment: dict[str, Any]) ->
     return whole
 
 
-def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
+def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> str:
     """links.json: every raw time with what explains it."""
     fields = {
         "schema": SCHEMA,
@@ -140,13 +140,13 @@ def as_json(found: Found, wanted: Plan, environment: dict[str, Any]) -> str:
         "threads": {
             name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
         },
-        "series": [series.to_json(each) for each in found.series],
-        "products": [gemm.to_json(each) for each in found.products],
-        "nothing_exchanged": None if found.nothing is None else series.to_json(found.nothing),
-        "gradient_bytes": dict(found.gradient_bytes),
-        "left_out": found.left_out,
-        "interrupted": found.interrupted,
-        "topology": found.topology,
+        "series": [series.to_json(each) for each in measured.series],
+        "products": [gemm.to_json(each) for each in measured.products],
+        "nothing_exchanged": None if measured.nothing is None else series.to_json(measured.nothing),
+        "gradient_bytes": dict(measured.gradient_bytes),
+        "left_out": measured.left_out,
+        "interrupted": measured.interrupted,
+        "topology": measured.topology,
         "environment": environment,
     }
     return json.dumps(fields, indent=1) + "\n"

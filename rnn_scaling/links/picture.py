@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.links.series import COPY, MEMORY, Series, size_text
-from rnn_scaling.links.table import Found
+from rnn_scaling.links.table import Measurements
 from rnn_scaling.reports.pictures import figures
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ MOST_LINES = 12
 INK, MUTED, GRID = "#1a1d21", "#5b636d", "#d9dde2"
 
 
-def has_any(results: Found) -> bool:
+def has_any(results: Measurements) -> bool:
     """False where nothing was measured, or nothing that has a bandwidth."""
     return any(each.points and each.traffic for each in results.series)
 
 
-def render(results: Found, kind: str) -> bytes:
+def render(results: Measurements, kind: str) -> bytes:
     """The picture as "png" or "svg".
 
     Raises:

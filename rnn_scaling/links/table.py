@@ -1,4 +1,4 @@
-"""What was found, as Markdown that is plain text too."""
+"""What was measured, as Markdown that is plain text too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GIGA = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """All that a call of the command found.
+class Measurements:
+    """All that a call of the command measured.
 
     Attributes:
       devices: what the all-reduce ran on, in words.
@@ -60,7 +60,7 @@ class Found:
         return lines
 
 
-def render(results: Found, every_size: bool = False) -> str:
+def render(results: Measurements, every_size: bool = False) -> str:
     """The report; with `every_size` also a table of all times of memory and copies."""
     parts = ["# Links\n"]
     if any(each.points for each in results.links):
@@ -140,7 +140,7 @@ def _product_notes(products: Sequence[Gemm]) -> list[str]:
     return [f"{each.dtype}, {each.devices}: {note}" for each in products for note in each.notes]
 
 
-def _all_reduce(results: Found) -> list[str]:
+def _all_reduce(results: Measurements) -> list[str]:
     shown = [each for each in results.all_reduces if each.points]
     names = [each.name for each in shown]
     sizes = sorted({size for each in shown for size in each.sizes})
@@ -171,7 +171,7 @@ def _all_reduce(results: Found) -> list[str]:
     return parts
 
 
-def _every_size(results: Found) -> str:
+def _every_size(results: Measurements) -> str:
     """Shortest, median and quartiles of the repeats of each size."""
     head = ("What", "Size", "Repeats", "Shortest (us)", "Lower quartile", "Median", "Upper quartile", "GB/s", "Wrong")
     rows = []
@@ -186,7 +186,7 @@ def _every_size(results: Found) -> str:
     return markdown_table(head, rows) + text
 
 
-def _predicted(results: Found, shown: Sequence[Series]) -> list[str]:
+def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
     """What the gradients of a preset would take, by the measured neighbours alone."""
     parts = []
     for preset, num_bytes in results.gradient_bytes:
@@ -196,10 +196,10 @@ def _predicted(results: Found, shown: Sequence[Series]) -> list[str]:
             if seconds is not None:
                 times.append((seconds, each.name))
         if times:
-            said = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in sorted(times))
+            predictions = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in sorted(times))
             parts.append(
                 f"{size_text(num_bytes)} of gradients (preset {preset}, float32, as one dense tensor) would take: "
-                f"{said}; between the two measured sizes next to it, with the devices idle otherwise.\n"
+                f"{predictions}; between the two measured sizes next to it, with the devices idle otherwise.\n"
             )
     return parts
 

@@ -123,12 +123,12 @@ def gradient_bytes() -> dict[str, int]:
     from models import workloads
     from rnn_scaling.settings import config
 
-    found = {}
+    bytes_of = {}
     for preset in config.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
         variables = workloads.load(model.model).build(model, "CPU").variables
-        found[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)
-    return found
+        bytes_of[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)
+    return bytes_of
 
 
 def _start(request: dict[str, Any]) -> Any:

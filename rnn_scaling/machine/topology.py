@@ -87,15 +87,15 @@ def read() -> Topology | None:
 
     The matrix is nvidia-smi's where both answer; `disagreements` says where NVML's is another.
     """
-    said = gpu_topology()
-    api = nvml.start() if said is not None or visible_gpus() else None
+    printed = gpu_topology()
+    api = nvml.start() if printed is not None or visible_gpus() else None
     connections = None
     if api is not None:
         connections = nvml.connections(api)
         nvml.ask(api, "nvmlShutdown")
     other = from_nvml(connections) if connections else None
     try:
-        matrix = parse(said) if said is not None else None
+        matrix = parse(printed) if printed is not None else None
     except TopologyError as e:
         return other and dataclasses.replace(other, disagreements=(f"`nvidia-smi topo -m` cannot be read: {e}",))
     return merge(matrix, other) if matrix and other else matrix or other

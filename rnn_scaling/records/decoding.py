@@ -241,22 +241,22 @@ def _part(kind: type[Part], expected: str) -> Decode:
         if type(value) is not dict:
             _wrong(faults, path, value, expected)
             return None
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         before, prefix = len(faults), f"{path}." if path else ""
         for name, key, older, inner in plan:
             if key not in value and older in value:
                 key = older
             if key in value:
-                found[name] = inner(value[key], prefix + key, faults)
+                fields[name] = inner(value[key], prefix + key, faults)
             elif name in required:
                 faults.append(f"{prefix}{key} is missing; expected {required[name]}")
         if len(faults) > before:
             return None
         if newer := value.keys() - known:
-            found["further"] = {key: value[key] for key in value if key in newer}
+            fields["further"] = {key: value[key] for key in value if key in newer}
         if tells_missing:
-            found["missing"] = names - value.keys()
-        return kind(**found)
+            fields["missing"] = names - value.keys()
+        return kind(**fields)
 
     return decode_part
 

@@ -154,32 +154,32 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     if fields["status"] not in STATUSES:
         faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
     config = _keep(fields["config"], "config", kept, faults, _config)
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
         value = fields.get(name, {})
         if value == {}:
             continue  # the run did not get so far
         if name == "environment":
-            found[name] = _environment(value, kept, faults)
+            parts[name] = _environment(value, kept, faults)
         elif name in ("resolved", "parameters"):
-            found[name] = _keep(value, name, kept, faults, functools.partial(decode, kind))
+            parts[name] = _keep(value, name, kept, faults, functools.partial(decode, kind))
         else:
-            found[name] = decode(kind, value, name, faults)
+            parts[name] = decode(kind, value, name, faults)
     top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
     devices = config.get("num_devices") if config else None
-    batches, throughput = found.get("batches", Batches()), found.get("throughput")
+    batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
     if batches and (fields["status"] == "ok" or throughput):
         noun = "items" if "items" in fields.get("batches", ()) else "words"
         faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
-    machine = found.get("environment")
+    machine = parts.get("environment")
     faults += checks.clock_faults(machine.clocks if machine else None)
-    faults += checks.trace_faults(found.get("trace"), devices)
-    faults += checks.graph_faults(found.get("graph"))
+    faults += checks.trace_faults(parts.get("trace"), devices)
+    faults += checks.graph_faults(parts.get("graph"))
     if faults or top is None:
         return None
-    return RunRecord(fields["status"], top.error, config, unit=top.unit, flops_per_item=top.flops_per_item, **found)
+    return RunRecord(fields["status"], top.error, config, unit=top.unit, flops_per_item=top.flops_per_item, **parts)
 
 
 _TOP = ("error", "unit", "flops_per_item")

@@ -31,8 +31,8 @@ def overview(summary: Summary) -> str:
     return _of_each_scaling(summary, _overview)
 
 
-def _of_each_scaling(summary: Summary, said: Callable[[Sequence[SeriesSummary]], str]) -> str:
-    texts = [(name, text) for name, series in summary.scalings if (text := said(series))]
+def _of_each_scaling(summary: Summary, sentence_of: Callable[[Sequence[SeriesSummary]], str]) -> str:
+    texts = [(name, text) for name, series in summary.scalings if (text := sentence_of(series))]
     if len(summary.scalings) == 1:
         return "".join(text for _, text in texts)
     return " ".join(f"{name}: {text}" for name, text in texts)

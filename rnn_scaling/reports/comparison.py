@@ -13,7 +13,7 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
-from rnn_scaling.analysis.comparison.judgement import Found, Question, Report, some
+from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import Interval
@@ -214,7 +214,7 @@ def _one_run(report: Report) -> list[str]:
     return lines
 
 
-def _difference(entry: Found, total: int) -> str:
+def _difference(entry: LabelledDifference, total: int) -> str:
     d = entry.difference
     where = "" if len(entry.labels) in (0, total) else f" [{some(entry.labels)}]"
     return f"{d.what}: {_plain(d.a)} before, {_plain(d.b)} after; {d.effect}{where}"

@@ -15,25 +15,25 @@ from rnn_scaling.sweeps.plan import identity
 
 def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     """Prints what the records say and writes it to `out`; returns whether everything is as it must be."""
-    found = counts.inspect(records)
-    for line in found.left_out:
+    inspection = counts.inspect(records)
+    for line in inspection.left_out:
         print(f"warning: {line}; left out", file=sys.stderr)
-    if not found.groups:
+    if not inspection.groups:
         print("error: no run was counted", file=sys.stderr)
         return False
     placed = _one_of_each(records)
     widest = max(placed, key=lambda label: placed[label].config["num_devices"])
     short = f"\n### Placement of {widest}\n\n{placement_table.markdown(placed[widest], variables=False)}"
-    print(counts_table.summary(found) + short, end="", flush=True)
+    print(counts_table.summary(inspection) + short, end="", flush=True)
     whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
     try:
-        write_text(counts_table.markdown(found) + whole, out / "inspect.md")
-        write_text(counts_table.to_json(found), out / "inspect.json")
+        write_text(counts_table.markdown(inspection) + whole, out / "inspect.md")
+        write_text(counts_table.to_json(inspection), out / "inspect.json")
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
         return False
     print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
-    return not found.differences
+    return not inspection.differences
 
 
 def _one_of_each(records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:

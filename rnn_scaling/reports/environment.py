@@ -44,8 +44,8 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
         for name, value in _facts(group[0]):
             values = counts.setdefault(name, {})
             values[value] = values.get(value, 0) + len(group)
-    found = [Fact(name, tuple(values.items())) for name, values in counts.items()]
-    return (*found, *_load(records), *_sampled_clocks(records))
+    listed = [Fact(name, tuple(values.items())) for name, values in counts.items()]
+    return (*listed, *_load(records), *_sampled_clocks(records))
 
 
 def cautions(records: Sequence[RunRecord]) -> list[str]:
@@ -86,26 +86,26 @@ def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
 
 def _subset_cautions(records: Sequence[RunRecord]) -> list[str]:
     """Runs on GPUs with farther links between them than others of the same machine have."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for record in records:
         if line := _subset_caution(record):
-            found[line] = found.get(line, 0) + 1
-    return [f"In {_runs(count)} of {len(records)} {line}" for line, count in found.items()]
+            counts[line] = counts.get(line, 0) + 1
+    return [f"In {_runs(count)} of {len(records)} {line}" for line, count in counts.items()]
 
 
 def _subset_caution(record: RunRecord) -> str | None:
-    said, towers = record.environment.topology, record.config["num_devices"]
+    matrix, towers = record.environment.topology, record.config["num_devices"]
     exchanges = record.resolved.device_type == "GPU" and record.config.get("variable_update") != "independent"
-    if not exchanges or said is None:
+    if not exchanges or matrix is None:
         return None
-    return _far_links(said, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers]))
+    return _far_links(matrix, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers]))
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a report are on few sets of GPUs, and 16 GPUs have 12,870 of 8
-def _far_links(said: str, indices: tuple[str, ...]) -> str | None:
+def _far_links(matrix: str, indices: tuple[str, ...]) -> str | None:
     """What to say of GPUs whose links are farther than others'; `said`: by `nvidia-smi topo -m`."""
     try:
-        links, used = topology.parse(said), [int(index) for index in indices]
+        links, used = topology.parse(matrix), [int(index) for index in indices]
     except ValueError:
         return None
     best = topology.better(links, used)
@@ -156,15 +156,15 @@ def _load(records: Sequence[RunRecord]) -> list[Fact]:
 
 
 def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
-    told: dict[str, list[float]] = {}
+    clocks: dict[str, list[float]] = {}
     count = 0
     for record in records:
-        found = medians(record.environment.clocks)
-        count += bool(found)
-        for kind, values in found.items():
-            told.setdefault(kind, []).extend(values)
+        run_medians = medians(record.environment.clocks)
+        count += bool(run_medians)
+        for kind, values in run_medians.items():
+            clocks.setdefault(kind, []).extend(values)
     shown = []
-    for kind, values in told.items():
+    for kind, values in clocks.items():
         low, high = f"{min(values):.0f}", f"{max(values):.0f}"
         shown.append(f"{kind} {low if low == high else f'{low} to {high}'} MHz")
     name = "Clocks during the batches (medians of each device)"

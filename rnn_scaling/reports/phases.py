@@ -46,8 +46,8 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
             if (path / RECORD_IN_LOG_DIR).is_file():
                 runs.append(_read_file(path / RECORD_IN_LOG_DIR))
             elif path.is_dir():
-                found, wrong = _read_folder(path)
-                runs += found
+                traced, wrong = _read_folder(path)
+                runs += traced
                 problems += wrong
             else:
                 runs.append(_read_file(path))
@@ -59,29 +59,29 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def _read_file(path: Path) -> Run:
-    found = record.read(path)
-    parts = step_parts.of([found])
+    run = record.read(path)
+    parts = step_parts.of([run])
     if parts is None:
-        state = "" if found.status == "ok" else f" (its status is {found.status})"
+        state = "" if run.status == "ok" else f" (its status is {run.status})"
         raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
-    return Run(path, found, parts)
+    return Run(path, run, parts)
 
 
 def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
-    held = folder.read(path)
-    found = []
-    for file in held.runs:
+    files = folder.read(path)
+    traced = []
+    for file in files.runs:
         parts = step_parts.of([file.record])
         if parts is not None:
-            found.append(Run(path / file.name, file.record, parts))
-    wrong = [f"{line}" for line in held.left_out]
-    if not held.runs and not wrong:
+            traced.append(Run(path / file.name, file.record, parts))
+    wrong = [f"{line}" for line in files.left_out]
+    if not files.runs and not wrong:
         others = folder.subfolders_with_records(path)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: name these" if others else ""
         wrong.append(f"{path}: no run records (*.json) in this folder{hint}")
-    elif not found and held.runs:
-        wrong.append(f"{path}: none of the {len(held.runs)} runs was traced; {_remedy()}")
-    return found, wrong
+    elif not traced and files.runs:
+        wrong.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
+    return traced, wrong
 
 
 def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
@@ -96,33 +96,33 @@ def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
 
 
 def _body(run: Run, step: int | None, colours: bool) -> str:
-    found = run.parts
-    number = found.typical if step is None else step
-    drawn = found.steps[number]
-    sections = [markdown_table(*grid) for grid in steps.parts_grids(found)]
-    sections.append(markdown_table(*steps.exchange_grid(found)))
-    sections.append(markdown_table(*steps.kernels_grid(found.runs[0], found.num_towers)))
-    sections.append("".join(f"- {note}\n" for note in (*steps.notes(found), *_cautions(run.record))))
+    parts = run.parts
+    number = parts.typical if step is None else step
+    drawn = parts.steps[number]
+    sections = [markdown_table(*grid) for grid in steps.parts_grids(parts)]
+    sections.append(markdown_table(*steps.exchange_grid(parts)))
+    sections.append(markdown_table(*steps.kernels_grid(parts.runs[0], parts.num_towers)))
+    sections.append("".join(f"- {note}\n" for note in (*steps.notes(parts), *_cautions(run.record))))
     lines = "\n".join(steps.bars(drawn, colours=colours))
-    said = f"Step {number} (of 0 to {len(found.steps) - 1}), {1000 * drawn.seconds:.2f} ms from left to right:"
-    sections.append(f"{said}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
+    heading = f"Step {number} (of 0 to {len(parts.steps) - 1}), {1000 * drawn.seconds:.2f} ms from left to right:"
+    sections.append(f"{heading}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
     return "\n".join(sections)
 
 
 def _cautions(run: RunRecord) -> list[str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
     loads = {what for what, _ in differences.SHARES.values()}
-    found = [d for d in differences.within([run]) if d.what in loads]
-    said = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in found]
-    return [*environment.cautions([run]), *said]
+    loaded = [d for d in differences.within([run]) if d.what in loads]
+    sentences = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in loaded]
+    return [*environment.cautions([run]), *sentences]
 
 
 def as_json(runs: Sequence[Run]) -> str:
     """The numbers of the runs, for a program."""
-    found: list[dict[str, Any]] = [
+    documents: list[dict[str, Any]] = [
         {"file": str(run.path), "title": run.title, **steps.as_json(run.parts)} for run in runs
     ]
-    return json.dumps({"schema": SCHEMA, "runs": found}, indent=1, allow_nan=False) + "\n"
+    return json.dumps({"schema": SCHEMA, "runs": documents}, indent=1, allow_nan=False) + "\n"
 
 
 def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:

@@ -53,27 +53,27 @@ def devices_grid(graph: Graph) -> Grid:
       graph: a record's `graph`.
     """
     variables = _variables(graph)
-    held: dict[str, Counter[str]] = defaultdict(Counter)
+    bytes_on: dict[str, Counter[str]] = defaultdict(Counter)
     updates: dict[str, Counter[str]] = defaultdict(Counter)
     for each in variables:
-        held[each.device]["variables"] += each.bytes
+        bytes_on[each.device]["variables"] += each.bytes
         for slot in each.slots:
-            held[slot.device]["slots"] += slot.bytes
+            bytes_on[slot.device]["slots"] += slot.bytes
         updates[each.update.device].update(each.update.types or ["of unknown type"])
     unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
-        held[gradient.device][gradient.kind] += gradient.bytes or 0
+        bytes_on[gradient.device][gradient.kind] += gradient.bytes or 0
         unknown[gradient.device][gradient.kind] += gradient.bytes is None
     operators = graph.partitions.by_device or {}
     head = ["Device", "variables", "slots", "dense gradients", "gradients as rows", "updates", "operators"]
     lines = [
         [
             short(device),
-            *(_size(held[device][part], unknown[device][part]) for part in ("variables", "slots", "dense", "rows")),
+            *(_size(bytes_on[device][part], unknown[device][part]) for part in ("variables", "slots", "dense", "rows")),
             ", ".join(f"{count} {kind}" for kind, count in sorted(updates[device].items())) or "0",
             f"{operators.get(device, 0):,}",
         ]
-        for device in sorted({*held, *updates, *operators})
+        for device in sorted({*bytes_on, *updates, *operators})
     ]
     return head, lines
 
@@ -134,8 +134,8 @@ def _size(num_bytes: int, unknown: int) -> str:
     """Bytes in words, and how many tensors are not in them: rows of a batch whose length is not fixed have no size."""
     if not unknown:
         return size(num_bytes)
-    said = f"{unknown} of unknown size"
-    return f"{size(num_bytes)} + {said}" if num_bytes else said
+    rest = f"{unknown} of unknown size"
+    return f"{size(num_bytes)} + {rest}" if num_bytes else rest
 
 
 def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
@@ -144,8 +144,8 @@ def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
 
 def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
-    found = {(each.name, gradient.tower): gradient for each in variables for gradient in each.gradients}
-    return list(found.values())
+    each_once = {(each.name, gradient.tower): gradient for each in variables for gradient in each.gradients}
+    return list(each_once.values())
 
 
 def _gradient_bytes(gradients: Sequence[Gradient]) -> str:

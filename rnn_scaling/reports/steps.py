@@ -55,25 +55,25 @@ def milliseconds(value: Spread, whole: float | None = None) -> str:
     return f"{1000 * value.mean:.2f} ± {1000 * value.scatter:.2f}{share}"
 
 
-def parts_grids(found: StepParts) -> list[tuple[list[str], list[list[str]]]]:
+def parts_grids(parts: StepParts) -> list[tuple[list[str], list[list[str]]]]:
     """(header, a line for each part and one for their sum), for every few towers; the last one has their mean."""
-    towers: list[int | None] = list(range(found.num_towers))
-    columns = [*towers, None] if found.num_towers > 1 else towers
+    towers: list[int | None] = list(range(parts.num_towers))
+    columns = [*towers, None] if parts.num_towers > 1 else towers
     grids = []
     for first in range(0, len(columns), WIDEST + 1):
         shown = columns[first : first + WIDEST + 1]
         head = ["Part (ms)", *("all towers" if tower is None else f"tower {tower}" for tower in shown)]
-        whole = found.seconds
+        whole = parts.seconds
         lines = [
-            [title(part), *(milliseconds(found.part(part, tower), whole.mean) for tower in shown)]
-            for part in found.shown
+            [title(part), *(milliseconds(parts.part(part, tower), whole.mean) for tower in shown)]
+            for part in parts.shown
         ]
         lines.append(["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)])
         grids.append((head, lines))
     return grids
 
 
-def exchange_grid(found: StepParts) -> tuple[list[str], list[list[str]]]:
+def exchange_grid(parts: StepParts) -> tuple[list[str], list[list[str]]]:
     """(header, a line for each tower): exchange, when the tower begins and ends, its own compute."""
     head = [
         "Tower",
@@ -86,14 +86,14 @@ def exchange_grid(found: StepParts) -> tuple[list[str], list[list[str]]]:
     ]
     names = ("busy", "hidden", "exposed")
     lines = []
-    for tower in range(found.num_towers):
-        at = [found.at(name, tower) for name in ("first_s", "arrival_s")]
+    for tower in range(parts.num_towers):
+        at = [parts.at(name, tower) for name in ("first_s", "arrival_s")]
         lines.append(
             [
                 str(tower),
-                *(milliseconds(found.exchange(name, tower)) for name in names),
+                *(milliseconds(parts.exchange(name, tower)) for name in names),
                 *("n/a" if when is None else milliseconds(when) for when in at),
-                milliseconds(found.compute(tower)),
+                milliseconds(parts.compute(tower)),
             ]
         )
     return head, lines
@@ -113,39 +113,39 @@ def kernels_grid(run: Trace, num_towers: int) -> tuple[list[str], list[list[str]
     return head, [*lines, ["all", *(f"{n:,}" for n in sums), f"{sum(counts.values()):,}"]]
 
 
-def notes(found: StepParts) -> list[str]:
+def notes(parts: StepParts) -> list[str]:
     """What ± is, who is last, what tracing cost, what the trace does not hold or tell."""
-    said = [_scatter(found), _concurrency(found), _straggler(found), cost(found), coverage(found)]
-    return [*said, CLUSTERS] if found.clustered else said
+    sentences = [_scatter(parts), _concurrency(parts), _straggler(parts), cost(parts), coverage(parts)]
+    return [*sentences, CLUSTERS] if parts.clustered else sentences
 
 
-def _scatter(found: StepParts) -> str:
-    runs = f" of {len(found.runs)} runs" if len(found.runs) > 1 else ""
-    if len(found.steps) == 1:
+def _scatter(parts: StepParts) -> str:
+    runs = f" of {len(parts.runs)} runs" if len(parts.runs) > 1 else ""
+    if len(parts.steps) == 1:
         return "One traced step: nothing is known of the scatter."
-    return f"± is the standard deviation over the {len(found.steps)} traced steps{runs}."
+    return f"± is the standard deviation over the {len(parts.steps)} traced steps{runs}."
 
 
-def _concurrency(found: StepParts) -> str:
-    if found.num_towers == 1:
+def _concurrency(parts: StepParts) -> str:
+    if parts.num_towers == 1:
         return "One tower: nothing overlaps with another one's compute."
-    if found.clustered:
+    if parts.clustered:
         return "How many towers compute at once cannot be said: XLA's clusters do not say whose operators they hold."
-    if found.concurrency is None:
+    if parts.concurrency is None:
         return "No tower computes in the trace."
     return (
-        f"While any tower computes, {found.concurrency:.2f} of {found.num_towers} do at once (1: one after the other)."
+        f"While any tower computes, {parts.concurrency:.2f} of {parts.num_towers} do at once (1: one after the other)."
     )
 
 
-def _straggler(found: StepParts) -> str:
-    text = found.straggler[1]
+def _straggler(parts: StepParts) -> str:
+    text = parts.straggler[1]
     return f"{text[0].upper()}{text[1:]}."
 
 
-def cost(found: StepParts) -> str:
+def cost(parts: StepParts) -> str:
     """What tracing cost, in a sentence."""
-    paid = found.cost
+    paid = parts.cost
     interval = f" (95 % interval {paid.low:.2f} to {paid.high:.2f}, " if paid.low and paid.high else " ("
     steps = f"{paid.count} step{'' if paid.count == 1 else 's'})"
     return (
@@ -155,13 +155,13 @@ def cost(found: StepParts) -> str:
     )
 
 
-def coverage(found: StepParts) -> str:
+def coverage(parts: StepParts) -> str:
     """What the timed steps do not hold."""
-    every, timed = found.kernels
-    where = "the waits for other towers and of " if found.num_towers > 1 else ""
+    every, timed = parts.kernels
+    where = "the waits for other towers and of " if parts.num_towers > 1 else ""
     return (
         f"The times hold {timed:,.0f} of {every:,.0f} kernels a step: those that TensorFlow's executor thinks cheap "
-        f"(some microseconds) leave no times and are part of {where}what is idle, {100 * found.idle:.1f} % of a step."
+        f"(some microseconds) leave no times and are part of {where}what is idle, {100 * parts.idle:.1f} % of a step."
     )
 
 
@@ -183,33 +183,33 @@ def legend(steps: Sequence[TimedStep]) -> str:
     return ", ".join(f"{letter} {name}" for letter, name in pairs)
 
 
-def as_json(found: StepParts) -> dict[str, Any]:
+def as_json(parts: StepParts) -> dict[str, Any]:
     """The same as numbers, in seconds; docs/phases.md has the fields."""
-    tower, text = found.straggler
+    tower, text = parts.straggler
     return {
-        "steps": len(found.steps),
-        "runs": len(found.runs),
-        "step_s": _pair(found.seconds),
+        "steps": len(parts.steps),
+        "runs": len(parts.runs),
+        "step_s": _pair(parts.seconds),
         "towers": [
             {
                 "tower": number,
-                "parts": {part: _pair(found.part(part, number)) for part in PARTS},
+                "parts": {part: _pair(parts.part(part, number)) for part in PARTS},
                 "exchange": {
-                    n: _pair(found.exchange(n, number)) for n in ("busy", "hidden", "beside_shared", "exposed")
+                    n: _pair(parts.exchange(n, number)) for n in ("busy", "hidden", "beside_shared", "exposed")
                 },
-                "compute": _pair(found.compute(number)),
+                "compute": _pair(parts.compute(number)),
                 **{
-                    name: None if (at := found.at(name, number)) is None else _pair(at)
+                    name: None if (at := parts.at(name, number)) is None else _pair(at)
                     for name in ("first_s", "arrival_s")
                 },
             }
-            for number in range(found.num_towers)
+            for number in range(parts.num_towers)
         ],
-        "all": {part: _pair(found.part(part)) for part in PARTS},
-        "concurrency": found.concurrency,
+        "all": {part: _pair(parts.part(part)) for part in PARTS},
+        "concurrency": parts.concurrency,
         "straggler": {"tower": tower, "text": text},
-        "cost": vars(found.cost),
-        "kernels": dict(zip(("a_step", "timed"), found.kernels)),
+        "cost": vars(parts.cost),
+        "kernels": dict(zip(("a_step", "timed"), parts.kernels)),
     }
 
 

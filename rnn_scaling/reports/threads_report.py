@@ -23,15 +23,15 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
     Returns:
       Whether there is anything to say and it was written.
     """
-    found = dispatch_threads.probes(records, defaults)
-    print(threads_table.summary(found), end="", flush=True)
-    if all(probe.best is None for probe in found):
+    probes = dispatch_threads.probes(records, defaults)
+    print(threads_table.summary(probes), end="", flush=True)
+    if all(probe.best is None for probe in probes):
         print("error: no run measured anything", file=sys.stderr)
         return False
     try:
-        write_text(threads_table.markdown(found), out / "threads.md")
-        write_text(threads_table.to_json(found), out / "threads.json")
-        write_bytes(threads_table.picture(found), out / "threads.png")
+        write_text(threads_table.markdown(probes), out / "threads.md")
+        write_text(threads_table.to_json(probes), out / "threads.json")
+        write_bytes(threads_table.picture(probes), out / "threads.png")
     except OSError as e:
         print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
         return False

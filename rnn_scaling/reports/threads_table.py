@@ -161,8 +161,8 @@ def _default(probe: Probe) -> str:
         return f"{where}: the trainer's default, {own}, was the fastest."
     if setting.against_best is None:
         return f"{where}: the trainer's default, {own}, reached {_share(setting)} of the fastest."
-    told = "is slower than the fastest" if setting.is_slower else "cannot be told from the fastest"
-    return f"{where}: the trainer's default, {own}, {told} ({_share(setting)} of it)."
+    verdict = "is slower than the fastest" if setting.is_slower else "cannot be told from the fastest"
+    return f"{where}: the trainer's default, {own}, {verdict} ({_share(setting)} of it)."
 
 
 def _share(setting: Setting) -> str:

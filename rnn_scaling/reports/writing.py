@@ -32,14 +32,14 @@ def report(source: Path, target: Path, force: bool = False) -> None:
       Refusal: if there is nothing to report, or nothing could be written.
       OSError: if the folder cannot be read, or what is printed cannot be written.
     """
-    held = folder.read(source)
-    for line in held.left_out:
+    files = folder.read(source)
+    for line in files.left_out:
         print(f"warning: {line}; left out", file=sys.stderr)
-    if not held.runs:
+    if not files.runs:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
         raise _failed(f"{source}: no run records (*.json) in this folder{hint}")
-    summary = summarise(held, str(source))
+    summary = summarise(files, str(source))
     files = _files(summary)
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")

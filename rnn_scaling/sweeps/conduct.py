@@ -213,11 +213,11 @@ def run_job(
 
 def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
     """Writes the last lines that a failed run said beside its record; removes those of an earlier try."""
-    said = path.with_name(f"{path.stem}.stderr.txt")
+    beside = path.with_name(f"{path.stem}.stderr.txt")
     if lines:
-        write_text("\n".join(lines) + "\n", said)
+        write_text("\n".join(lines) + "\n", beside)
     else:
-        said.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 def _estimator(jobs: Sequence[Job], survey: folder.Survey) -> Estimator:

@@ -42,8 +42,8 @@ def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: fl
         if name in REMEDIES:
             message += f": {REMEDIES[name]}"
         return _error("Signal", f"{message} (last said: {telling})" if telling else message)
-    said = telling.removeprefix("error: ") or "nothing on stderr"
-    return _error("NoRecord", f"ended with exit status {returncode} and no result: {said}")
+    last_words = telling.removeprefix("error: ") or "nothing on stderr"
+    return _error("NoRecord", f"ended with exit status {returncode} and no result: {last_words}")
 
 
 def unwritten(lines: Sequence[str]) -> str | None:

@@ -85,7 +85,9 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
         state.flops_per_item = workload.flops_per_item(feed.max_lengths)
         state.resolved.update(
-            **workload.kernels, all_reduce=update.all_reduce(), variable_placement=bytes_by_device(step.held())
+            **workload.kernels,
+            all_reduce=update.all_reduce(),
+            variable_placement=bytes_by_device(step.variable_states()),
         )
     return step
 

@@ -32,7 +32,7 @@ class UpdateRule:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class VariableState:
     """A variable, or the part of one that a parameter server holds, and the optimizer's slots for it."""
 
     name: str  # of the model's variable
@@ -64,7 +64,7 @@ class VariableUpdate(Protocol):
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         """Every copy of the variables, whole, by name."""
 
-    def held(self) -> list[Held]:
+    def variable_states(self) -> list[VariableState]:
         """Every variable that the update changes, with its slots."""
 
     def all_reduce(self) -> list[dict[str, Any]]:
@@ -89,10 +89,10 @@ def num_bytes(variable: tf.Variable) -> int:
     return variable.shape.num_elements() * variable.dtype.size
 
 
-def bytes_by_device(held: Sequence[Held]) -> dict[str, int]:
+def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     """Sums the variables' bytes, without slots, over their devices."""
     total: dict[str, int] = {}
-    for each in held:
+    for each in states:
         total[each.variable.device] = total.get(each.variable.device, 0) + num_bytes(each.variable)
     return total
 
@@ -198,9 +198,9 @@ class Replicas:
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
-    def held(self) -> list[Held]:
+    def variable_states(self) -> list[VariableState]:
         return [
-            Held(name, tower, variable, updater.slots(name))
+            VariableState(name, tower, variable, updater.slots(name))
             for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters))
             for name, variable in copy.items()
         ]
@@ -241,11 +241,11 @@ class Deferred:
         """Returns the gradients of the step before and keeps these for the next."""
         # XLA refuses variables whose shape changes, as that of an embedding's rows does with the batch.
         with tf.device(self._device), tf.xla.experimental.jit_scope(compile_ops=False):
-            held = {name: variable.read_value() for name, variable in self._dense.items()}
+            previous = {name: variable.read_value() for name, variable in self._dense.items()}
             for spec in self._specs:
                 if spec.kind == "embedding":
                     rows, indices = (variable.read_value() for variable in self._rows[spec.name])
-                    held[spec.name] = tf.IndexedSlices(rows, indices, tf.constant(spec.shape))
+                    previous[spec.name] = tf.IndexedSlices(rows, indices, tf.constant(spec.shape))
             for name, gradient in grads.items():
                 if name in self._dense:
                     self._dense[name].assign(gradient)
@@ -253,7 +253,7 @@ class Deferred:
                     rows, indices = self._rows[name]
                     rows.assign(gradient.values)
                     indices.assign(tf.cast(gradient.indices, tf.int64))
-        return held
+        return previous
 
 
 def _resizable(initial: tf.Tensor, shape: list[int | None]) -> tf.Variable:

@@ -89,8 +89,8 @@ class RunState:
             return
         self._sampler.stop()
         sampled = self._clocks()
-        for found in (*differing(sampled), *held_down(sampled)):
-            print(f"warning: {found.text}", file=sys.stderr)
+        for warning in (*differing(sampled), *held_down(sampled)):
+            print(f"warning: {warning.text}", file=sys.stderr)
 
     def record(self, status: str, error: RunError | None = None) -> RunRecord:
         """The record as of now.

@@ -16,7 +16,7 @@ from models.workload import Workload
 from rnn_scaling.data.source import Source
 from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Held, VariableUpdate
+from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +78,9 @@ class TrainStep:
         """What `collect.FirstCall.graphs` holds; empty before the first call, or if none are collected."""
         return [] if self._first_call is None else self._first_call.graphs
 
-    def held(self) -> list[Held]:
+    def variable_states(self) -> list[VariableState]:
         """Every variable that the step updates, with its slots."""
-        return self._update.held()
+        return self._update.variable_states()
 
     def _build(self) -> list[tf.Tensor]:
         with tf.name_scope("input/"):

@@ -239,7 +239,7 @@ def step(devices):
 def test_placement_is_what_runs(step):
     built, graph, _ = step
     variables = {each["name"]: each for each in graph["placement"]["variables"]}
-    assert len(variables) == len(built.held())
+    assert len(variables) == len(built.variable_states())
     embedding, projection = variables["src_embedding"], variables["projection"]
     assert embedding["bytes"] == 20 * 8 * 4
     assert embedding["slots"] == [{"device": CPU, "bytes": 20 * 8 * 4}] * 2  # Adam's

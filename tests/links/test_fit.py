@@ -125,7 +125,7 @@ def test_a_copy_s_bandwidth_counts_both_of_its_bytes_in_rate_and_fit():
 
 def test_a_copy_whose_time_does_not_grow_is_still_a_copy():
     flat = Series(COPY, "host to GPU 0, pinned", tuple(Point(n, (t,)) for n, t in zip(SIZES, [3e-6, 3.01e-6] * 7)))
-    (row,) = [line for line in table.render(table.Found("", (flat,))).splitlines() if flat.name in line]
+    (row,) = [line for line in table.render(table.Measurements("", (flat,))).splitlines() if flat.name in line]
     assert "no growth" in row and "no copy" not in row
 
 

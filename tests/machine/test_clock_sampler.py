@@ -343,7 +343,7 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     def step():
         cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
         wait_until(lambda: state._sampler.read())
-        return types.SimpleNamespace(loss=1.0, words=np.array([7]), positions=np.array([8]))
+        return types.SimpleNamespace(loss=1.0, items=np.array([7]), positions=np.array([8]))
 
     config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
     benchmark._train(config, step, state)

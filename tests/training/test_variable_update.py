@@ -191,7 +191,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     for towers in batches:
         plain.apply(plain.gradient(concatenate(towers))[1])
     assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
-    assert len(bytes_by_device(update.held())) == 4
+    assert len(bytes_by_device(update.variable_states())) == 4
     split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
     assert split == ({"src_embedding", "projection"} if partition else set())
 

@@ -121,12 +121,12 @@ def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) 
     if not records_a or not records_b:
         raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
     a, b = [_Run(record) for record in records_a], [_Run(record) for record in records_b]
-    found = _options(a, b) + _variables(a, b) + _loads(a, b)
+    unordered = _options(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:
         common = {run.options(fact.follows) for run in a} & {run.options(fact.follows) for run in b}
         like_for_like = [[run for run in side if run.options(fact.follows) in common] for side in (a, b)]
-        found += _compare_fact(fact, *like_for_like)
-    return _in_order(found, [*a, *b])
+        unordered += _compare_fact(fact, *like_for_like)
+    return _in_order(unordered, [*a, *b])
 
 
 def within(records: Sequence[RunRecord]) -> list[Difference]:
@@ -137,22 +137,22 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
       both sides.
     """
     runs = [_Run(record) for record in records]
-    found = _loads_within(runs)
+    unordered = _loads_within(runs)
     for fact in FACTS:
         groups: dict[tuple[str, ...], list[_Run]] = {}
         for run in runs:
             groups.setdefault(run.options(fact.follows), []).append(run)
         for group in groups.values():
-            found += _compare_fact(fact, *_usual_and_others(fact, group))
+            unordered += _compare_fact(fact, *_usual_and_others(fact, group))
     settings = collections.Counter(repr(sorted(run.variables.items())) for run in runs)
     if len(settings) > 1:
         usual = settings.most_common(1)[0][0]
         same = [repr(sorted(run.variables.items())) == usual for run in runs]
-        found += _variables(
+        unordered += _variables(
             [run for run, is_usual in zip(runs, same) if is_usual],
             [run for run, is_usual in zip(runs, same) if not is_usual],
         )
-    return _in_order(found, runs)
+    return _in_order(unordered, runs)
 
 
 class _Run:
@@ -176,13 +176,13 @@ class _Run:
         return self._options[names]
 
 
-def _in_order(found: Sequence[Difference], runs: Sequence[_Run]) -> list[Difference]:
+def _in_order(unordered: Sequence[Difference], runs: Sequence[_Run]) -> list[Difference]:
     """Each once, the grave first; effects speak of what the runs count."""
-    names = {difference.what for difference in found}
+    names = {difference.what for difference in unordered}
     implied = {fact.what for fact in FACTS if fact.unless in names}
     unit = common_unit(run.record.unit for run in runs)
-    said = (dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s")) for d in found)
-    once = dict.fromkeys(difference for difference in said if difference.what not in implied)
+    worded = (dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s")) for d in unordered)
+    once = dict.fromkeys(difference for difference in worded if difference.what not in implied)
     return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
 
 
@@ -220,8 +220,8 @@ def _usual_and_others(fact: Fact, runs: list[_Run]) -> tuple[list[_Run], list[_R
         usual = collections.Counter(known).most_common(1)[0][0]
         same = [value == usual for value in values]
     else:
-        told = [value for value in known if value != NOT_TOLD]
-        middle = statistics.median(told) if told else NOT_TOLD
+        numbers = [value for value in known if value != NOT_TOLD]
+        middle = statistics.median(numbers) if numbers else NOT_TOLD
         same = [value is not None and not _differ(fact, [value], [middle]) for value in values]
     return [run for run, is_usual in zip(runs, same) if is_usual], [run for run, ok in zip(runs, same) if not ok]
 
@@ -275,14 +275,14 @@ def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     in_a, in_b = ("recorded" if all(run.knows_variables for run in side) else UNKNOWN for side in (a, b))
     if UNKNOWN in (in_a, in_b):
         return [Difference("environment variables", in_a, in_b, UNKNOWN_EFFECT, CAUTION)]
-    found = []
+    unlike = []
     for name in sorted({name for run in (*a, *b) for name in run.variables}):
         sides = [list(dict.fromkeys(str(run.variables.get(name, "not set")) for run in side)) for side in (a, b)]
         if set(sides[0]) != set(sides[1]):
             start = next(start for start in VARIABLES if name.startswith(start))
             effect, severity = VARIABLES[start]
-            found.append(Difference(f"variable {name}", _some(sides[0]), _some(sides[1]), effect, severity))
-    return found
+            unlike.append(Difference(f"variable {name}", _some(sides[0]), _some(sides[1]), effect, severity))
+    return unlike
 
 
 def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
@@ -297,16 +297,16 @@ def _known_of_all(shares: Sequence[float | None]) -> list[float]:
 
 def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
-    found = []
+    loads = []
     for name, (what, effect) in SHARES.items():
         in_a, in_b = _known_of_all(_shares(a, name)), _known_of_all(_shares(b, name))
         text_a, text_b = (_percent(known) if known else UNKNOWN for known in (in_a, in_b))
         if not in_a or not in_b:
-            found.append(Difference(what, text_a, text_b, UNKNOWN_EFFECT, CAUTION))
+            loads.append(Difference(what, text_a, text_b, UNKNOWN_EFFECT, CAUTION))
         elif max(*in_a, *in_b) > NOTICEABLE:
             severity = INCOMPARABLE if _one_had_more(in_a, in_b) else CAUTION
-            found.append(Difference(what, text_a, text_b, effect, severity))
-    return found
+            loads.append(Difference(what, text_a, text_b, effect, severity))
+    return loads
 
 
 def _one_had_more(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -316,17 +316,17 @@ def _one_had_more(a: Sequence[float], b: Sequence[float]) -> bool:
 
 
 def _loads_within(runs: Sequence[_Run]) -> list[Difference]:
-    found = []
+    loads = []
     for name, (what, effect) in SHARES.items():
         known = [share for share in _shares(runs, name) if share is not None]
         calm, busy = [s for s in known if s <= NOTICEABLE], [s for s in known if s > NOTICEABLE]
         if busy and calm:
             text = f"at most {NOTICEABLE:.0%} of the cores in {_runs(len(calm))}"
-            found.append(Difference(what, text, f"{_percent(busy)} in {_runs(len(busy))}", effect, CAUTION))
+            loads.append(Difference(what, text, f"{_percent(busy)} in {_runs(len(busy))}", effect, CAUTION))
         elif busy:  # nothing that tells the runs apart, but every one of them was slowed
             text = f"all runs: {_percent(busy)}"
-            found.append(Difference(what, text, text, effect, CAUTION))
-    return found
+            loads.append(Difference(what, text, text, effect, CAUTION))
+    return loads
 
 
 def _runs(count: int) -> str:

@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class LabelledDifference:
     """A difference and the configurations that have it."""
 
     difference: Difference
@@ -57,7 +57,7 @@ class Report:
     max_regression: float
     changes: tuple[Change, ...]
     results: tuple[Result, ...]
-    found: tuple[Found, ...]
+    found: tuple[LabelledDifference, ...]  # a key of the JSON, as all these names are
     accepted: tuple[str, ...]
     within: tuple[tuple[str, tuple[Difference, ...]], ...]
     only_after: tuple[str, ...]
@@ -117,11 +117,13 @@ def judge(before: Side, after: Side, question: Question) -> Report:
                 f"no configuration with several devices is on both sides; --metric={question.metric} of one device is 1"
             )
     missing = [c.label for c in matched.configurations if c.after is None]
-    found = _differences(common)
+    labelled = _differences(common)
     if missing:
         words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
-        found.append(Found(Difference(MISSING, *words), ()))  # says nothing against those that are there
-    stopping = [f for f in found if _grave(f.difference) and not _accepted(f.difference, question)]
+        # Without labels: it says nothing against those that are there.
+        labelled.append(LabelledDifference(Difference(MISSING, *words), ()))
+    grave = [f for f in labelled if _grave(f.difference)]
+    stopping = [f for f in grave if not _accepted(f.difference, question)]
     barred = {label for f in stopping for label in f.labels}
     results = []
     for configuration in common:
@@ -141,8 +143,8 @@ def judge(before: Side, after: Side, question: Question) -> Report:
         max_regression=question.max_regression,
         changes=matched.changes,
         results=tuple(results),
-        found=tuple(found),
-        accepted=tuple(f.difference.what for f in found if _grave(f.difference) and _accepted(f.difference, question)),
+        found=tuple(labelled),
+        accepted=tuple(f.difference.what for f in grave if _accepted(f.difference, question)),
         within=tuple(
             (when, tuple(differences.within([file.record for file in matching.good(side.runs)])))
             for when, side in (("before", before), ("after", after))
@@ -152,7 +154,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     )
 
 
-def _differences(configurations: Sequence[matching.Configuration]) -> list[Found]:
+def _differences(configurations: Sequence[matching.Configuration]) -> list[LabelledDifference]:
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
     merged: dict[tuple[str, str, str], list] = {}
     for c in configurations:
@@ -164,8 +166,8 @@ def _differences(configurations: Sequence[matching.Configuration]) -> list[Found
                 continue
             key = (difference.what, difference.effect, difference.severity)
             merged.setdefault(key, [difference, []])[1].append(c.label)
-    found = [Found(difference, tuple(labels)) for difference, labels in merged.values()]
-    return sorted(found, key=lambda f: not _grave(f.difference))
+    labelled = [LabelledDifference(difference, tuple(labels)) for difference, labels in merged.values()]
+    return sorted(labelled, key=lambda f: not _grave(f.difference))
 
 
 def _grave(difference: Difference) -> bool:

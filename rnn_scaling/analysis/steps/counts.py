@@ -100,7 +100,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     left_out: list[str] = []
     differences: list[str] = []
     varying: list[str] = []
-    found: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
+    cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
     first: dict[tuple, Mapping[str, Any]] = {}
     for name, record in records.items():
         if not (record.status == "ok" and record.graph and record.trace):
@@ -112,9 +112,9 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         differences += wrong
         (varying if _varies(config) else differences).extend(_unlike_steps(name, record.trace.kernels.steps))
         first.setdefault(key, config)
-        found.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
+        cells_of.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
     groups = []
-    for (key, cells), title in zip(found.items(), titles(list(first.values()))):
+    for (key, cells), title in zip(cells_of.items(), titles(list(first.values()))):
         for runs in cells.values():
             unlike = [line for other in runs[1:] for line in _differences(runs[0], other)]
             (varying if _varies(first[key]) else differences).extend(unlike)
@@ -128,13 +128,13 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     left_out = {*NOT_COMPARED, *HOW_MEASURED, *ENCODERS, "num_devices", "variable_update"}
     named = [name for name in configs.OPTIONS if name not in left_out]
     varied = [name for name in named if len({repr(config[name]) for config in settings}) > 1]
-    found = []
+    names = []
     for config in settings:
         words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in varied)]
         if config["decoder_type"] != config["encoder_type"]:
             words.append(f"decoder {config['decoder_type']}")
-        found.append(", ".join(words))
-    return found
+        names.append(", ".join(words))
+    return names
 
 
 def _key(config: Mapping[str, Any]) -> tuple:

@@ -63,15 +63,15 @@ class StepParts:
 
     def part(self, name: str, tower: int | None = None) -> Spread:
         """Seconds of a part a step: of one tower, or the mean of the towers (None)."""
-        return self._over_towers(lambda found: found.parts[name], tower)
+        return self._over_towers(lambda timed: timed.parts[name], tower)
 
     def exchange(self, name: str, tower: int | None = None) -> Spread:
         """Seconds of exchange a step: "busy", "hidden", "beside_shared" or "exposed"."""
-        return self._over_towers(lambda found: found.exchange[name], tower)
+        return self._over_towers(lambda timed: timed.exchange[name], tower)
 
     def compute(self, tower: int | None = None) -> Spread:
         """Seconds a step in which a tower computes, whatever phase."""
-        return self._over_towers(lambda found: math.fsum(found.parts[phase] for phase in OWN), tower)
+        return self._over_towers(lambda timed: math.fsum(timed.parts[phase] for phase in OWN), tower)
 
     def at(self, name: str, tower: int) -> Spread | None:
         """When it happens after the step's start: "first_s" or "arrival_s"; None where a step does not show it."""

@@ -77,15 +77,15 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
                 options.file, "; ".join([f"no event with a time in this {layout.tool} file", *db.problems])
             )
         window = window_of(options, span)
-        found = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
+        summarised = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
         written = None
         if options.output:
             # What is not summarized, such as samples, may come before the first event that is.
             wanted = window if options.from_ else Window(summary.EVER, window.end)
             written = cut.write(db, wanted, options.output, options.force)
         if options.format == "json":
-            return report.as_json(found, str(options.file), db.problems), db.problems
-        text = report.markdown(found, str(options.file), db.problems, options.top)
+            return report.as_json(summarised, str(options.file), db.problems), db.problems
+        text = report.markdown(summarised, str(options.file), db.problems, options.top)
         return text + (_written(options.output, written) if written else ""), db.problems
 
 

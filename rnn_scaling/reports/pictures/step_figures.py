@@ -44,18 +44,18 @@ def left_out(num_towers: int) -> str:
     return f", the first {MOST_TOWERS} of {num_towers} towers" if num_towers > MOST_TOWERS else ""
 
 
-def parts(found: StepParts, name: str) -> str:
+def parts(split: StepParts, name: str) -> str:
     """The mean parts of each tower's step as one bar a tower, in milliseconds."""
-    count = min(found.num_towers, MOST_TOWERS)
+    count = min(split.num_towers, MOST_TOWERS)
     with figures.style():
         figure, axes = _axes(count, 4.2)
         for tower in range(count):
             left = 0.0
-            for part in found.shown:
-                width = 1000 * found.part(part, tower).mean
+            for part in split.shown:
+                width = 1000 * split.part(part, tower).mean
                 axes.barh(tower, width, left=left, height=HEIGHT, **look(part))
                 left += width
-        _finish(figure, axes, [f"tower {i}" for i in range(count)], 1000 * found.seconds.mean, "ms, mean step")
+        _finish(figure, axes, [f"tower {i}" for i in range(count)], 1000 * split.seconds.mean, "ms, mean step")
         return figures.as_svg(figure, name)
 
 
@@ -69,11 +69,11 @@ def timeline(step: TimedStep, name: str) -> str:
         return figures.as_svg(figure, name)
 
 
-def picture(found: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
+def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """The time lines of some steps below each other, with their legend, as a PNG or SVG file.
 
     Args:
-      found: (title, what `phases.split` returned).
+      titled: (title, what `phases.split` returned).
       kind: "png" or "svg".
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -82,16 +82,16 @@ def picture(found: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
 
     ink, muted, grid = (figures.THEME[sentinel][1] for sentinel in (figures.INK, figures.MUTED, figures.GRID))
     with figures.style(ink=ink, muted=muted, grid=grid):
-        heights = [ROW * len(_rows(step)) + 0.75 for _, step in found]
+        heights = [ROW * len(_rows(step)) + 0.75 for _, step in titled]
         figure = Figure(figsize=(11, sum(heights) + 0.5), layout="constrained")
         FigureCanvasAgg(figure)
-        panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, (title, step) in zip(panels, found):
+        panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (title, step) in zip(panels, titled):
             rows = _rows(step)
             _draw(axes, step, rows, fixed=True)
             axes.set_title(title)
             _scale(axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
-        shown = [part for part in PARTS if any(_occurs(step, part) for _, step in found)]
+        shown = [part for part in PARTS if any(_occurs(step, part) for _, step in titled)]
         patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
         buffer = io.BytesIO()

@@ -15,12 +15,12 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import (
     Deferred,
     Gradients,
-    Held,
     Specs,
     T,
     Updater,
     UpdateRule,
     Values,
+    VariableState,
     VariableUpdate,
     run_on,
 )
@@ -134,9 +134,9 @@ class ParameterServer:
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: self._read(name, "CPU:0") for name in self._variables}]
 
-    def held(self) -> list[Held]:
+    def variable_states(self) -> list[VariableState]:
         return [
-            Held(name, None, variable, self._updater.slots(variable.name))
+            VariableState(name, None, variable, self._updater.slots(variable.name))
             for name, parts in self._variables.items()
             for variable in parts
         ]

@@ -24,7 +24,7 @@ usage() {
   trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
   phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
   test         the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
-  lint         ruff's checks
+  lint         ruff's checks of style and mypy's of types
   tensorboard  shows logs/ (or --logdir=DIR): graph, scalars, report         ./run.sh tensorboard --help
   setup        only sets up the environment
 
@@ -165,7 +165,7 @@ main() {
   case "$command" in
     setup) ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
-    lint) "$bin/ruff" check . && "$bin/ruff" format --check . ;;
+    lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
     *) exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@" ;;
   esac
 }

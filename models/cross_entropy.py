@@ -8,12 +8,15 @@ N: words, U: units, V: vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 MAX_LOGITS = 2**27
 """Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
+
+Gradient = Callable[[tf.Tensor], tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
 
 
 def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -91,11 +94,13 @@ def _gradients(
 
 
 @tf.custom_gradient
-def _at_once(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor):
+def _at_once(
+    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+) -> tuple[tf.Tensor, Gradient]:
     cast_projection = tf.cast(projection, hidden.dtype)
     forward = _forward(hidden, cast_projection, labels)
 
-    def gradient(d_loss):
+    def gradient(d_loss: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
         d_hidden, d_projection = _gradients(forward, hidden, cast_projection, weights * d_loss)
         return d_hidden, tf.cast(d_projection, tf.float32), None, None
 
@@ -106,11 +111,13 @@ def _in_pieces(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weig
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
     @tf.custom_gradient
-    def loss(hidden, projection):
+    def loss(hidden: tf.Tensor, projection: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         num_words = tf.shape(hidden)[0]
         cast_projection = tf.cast(projection, hidden.dtype)
 
-        def body(piece, total, d_projection, d_hidden):
+        def body(
+            piece: tf.Tensor, total: tf.Tensor, d_projection: tf.Tensor, d_hidden: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(hidden[words], cast_projection, labels[words])
             total += tf.reduce_sum(forward.losses * weights[words])

@@ -25,7 +25,7 @@ class _LanguageModel:
         self._config = config
         kernel, stack = kernels.load(config.encoder_type, device_type), lstm_stack(config)
         self._run = kernel.build(stack)
-        self.kernels = {"encoder_kernel": kernel.kernel_name(stack)}
+        self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
         self.layout = Layout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch)
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
         self.variables = (

@@ -27,7 +27,7 @@ class _Translation:
         decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type)
         encoder, decoder = encoder_stack(config), decoder_stack(config)
         self._encode, self._decode = encoder_kernel.build(encoder), decoder_kernel.build(decoder)
-        self.kernels = {
+        self.kernels: Mapping[str, str] = {
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
         }

@@ -12,6 +12,7 @@ T: steps, B: sentences, D: width of the input, U: units.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,17 +44,19 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     units = stack.num_units
 
     @tf.custom_gradient
-    def cell(x, lengths, c, h, kernel, bias):
+    def cell(
+        x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
         """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
         num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
         inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]
         last_rows = (lengths - 1) * batch + tf.range(batch)
 
-        def at_length(sequence):
+        def at_length(sequence: tf.Tensor) -> tf.Tensor:
             return tf.gather(tf.reshape(sequence, [-1, units]), last_rows)
 
-        def gradient(d_outputs, d_last_c, d_last_h):
+        def gradient(d_outputs: tf.Tensor, d_last_c: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             d_rows = tf.reshape(d_outputs * inside, [-1, units])
             d_rows = tf.tensor_scatter_nd_add(d_rows, last_rows[:, None], d_last_h)
             d_sequence = tf.reshape(d_rows, tf.shape(forward.h))
@@ -104,7 +107,9 @@ def _loop_forward(
     from_input = tf.reshape(from_input, [num_steps, -1, 4 * units])
     bias += tf.repeat(tf.constant([0.0, 0.0, forget_bias, 0.0]), units)
 
-    def body(t, c, h, sequences):
+    def body(
+        t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, sequences: _Forward
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, _Forward]:
         gates = tf.cast(from_input[t], tf.float32) + tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32) + bias
         i, ci, f, o = tf.split(gates, 4, axis=1)
         i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
@@ -135,7 +140,9 @@ def _run_backward(
     cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
     peephole, bias, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
 
-    def body(t, d_c, d_h, d_gates):
+    def body(
+        t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_gates: tf.TensorArray
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
         # A sentence's last state gets its gradient where the sentence ends; all gradients after it are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
         step = tf.raw_ops.LSTMBlockCellGrad(

@@ -82,6 +82,11 @@ class HeldDown:
         return f"{_gpus(self.devices)} {were} held down in {share} % of the samples under load: {self.reason}"
 
 
+def clock_cautions(clocks: Clocks | None) -> list[Differing | HeldDown]:
+    """All that a record's `environment.clocks` shows which makes its GPUs unequal or slow."""
+    return [*differing(clocks), *held_down(clocks)]
+
+
 def differing(clocks: Clocks | None) -> list[Differing]:
     """GPUs of the same name whose median clocks under load, highest clocks or power limits differ by over 1 %.
 

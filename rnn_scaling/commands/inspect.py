@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
@@ -36,7 +37,11 @@ its own; the same command goes on where it stopped, as a sweep.
 Exit status: 0 counted, 1 a run failed, counts differ that must not, or the folder cannot be written, 2 the flags
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
-DEFAULTS = {"variable_update": ["replicated"], "num_warmup_batches": [2], "num_batches": [3]}
+DEFAULTS: Mapping[str, Sequence[Any]] = {
+    "variable_update": ["replicated"],
+    "num_warmup_batches": [2],
+    "num_batches": [3],
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _step_faults(path: str, step: TimedStep, devices: int | None) -> Iterator[st
 
 def graph_faults(graph: Graph | None) -> Iterator[str]:
     """What is missing in a record's `graph` that tells placement: the tables of devices need all of it, or none."""
-    if graph is None or graph.placement is graph.copies is None:
+    if graph is None or (graph.placement is None and graph.copies is None):
         return
     for name, part in (
         ("partitions.by_device", graph.partitions.by_device),

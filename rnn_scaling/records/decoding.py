@@ -63,7 +63,8 @@ def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
     Returns:
       The part; None when anything in it is wrong.
     """
-    return _decoder(kind)(value, path, faults)
+    # mypy takes the __hash__ of the dataclass's instances for that of the class.
+    return _decoder(kind)(value, path, faults)  # type: ignore[arg-type]
 
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
@@ -88,7 +89,7 @@ def encode(value: Any) -> Any:
     """Parsed JSON of a part or of anything inside it; NaN and infinities become null."""
     if isinstance(value, Part):
         missing, sparse, fields = getattr(value, "missing", ()), isinstance(value, Sparse), {}
-        for name, key in _written(type(value)):
+        for name, key in _written(type(value)):  # type: ignore[arg-type]  # as in `decode`
             item = getattr(value, name)
             if name not in missing and not (sparse and item is None):
                 fields[key] = encode(item)
@@ -136,7 +137,8 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
         return _numbers(inner, expected) if _is_range(inner) else _tuple(_decoder(inner), expected)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_decoder(arguments[1]), expected)
-    return _part(annotation, expected) if dataclasses.is_dataclass(annotation) else _scalar(annotation, expected)
+    is_part = isinstance(annotation, type) and issubclass(annotation, Part)
+    return _part(annotation, expected) if is_part else _scalar(annotation, expected)
 
 
 def _is_range(annotation: Any) -> bool:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.clocks import Differing, HeldDown, differing, held_down, medians
+from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.environment import Environment
 from rnn_scaling.records.record import VARYING, RunRecord
@@ -76,9 +76,7 @@ def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
     first: dict[tuple[Any, ...], str] = {}
     counts: dict[tuple[Any, ...], int] = {}
     for record in records:
-        sampled = record.environment.clocks
-        cautions: list[Differing | HeldDown] = [*differing(sampled), *held_down(sampled)]
-        for caution in cautions:
+        for caution in clock_cautions(record.environment.clocks):
             first.setdefault(caution.key, caution.text)
             counts[caution.key] = counts.get(caution.key, 0) + 1
     return [f"In {_runs(counts[key])} of {len(records)} (numbers of the first): {text}." for key, text in first.items()]

@@ -32,14 +32,14 @@ def report(source: Path, target: Path, force: bool = False) -> None:
       Refusal: if there is nothing to report, or nothing could be written.
       OSError: if the folder cannot be read, or what is printed cannot be written.
     """
-    files = folder.read(source)
-    for line in files.left_out:
+    content = folder.read(source)
+    for line in content.left_out:
         print(f"warning: {line}; left out", file=sys.stderr)
-    if not files.runs:
+    if not content.runs:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
         raise _failed(f"{source}: no run records (*.json) in this folder{hint}")
-    summary = summarise(files, str(source))
+    summary = summarise(content, str(source))
     files = _files(summary)
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
@@ -48,11 +48,11 @@ def report(source: Path, target: Path, force: bool = False) -> None:
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
     for name, render in files.items():
-        content = render(summary)
+        rendered = render(summary)
         if name == "table.md":
-            print(content.decode().removesuffix(table.MARK), end="", flush=True)
+            print(rendered.decode().removesuffix(table.MARK), end="", flush=True)
         try:
-            write_bytes(content, target / name)
+            write_bytes(rendered, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
     print(f"\n{_said(summary)}\n\n{', '.join(str(target / name) for name in files)} written")

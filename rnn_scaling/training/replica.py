@@ -97,6 +97,22 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     return total
 
 
+class _LossScale:
+    """What a loss is multiplied by, and the steps in a row whose gradients were finite; on the current device."""
+
+    def __init__(self) -> None:
+        self.value = tf.Variable(INITIAL_LOSS_SCALE, trainable=False)
+        self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def adjust(self, finite: tf.Tensor) -> None:
+        """Halves the scale, or doubles it after enough steps; on the current device."""
+        good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
+        grow = good >= LOSS_SCALE_GROWTH_STEPS
+        factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
+        self.value.assign(tf.maximum(1.0, self.value * factor))
+        self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), good))
+
+
 class Updater:
     """Applies gradients to variables that are updated together.
 
@@ -116,8 +132,7 @@ class Updater:
         with tf.device("CPU:0"):
             self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         with tf.device(device):
-            self._loss_scale = tf.Variable(INITIAL_LOSS_SCALE, trainable=False) if rule.scales_loss else None
-            self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False) if rule.scales_loss else None
+            self._loss_scale = _LossScale() if rule.scales_loss else None
 
     def slots(self, name: str) -> optimizers.Slots:
         """The optimizer's state for the variable `name`."""
@@ -125,7 +140,7 @@ class Updater:
 
     def loss_scale(self) -> tf.Tensor | None:
         """The present loss scale, a float32 scalar; None without loss scaling."""
-        return None if self._loss_scale is None else self._loss_scale.read_value()
+        return None if self._loss_scale is None else self._loss_scale.value.read_value()
 
     def apply(self, grads: Gradients) -> None:
         """Updates every variable once.
@@ -140,7 +155,8 @@ class Updater:
             return
         finite = tf.math.is_finite(norm)
         tf.cond(finite, lambda: self._update(grads, norm), lambda: tf.constant(0))
-        self._adjust_loss_scale(finite)
+        with tf.device(self._device):
+            self._loss_scale.adjust(finite)
 
     def _update(self, grads: Gradients, norm: tf.Tensor | None) -> tf.Tensor:
         scale = None
@@ -161,14 +177,6 @@ class Updater:
                 squares.append(gradients.squared_norm(grads[name]))
         with tf.device(self._device):
             return tf.sqrt(tf.add_n(squares))
-
-    def _adjust_loss_scale(self, finite: tf.Tensor) -> None:
-        with tf.device(self._device):
-            good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
-            grow = good >= LOSS_SCALE_GROWTH_STEPS
-            factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
-            self._loss_scale.assign(tf.maximum(1.0, self._loss_scale * factor))
-            self._good_steps.assign(tf.where(grow, tf.zeros([], tf.int64), good))
 
 
 class Replicas:

@@ -10,7 +10,7 @@ from typing import Any
 
 from models.workloads import WORKLOADS
 from rnn_scaling.analysis import steady_state
-from rnn_scaling.analysis.clocks import differing, held_down
+from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
@@ -88,9 +88,8 @@ class RunState:
         if self._sampler is None:
             return
         self._sampler.stop()
-        sampled = self._clocks()
-        for warning in (*differing(sampled), *held_down(sampled)):
-            print(f"warning: {warning.text}", file=sys.stderr)
+        for caution in clock_cautions(self._clocks()):
+            print(f"warning: {caution.text}", file=sys.stderr)
 
     def record(self, status: str, error: RunError | None = None) -> RunRecord:
         """The record as of now.
@@ -143,8 +142,10 @@ class RunState:
         )
 
     def _peak(self) -> float | None:
-        machine, cores = self._environment, self._config.devices.cpu_cores_per_device
-        return machine and peaks.of_run(encode(machine), self.resolved, cores, self._config.model.compute_dtype)
+        if self._environment is None:
+            return None
+        cores, dtype = self._config.devices.cpu_cores_per_device, self._config.model.compute_dtype
+        return peaks.of_run(encode(self._environment), self.resolved, cores, dtype)
 
     def _clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None
@@ -160,12 +161,12 @@ class RunState:
         now, warmup = self._clock(), self.timer.warmup_steps
         ends = [at for _, at in self._entered[1:]] + [now]
         spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
-        batches = {
-            "first_batch": sum(step_s[: min(1, warmup)]),
-            "warmup": sum(step_s[1:warmup]),
-            "measured": sum(step_s[warmup:]),
-        }
+        phases = Phases(
+            start=spent["start"],
+            build=spent.get("build", 0.0),
+            first_batch=sum(step_s[: min(1, warmup)]),
+            warmup=sum(step_s[1:warmup]),
+            measured=sum(step_s[warmup:]),
+        )
         total = now - self._entered[0][1]
-        known = spent["start"] + spent.get("build", 0.0) + sum(batches.values())
-        build_s = spent.get("build", 0.0)
-        return Phases(start=spent["start"], build=build_s, **batches, teardown=total - known, total=total)
+        return dataclasses.replace(phases, teardown=total - sum(phases.parts.values()), total=total)

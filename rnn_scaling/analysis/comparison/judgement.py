@@ -105,13 +105,13 @@ def judge(before: Side, after: Side, question: Question) -> Report:
       InputError: if no configuration is on both sides.
     """
     matched = matching.match(before, after)
-    common = [c for c in matched.configurations if c.before and c.after]
+    common = [c for c in matched.configurations if len(c.sides) == 2]
     if not common:
         raise InputError(_nothing_in_common(before, after, matched))
     units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = named(question.metric).of(common_unit(units))
     if metric.ideal is not None:
-        common = [c for c in common if any(side.num_devices > 1 for side in (c.before, c.after) if side)]
+        common = [c for c in common if max(side.num_devices for side in c.sides) > 1]
         if not common:
             raise InputError(
                 f"no configuration with several devices is on both sides; --metric={question.metric} of one device is 1"
@@ -158,7 +158,7 @@ def _differences(configurations: Sequence[matching.Configuration]) -> list[Label
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
     merged: dict[tuple[str, str, str], list] = {}
     for c in configurations:
-        sides = [[file.record for file in matching.good(side.files)] for side in (c.before, c.after) if side]
+        sides = [[file.record for file in matching.good(side.files)] for side in c.sides]
         if not all(sides):
             continue
         for difference in differences.differences(*sides):

@@ -72,6 +72,11 @@ class Configuration:
     before: Runs | None
     after: Runs | None
 
+    @property
+    def sides(self) -> list[Runs]:
+        """The sides that there are, the one before first."""
+        return [side for side in (self.before, self.after) if side is not None]
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Matched:

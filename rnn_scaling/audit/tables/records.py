@@ -86,12 +86,13 @@ def _parts(record: RunRecord) -> dict[str, Cell | None]:
 def _implied(record: RunRecord) -> Cell | None:
     """Words of the measured batches where every sentence has its full length, as synthetic ones do."""
     config = record.config
-    names = ("global_batch_size",) if _is_strong(config) else ("batch_size", "num_devices")
-    factors = [*map(config.get, names), record.batches.measured]
-    lengths = [config.get("src_max_len"), config.get("tgt_max_len")]
-    if record.unit != "words" or config.get("data_source") == "text" or None in (*factors, *lengths):
+    factors = ("global_batch_size",) if _is_strong(config) else ("batch_size", "num_devices")
+    lengths = ("src_max_len", "tgt_max_len")
+    unknown = any(config.get(name) is None for name in (*factors, *lengths))
+    if record.unit != "words" or config.get("data_source") == "text" or unknown:
         return None
-    return _cell(math.prod(factors) * sum(lengths))
+    sentences = math.prod(config[name] for name in factors) * record.batches.measured
+    return _cell(sentences * sum(config[name] for name in lengths))
 
 
 def _cell(value: float | None) -> Cell | None:

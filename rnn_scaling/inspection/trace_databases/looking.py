@@ -78,15 +78,14 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
             )
         window = window_of(options, span)
         summarised = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
-        written = None
+        note = ""
         if options.output:
             # What is not summarized, such as samples, may come before the first event that is.
             wanted = window if options.from_ else Window(summary.EVER, window.end)
-            written = cut.write(db, wanted, options.output, options.force)
+            note = _written(options.output, cut.write(db, wanted, options.output, options.force))
         if options.format == "json":
             return report.as_json(summarised, str(options.file), db.problems), db.problems
-        text = report.markdown(summarised, str(options.file), db.problems, options.top)
-        return text + (_written(options.output, written) if written else ""), db.problems
+        return report.markdown(summarised, str(options.file), db.problems, options.top) + note, db.problems
 
 
 def recognized(db: TraceDatabase) -> Layout:

@@ -118,7 +118,7 @@ class ParameterServer:
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
             if self._staged is not None:
-                self._restage()
+                self._restage(self._staged)
             if self._deferred is not None:
                 tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
             summed: dict[str, gradients.Gradient] = {}
@@ -149,9 +149,9 @@ class ParameterServer:
         with tf.device(device):
             return tf.identity(values[0]) if len(values) == 1 else tf.concat(values, 0)
 
-    def _restage(self) -> None:
+    def _restage(self, staged_towers: Sequence[dict[str, tf.Variable]]) -> None:
         """Copies the variables, before this step's update, to the towers for their next step."""
-        for index, staged in enumerate(self._staged):
+        for index, staged in enumerate(staged_towers):
             for name, variable in staged.items():
                 variable.assign(self._read(name, self._devices[index]))
 

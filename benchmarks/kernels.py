@@ -28,6 +28,7 @@ import numpy as np
 from absl import app, flags
 
 from models.config import ModelConfig
+from models.kernels import KERNELS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")
@@ -39,7 +40,7 @@ flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "compute dtypes")
 flags.DEFINE_integer("inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1)
 flags.DEFINE_integer("warmup", 3, "steps of each peer before the first round", lower_bound=1)
 
-TENSORFLOW_KERNELS = ("cudnn_lstm", "dynamic_rnn")
+TENSORFLOW_KERNELS = tuple(KERNELS)
 GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
 Times = list[tuple[float, float]]
 """(wall seconds, CPU seconds of the process) of each step."""

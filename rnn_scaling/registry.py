@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,48 @@ class Choice:
     is_swept: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class UpdateMode(Choice):
+    """trains_one_model: whether towers exchange what they learn; else each is a run of its own."""
+
+    trains_one_model: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce(Choice):
+    """What an all-reduce can do.
+
+    Attributes:
+      has_shards: whether it can cut a tensor into shards.
+      needs_gpus: whether it cannot run on CPUs.
+      ranks: the numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
+    """
+
+    has_shards: bool = False
+    needs_gpus: bool = False
+    ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSource(Choice):
+    """varies: whether batches differ in length."""
+
+    varies: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Report(Choice):
+    """One file of a report.
+
+    Attributes:
+      file: its name; what stands in it says that it is one, as records/own_files.py asks of such a name.
+      needs_rates: whether it is left out where nothing was measured.
+    """
+
+    file: str = ""
+    needs_rates: bool = False
+
+
 Table = Mapping[str, Choice]
 
 
@@ -38,17 +80,20 @@ def _modules(package: str, *names: str) -> Table:
 
 
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
-VARIABLE_UPDATES: Table = {
-    "independent": Choice(
-        "rnn_scaling.training.variable_update.independent", "replicas that exchange nothing", is_swept=True
+VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
+    "independent": UpdateMode(
+        "rnn_scaling.training.variable_update.independent",
+        "replicas that exchange nothing",
+        is_swept=True,
+        trains_one_model=False,
     ),
-    "parameter_server": Choice(
+    "parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
         "one copy of the variables",
         reads=("param_server_device", "partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         is_swept=True,
     ),
-    "replicated": Choice(
+    "replicated": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
         "a copy a device, gradients all-reduced",
         reads=(
@@ -57,25 +102,30 @@ VARIABLE_UPDATES: Table = {
         ),
         is_swept=True,
     ),
-    "mirrored": Choice("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
+    "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
 }
-ALL_REDUCES = _modules(
-    "rnn_scaling.training.all_reduce",
-    "nccl",
-    "collective",
-    "xring",
-    "rechd",
-    "pscpu",
-    "psgpu",
-    "hierarchical",
-)
+ALL_REDUCES: Mapping[str, AllReduce] = {
+    "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
+    "collective": AllReduce("rnn_scaling.training.all_reduce.collective"),
+    "xring": AllReduce("rnn_scaling.training.all_reduce.xring", has_shards=True),
+    "rechd": AllReduce(
+        "rnn_scaling.training.all_reduce.rechd",
+        ranks=("a power of two as", "other numbers", lambda count: not count & (count - 1)),
+    ),
+    "pscpu": AllReduce("rnn_scaling.training.all_reduce.pscpu", has_shards=True),
+    "psgpu": AllReduce("rnn_scaling.training.all_reduce.psgpu", has_shards=True, needs_gpus=True),
+    "hierarchical": AllReduce(
+        "rnn_scaling.training.all_reduce.hierarchical",
+        ranks=("an even", "odd numbers", lambda count: count < 2 or count % 2 == 0),
+    ),
+}
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
-DATA_SOURCES: Table = {
-    "device": Choice("rnn_scaling.data.device", "random words drawn on each device"),
-    "constant": Choice("rnn_scaling.data.constant", "one batch kept on each device"),
-    "host": Choice("rnn_scaling.data.host", "random words from the host's pipeline", reads=_PIPELINE),
-    "text": Choice(
+DATA_SOURCES: Mapping[str, DataSource] = {
+    "device": DataSource("rnn_scaling.data.device", "random words drawn on each device"),
+    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device"),
+    "host": DataSource("rnn_scaling.data.host", "random words from the host's pipeline", reads=_PIPELINE),
+    "text": DataSource(
         "rnn_scaling.data.text",
         "parallel text files",
         reads=(
@@ -83,15 +133,22 @@ DATA_SOURCES: Table = {
             *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size"),
             *_PIPELINE,
         ),
+        varies=True,
     ),
 }
 ENGINES = _modules("rnn_scaling.training.engines", "local")
-REPORTS: Table = {
-    "table": Choice("rnn_scaling.reports.table"),
-    "csv": Choice("rnn_scaling.reports.csv_table"),
-    "json": Choice("rnn_scaling.reports.json_report"),
-    "page": Choice("rnn_scaling.reports.page.document"),
-    "plot": Choice("rnn_scaling.reports.pictures.plot"),
+REPORTS: Mapping[str, Report] = {
+    "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
+    "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),
+    "json": Report(
+        "rnn_scaling.reports.json_report", "everything as numbers (docs/report.md has the schema)", file="report.json"
+    ),
+    "page": Report(
+        "rnn_scaling.reports.page.document",
+        "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
+        file="report.html",
+    ),
+    "plot": Report("rnn_scaling.reports.pictures.plot", "all curves", file="speedup.png", needs_rates=True),
 }
 IMPORTERS: Table = {
     "tf_cnn_benchmarks": Choice("rnn_scaling.importers.tf_cnn_benchmarks"),
@@ -135,6 +192,16 @@ def load(table: Table, name: str) -> ModuleType:
 def swept(table: Table) -> list[str]:
     """What a sweep runs when the user names none."""
     return [name for name, choice in table.items() if choice.is_swept]
+
+
+def reads(table: Table, name: str, option: str) -> bool:
+    """Whether the choice `name` reads an option that not all of them read; a record may name one that is none."""
+    return name in table and option in table[name].reads
+
+
+def trains_one_model(mode: Any) -> bool:
+    """Whether the towers of an update mode exchange what they learn, as of a mode that is not known."""
+    return mode not in VARIABLE_UPDATES or VARIABLE_UPDATES[mode].trains_one_model
 
 
 class Reader(Protocol):

@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, combine
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
 from rnn_scaling.settings.spelling import command
@@ -152,7 +153,7 @@ class _Attributor:
         config, n, mine, base = self._row.config, self._n, self._row.key, self._base
         device = {"data_source": "device"}
         chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": "independent"})]
-        if config["variable_update"] != "independent":
+        if registry.trains_one_model(config["variable_update"]):
             chain.append((EXCHANGE, device))
         if config["data_source"] != "device":
             chain.append((INPUT, {}))

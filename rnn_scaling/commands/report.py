@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from models.config import option
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.settings import flags
 
-USAGE = """\
+_FILES = "\n".join(f"    {each.file:17} {each.help}" for each in registry.REPORTS.values())
+USAGE = f"""\
 How far do the runs of a folder scale, and where does the rest go? Reads its run records (*.json), prints the tables and
 writes to DIR, or to --output:
 
-    report.html       the answer, tables, curves, where the loss goes, steady state, environment; opens from disk
-    table.md          the tables
-    table.csv         every row with its 95 % intervals
-    report.json       everything above as numbers (docs/report.md has the schema)
-    speedup.png, words_per_second.svg, speedup.svg, efficiency.svg
+{_FILES}
+    words_per_second.svg, speedup.svg, efficiency.svg
                       (beside weak scaling, strong scaling has its own: speedup_strong.svg ...)
 
     ./run.sh report results/default

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling import entry
+from models.kernels import KERNELS
+from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import flags, sweep_options
@@ -16,11 +17,11 @@ from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, plan
 
-USAGE = """\
+USAGE = f"""\
 Runs the trainer for every combination of the values; any of its flags (./run.sh train --help) takes a list. What is
 not given:
 
-    --encoder_type=cudnn_lstm,dynamic_rnn --variable_update=independent,parameter_server,replicated
+    --encoder_type={",".join(KERNELS)} --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES))}
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs                                   (./run.sh sweep alone is this)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.attribution import Attribution, Part
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
@@ -46,7 +47,7 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
         if any(each.largest and each.largest.row.num_devices > 1 and each.largest.efficiency for each in series):
             return f"The runs vary too much to tell how any of the {len(series)} series scales; {MORE}."
         return f"None of the {len(series)} series was measured both on one device and on several."
-    one_model = [each for each in judged if _mode(each) != "independent"]
+    one_model = [each for each in judged if registry.trains_one_model(_mode(each))]
     candidates = one_model or judged
     training = " that trains one model" if one_model and len(one_model) < len(judged) else ""
     if len(candidates) == 1:

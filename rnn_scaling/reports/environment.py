@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.environment import Environment
@@ -93,7 +94,7 @@ def _subset_cautions(records: Sequence[RunRecord]) -> list[str]:
 
 def _subset_caution(record: RunRecord) -> str | None:
     matrix, towers = record.environment.topology, record.config["num_devices"]
-    exchanges = record.resolved.device_type == "GPU" and record.config.get("variable_update") != "independent"
+    exchanges = record.resolved.device_type == "GPU" and registry.trains_one_model(record.config.get("variable_update"))
     if not exchanges or matrix is None:
         return None
     return _far_links(matrix, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers]))

@@ -40,7 +40,7 @@ def report(source: Path, target: Path, force: bool = False) -> None:
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
         raise _failed(f"{source}: no run records (*.json) in this folder{hint}")
     summary = summarise(content, str(source))
-    files = _files(summary)
+    files = files_of(summary)
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
@@ -84,12 +84,10 @@ def _unwritable(folder_: Path) -> str | None:
         return f"cannot be written ({e.strerror or e})"
 
 
-def _files(summary: Summary) -> dict[str, Render]:
+def files_of(summary: Summary) -> dict[str, Render]:
     """Name -> how it is made; pictures only where something was measured."""
-    names = {"table.md": "table", "table.csv": "csv", "report.json": "json", "report.html": "page"}
-    if summary.measured:
-        names |= {"speedup.png": "plot"}
-    made = {file: _render(kind) for file, kind in names.items()}
+    kinds = registry.REPORTS.items()
+    made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
     for k, (name, series) in enumerate(figures.groups(summary)):
         suffix = (
             "_" + name.lower().replace(" scaling", "").replace(", ", "_") if k else ""

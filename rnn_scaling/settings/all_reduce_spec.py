@@ -17,8 +17,7 @@ from typing import NoReturn
 from rnn_scaling.registry import ALL_REDUCES
 
 AUTO = "auto"
-SHARDED = ("xring", "pscpu", "psgpu")  # the algorithms that can cut a tensor into shards
-NEEDS_GPUS = ("nccl", "psgpu")
+SHARDED = tuple(name for name, row in ALL_REDUCES.items() if row.has_shards)
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _FLAG = "--all_reduce_spec="
@@ -153,7 +152,10 @@ def problems(segments: Sequence[Segment], device_type: str, num_devices: int, nu
     flag = f"{_FLAG}{format(segments)}"
     for segment in segments:
         name, shards = segment.algorithm, segment.shards
-        if name in NEEDS_GPUS and device_type != "gpu":
+        if name == AUTO:
+            continue
+        row = ALL_REDUCES[name]
+        if row.needs_gpus and device_type != "gpu":
             remedy = "pscpu" if name == "psgpu" else "auto, pscpu or collective"
             lines.append(f"{flag}: {name} needs --device=gpu, got {device_type}; use {remedy} on CPUs")
         elif name == "nccl" and num_physical < num_devices:
@@ -161,15 +163,10 @@ def problems(segments: Sequence[Segment], device_type: str, num_devices: int, nu
                 f"{flag}: nccl needs a GPU for each tower, got {num_devices} towers on {num_physical}; "
                 "use auto, psgpu or collective with logical GPUs"
             )
-        if name == "rechd" and num_devices & (num_devices - 1):
-            lines.append(
-                f"{flag}: rechd needs a power of two as --num_devices, got {num_devices}; use xring for other numbers"
-            )
-        if name == "hierarchical" and num_devices > 1 and num_devices % 2:
-            lines.append(
-                f"{flag}: hierarchical needs an even --num_devices, got {num_devices}; use xring for odd numbers"
-            )
-        if shards > 1 and name not in SHARDED:
+        taken, others, takes = row.ranks
+        if not takes(num_devices):
+            lines.append(f"{flag}: {name} needs {taken} --num_devices, got {num_devices}; use xring for {others}")
+        if shards > 1 and not row.has_shards:
             remedy = f"use {name} alone or one of {', '.join(SHARDED)} with them"
             lines.append(f"{flag}: {name} has no shards, got #{shards}; {remedy}")
         if name == "xring" and shards > max(1, num_devices):

@@ -295,5 +295,7 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     if values["use_synthetic_data"] and "data_source" not in given:
         values["data_source"] = "device"
     if values["prefetch_data_to_device"] is None:
-        values["prefetch_data_to_device"] = values["data_source"] in ("host", "text")
+        values["prefetch_data_to_device"] = registry.reads(
+            registry.DATA_SOURCES, values["data_source"], "prefetch_data_to_device"
+        )
     return from_flat(values)

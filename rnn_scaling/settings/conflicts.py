@@ -118,7 +118,7 @@ def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Itera
             f"--independent_replica=true goes with --variable_update=replicated, got {given['variable_update']}; "
             "leave it out"
         )
-    if update.variable_update == "parameter_server":
+    if is_read(config, "param_server_device"):
         if update.param_server_device == "gpu" and devices.device == "cpu":
             yield "--param_server_device=gpu needs GPUs, got --device=cpu; use --param_server_device=cpu"
         if update.partition_large_variables and update.param_server_device == "cpu":
@@ -135,7 +135,7 @@ def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Itera
 
 def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     update, devices = config.update, config.devices
-    if update.variable_update != "replicated":
+    if not is_read(config, "all_reduce_spec"):
         return
     num_physical = num_gpus if devices.device == "gpu" else 1
     try:
@@ -155,11 +155,11 @@ def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterato
     data, model = config.data, config.model
     if given.get("use_synthetic_data") and data.data_source != "device":
         yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
-    if data.data_source != "text":
+    if not is_read(config, "tgt_file_name"):
         return
     for name in TEXT_FILES:
         if is_read(config, name) and not getattr(data, name):
-            yield f"--data_source=text needs --{name}"
+            yield f"--data_source={data.data_source} needs --{name}"
     for side in ("src", "tgt"):
         size = getattr(model, f"{side}_vocab_size")
         if is_read(config, f"{side}_vocab_size") and data.unk_id >= size:

@@ -36,11 +36,12 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
             yield name, _chosen(option, choices, group)
     for name in ("target_ci", "max_batches"):
         yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
+    prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
     yield (
         "prefetch_buffer_size",
         _ReadWhen(
             lambda c: bool(c.data.prefetch_data_to_device),
-            "--data_source=host or text and --prefetch_data_to_device=true",
+            f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
         ),
     )
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
@@ -29,7 +29,8 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
             continue
         derived = name == "decoder_type" and value == wanted["encoder_type"]
         derived = derived or (
-            name == "prefetch_data_to_device" and value == (wanted["data_source"] in ("host", "text"))
+            name == "prefetch_data_to_device"
+            and value == registry.reads(registry.DATA_SOURCES, wanted["data_source"], name)
         )
         derived = derived or (name == "batch_size" and wanted["global_batch_size"])
         derived = derived or (name == "param_server_device" and value == wanted["device"])

@@ -8,8 +8,9 @@ import re
 
 import pytest
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
-from rnn_scaling.reports import csv_table, json_report, summary, table
+from rnn_scaling.reports import csv_table, json_report, summary, table, writing
 from rnn_scaling.reports.page import document
 from tests.support.paths import GOLDEN
 from tests.support.scaling_runs import attributed, of, series, timed
@@ -71,3 +72,11 @@ def test_parts_of_every_number_of_devices_and_a_rest_of_nothing_are_shown():
     assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
     assert "not split 0: every run that the parts need is there." in text
     assert "On every number of devices" in document.render(of(runs)).decode()
+
+
+def test_a_kind_of_report_is_a_row(monkeypatch):
+    row = registry.Report("rnn_scaling.reports.csv_table", "the same again", file="again.csv")
+    monkeypatch.setitem(registry.REPORTS, "again", row)
+    files = writing.files_of(of(series()))
+    assert list(files)[:6] == ["table.md", "table.csv", "report.json", "report.html", "speedup.png", "again.csv"]
+    assert files["again.csv"](of(series())) == files["table.csv"](of(series()))

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from rnn_scaling import registry
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import Segment
@@ -153,3 +154,13 @@ def test_reading_a_spec_never_loads_tensorflow():
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_what_an_algorithm_can_do_stands_in_its_row(monkeypatch):
+    row = registry.AllReduce(
+        "none", has_shards=True, needs_gpus=True, ranks=("an odd", "even numbers", lambda n: n % 2)
+    )
+    monkeypatch.setitem(ALL_REDUCES, "odd", row)
+    first, second = all_reduce_spec.problems(all_reduce_spec.parse("odd#3"), "cpu", 2, 1)
+    assert "odd needs --device=gpu, got cpu" in first
+    assert second == "--all_reduce_spec=odd#3: odd needs an odd --num_devices, got 2; use xring for even numbers"

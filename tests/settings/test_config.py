@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.config import OPTIONS
@@ -185,3 +186,15 @@ def test_every_option_is_read_by_something():
         side, _, rest = name.partition("_")
         spelled = f"{{side.name}}_{rest}" if side in ("src", "tgt") else f".{name}"
         assert any(spelled in text or f".{name}" in text for text in texts), f"--{name} is read by nothing"
+
+
+def test_a_source_that_reads_prefetching_prefetches_unless_told(monkeypatch):
+    monkeypatch.setitem(registry.DATA_SOURCES, "lines", registry.DataSource("none", reads=("prefetch_data_to_device",)))
+    assert resolve(data_source="lines").data.prefetch_data_to_device
+    assert not resolve(data_source="device").data.prefetch_data_to_device
+
+
+def test_a_mode_that_nobody_knows_trains_one_model():
+    assert [registry.trains_one_model(mode) for mode in ("independent", "mirrored", "older", None)] == [
+        *(False, True, True, True)
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from models.kernels import KERNELS
+from rnn_scaling import registry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import plan as plans
 
@@ -12,10 +14,13 @@ def plan(num_gpus=0, num_cores=2, **lists):
     return plans.plan(lists, num_gpus=num_gpus, num_cores=num_cores)
 
 
-def test_default_sweep_is_both_encoders_by_three_modes_by_devices():
+def test_default_sweep_is_every_kernel_by_the_swept_modes_by_devices():
     runs = plan()
-    assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 2
-    assert [run.flags["preset"] for run in runs] == ["small"] * 12
+    modes = registry.swept(registry.VARIABLE_UPDATES)
+    assert {"independent", "parameter_server", "replicated"} <= {run.flags["variable_update"] for run in runs}
+    count = len(KERNELS) * len(modes) * 2
+    assert len(runs) == len({run.name for run in runs}) == count
+    assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
 
 
@@ -28,7 +33,8 @@ def test_device_counts(most, counts):
 
 
 def test_a_flag_goes_to_the_runs_that_read_it():
-    runs = plan(all_reduce_spec=["xring", "rechd"], num_devices=[2], encoder_type=["cudnn_lstm"])
+    modes = ["independent", "parameter_server", "replicated"]
+    runs = plan(all_reduce_spec=["xring", "rechd"], num_devices=[2], encoder_type=["cudnn_lstm"], variable_update=modes)
     specs = [(run.flags["variable_update"], run.flags.get("all_reduce_spec")) for run in runs]
     assert specs == [
         ("independent", None),

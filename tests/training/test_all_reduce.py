@@ -113,7 +113,7 @@ def _check_beside_a_strategy(tf, devices) -> None:
 def test_every_registered_algorithm_is_tested_or_needs_gpus():
     tested = {name for name, _, _ in CASES}
     assert set(ALL_REDUCES) == tested | {"nccl"}
-    assert "nccl" in all_reduce_spec.NEEDS_GPUS
+    assert ALL_REDUCES["nccl"].needs_gpus
     assert set(SHARDS) == set(all_reduce_spec.SHARDED)
 
 

@@ -101,6 +101,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(workload, optio
 @pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
 def test_one_tower_equals_serial_training(mode, trained):
     result = trained(SMALL, 1, variable_update=mode)
+    assert result["update"].synchronous == registry.VARIABLE_UPDATES[mode].trains_one_model
     assert largest_difference(result["replicas"][0], serial(SMALL, 1)[0]) < TOLERANCE
 
 

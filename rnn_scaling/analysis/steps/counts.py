@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
@@ -110,14 +111,14 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         key = _key(config)
         counts, wrong = _counts(name, record, record.graph, record.trace, config)
         differences += wrong
-        (varying if _varies(config) else differences).extend(_unlike_steps(name, record.trace.kernels.steps))
+        (varying if varies(config) else differences).extend(_unlike_steps(name, record.trace.kernels.steps))
         first.setdefault(key, config)
         cells_of.setdefault(key, {}).setdefault((counts.encoder, counts.num_devices), []).append((name, counts))
     groups = []
     for (key, cells), title in zip(cells_of.items(), titles(list(first.values()))):
         for runs in cells.values():
             unlike = [line for other in runs[1:] for line in _differences(runs[0], other)]
-            (varying if _varies(first[key]) else differences).extend(unlike)
+            (varying if varies(first[key]) else differences).extend(unlike)
         same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
         groups.append(Group(title, first[key], tuple(same)))
     return Inspection(tuple(groups), tuple(differences), tuple(varying), tuple(left_out))
@@ -180,9 +181,10 @@ def _counts(
     return counts, wrong
 
 
-def _varies(config: Mapping[str, Any]) -> bool:
+def varies(config: Mapping[str, Any]) -> bool:
     """Whether batches differ in length, and loops with them in their turns."""
-    return config["data_source"] == "text"
+    source = registry.DATA_SOURCES.get(config["data_source"])
+    return source is not None and source.varies
 
 
 def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:

@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from rnn_scaling.analysis.rows import work_key
-from rnn_scaling.analysis.steps.counts import HOW_MEASURED, Counts, Group
+from rnn_scaling.analysis.steps.counts import HOW_MEASURED, Counts, Group, varies
 
 LENGTHS = ("src_max_len", "tgt_max_len")
-SYNTHETIC = ("device", "constant", "host")  # sources whose sentences have exactly these lengths
 PARTS = ("all", "forward", "backward")
 FEWEST = 2  # lengths that make a line
 FEWEST_TO_CHECK = 3  # lengths from which on a line can be false
@@ -52,7 +51,7 @@ def lines(groups: Sequence[Group]) -> list[Line]:
     for option in LENGTHS:
         families: dict[tuple, list[Group]] = {}
         for group in groups:
-            if group.config["data_source"] in SYNTHETIC:
+            if not varies(group.config):  # then sentences have exactly these lengths
                 families.setdefault(_family(group.config, option), []).append(group)
         for members in families.values():
             members = sorted(members, key=lambda group: group.config[option])

@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
+from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes, scatter
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.records.record import RunRecord
@@ -144,7 +145,8 @@ def of(records: Sequence[RunRecord]) -> StepParts | None:
     if not traces:
         return None
     config = records[0].config
-    synchronous = config.get("variable_update") != "independent" and config.get("variable_consistency") != "relaxed"
+    one_model = registry.trains_one_model(config.get("variable_update"))
+    synchronous = one_model and config.get("variable_consistency") != "relaxed"
     return StepParts(tuple(traces), synchronous, bool(config.get("xla")))
 
 

@@ -15,6 +15,7 @@ from rnn_scaling.analysis.confidence import Interval, rate_interval
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.naming import NAMED, distinguishing
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
 Key = tuple[tuple[str, str], ...]
@@ -147,12 +148,11 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
-    always = ("encoder_type", "variable_update")
-    left_out = NOT_COMPARED | {*always, "decoder_type", "num_devices", "batch_size", "global_batch_size"}
+    always = NAMED[:2]  # the rows of a series have several numbers of devices
+    left_out = NOT_COMPARED | {*NAMED, "decoder_type", "batch_size", "global_batch_size"}
     named = [name for name in configs.OPTIONS if name not in left_out]
     read = [_read_options(members[0].config, named) for members in series]
-    # An option that only some series read tells those apart alone: text files do not tell text from synthetic words.
-    varied = [name for name in named if len({repr(options[name]) for options in read if name in options}) > 1]
+    varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
     if len({members[0].config["batch_size"] for members in series if not members[0].config["global_batch_size"]}) > 1:
         varied.append("batch_size")
     names = []

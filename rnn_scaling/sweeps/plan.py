@@ -15,11 +15,11 @@ from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.read_when import unread
 from rnn_scaling.settings.spelling import spell
 
 OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # what says nothing about a run's work
-NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
 MAX_NAME_BYTES = 180  # file systems allow 255; ".r10.json", a temporary's suffix and the like come on top
 
 
@@ -64,6 +64,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
       FlagErrors: naming every conflict of any combination, once.
     """
     lists = {**_defaults(lists, num_gpus, num_cores), **lists}
+    # From the lists alone and not, as in reports, from what the runs came to: a sweep is resumed by the files' names.
     varied = [name for name, values in lists.items() if len(values) > 1 or name in NAMED]
     runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one
     lines: list[str] = []

@@ -41,6 +41,11 @@ def test_an_option_that_differs_is_named():
     ]
 
 
+def test_a_model_that_is_not_the_default_is_named_even_if_all_have_it():
+    assert titles(resolved(100, model="lm"), resolved(100, 2, model="lm")) == ["cudnn_lstm, independent, model=lm"]
+    assert titles(resolved(100), resolved(100, 2)) == ["cudnn_lstm, independent"]
+
+
 def value(row, metric):
     interval = row.metric(metric)
     return None if interval is None else interval.value

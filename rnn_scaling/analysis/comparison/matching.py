@@ -20,10 +20,10 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.naming import NAMED, distinguishing
 from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT = "not used"
-NAMED = ("encoder_type", "variable_update", "num_devices")
 _WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
 
@@ -195,14 +195,12 @@ def _runs(side: Mapping[Key, list[RunFile]], key: Key | None) -> Runs | None:
 
 def _labels(keys: Sequence[Key]) -> list[str]:
     """A name for each: encoder, update mode, devices, and whatever else tells them apart."""
-    values: dict[str, set[str]] = collections.defaultdict(set)
-    for key in keys:
-        for name, value in key:
-            values[name].add(value)
     # "None" stands where an option is not read, and has no value of its own.
-    varied = [n for n, known in values.items() if len(known - {"None"}) > 1 and n not in (*NAMED, "decoder_type")]
+    read = [{name: value for name, value in key if value != "None"} for key in keys]
+    names = dict.fromkeys(name for key in keys for name, _ in key if name not in (*NAMED, "decoder_type"))
+    varied = distinguishing(names, read)
     if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
-        varied += ["decoder_type"] * (len(values["decoder_type"]) > 1)
+        varied += distinguishing(["decoder_type"], [dict(key) for key in keys])
     labels = []
     for key in keys:
         options = dict(key)

@@ -16,6 +16,7 @@ from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.naming import distinguishing
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
@@ -128,7 +129,7 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each group: the update mode, and what else tells the groups apart."""
     left_out = {*NOT_COMPARED, *HOW_MEASURED, *ENCODERS, "num_devices", "variable_update"}
     named = [name for name in configs.OPTIONS if name not in left_out]
-    varied = [name for name in named if len({repr(config[name]) for config in settings}) > 1]
+    varied = distinguishing(named, [{name: repr(config[name]) for name in named} for config in settings])
     names = []
     for config in settings:
         words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in varied)]

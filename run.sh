@@ -5,27 +5,21 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
 export RNN_SCALING_COMMAND=./run.sh # what a command to repeat begins with
 
-usage() {
-  cat <<'USAGE'
-./run.sh [COMMAND] [--flags ...]
+# "name|what it is" of every command of the suite, a line each: the table in rnn_scaling/__main__.py.
+commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/__main__.py; }
 
-  (none)       the default sweep: both encoders x (independent, parameter_server, replicated) x 1..N devices,
+usage() {
+  local name text
+  cat <<'USAGE'
+./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help teaches each
+
+  (none)       the default sweep: every kernel x (independent, parameter_server, replicated) x 1..N devices,
                synthetic data; prints the tables, writes records and the report to results/default
-  sweep        a sweep of your own: any flag of the trainer takes a list     ./run.sh sweep --help
-  train        one run                                                       ./run.sh train --help
-  report DIR   tables, CSV, JSON, pictures and one HTML page of a folder of records
-  ab           two settings in turns, and whether they differ                ./run.sh ab --help
-  compare A B  is B slower than A? a verdict and exit status for a CI job    ./run.sh compare --help
-  audit FILE   numbers in tables of scaling results that cannot be           ./run.sh audit --help
-  import_log   other tools' logs as the same tables                          ./run.sh import_log --help
-  inspect      operators and kernels of a step, counted; why encoders differ ./run.sh inspect --help
-  threads      from how many threads on does dispatch not bound the devices  ./run.sh threads --help
-  links        bandwidth and latency of memory, copies and all-reduces       ./run.sh links --help
-  trace-db F   an Nsight Systems or nvprof database in numbers, and a cut    ./run.sh trace-db --help
-  phases RUN   where each tower's step goes, from a traced run               ./run.sh phases --help
+USAGE
+  commands | while IFS='|' read -r name text; do printf '  %-12s %s\n' "$name" "$text"; done
+  cat <<'USAGE'
   test         the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
   lint         ruff's checks of style and mypy's of types
-  tensorboard  shows logs/ (or --logdir=DIR): graph, scalars, report         ./run.sh tensorboard --help
   setup        only sets up the environment
 
 Paths are relative to the folder of run.sh, from wherever it is called.
@@ -151,8 +145,13 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | sweep | train | report | ab | compare | audit | import_log | inspect | threads | links | phases | trace-db | test | lint | tensorboard | setup) ;;
-    *) echo "error: $command is not a command of run.sh; --help lists them" >&2; return 2 ;;
+    "" | test | lint | setup) ;;
+    *)
+      if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
+        echo "error: $command is not a command of run.sh; --help lists them" >&2
+        return 2
+      fi
+      ;;
   esac
   [ $# -gt 0 ] && shift
   if ! [[ "$SETUP_TIMEOUT" =~ ^[1-9][0-9]*$ ]]; then

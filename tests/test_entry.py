@@ -50,7 +50,7 @@ def test_help_teaches_and_loads_nothing_that_takes_time(name):
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"./run.sh {name} ") and any(line.startswith("Exit status: ") for line in lines)
     assert sum(line.startswith(f"    ./run.sh {name}") for line in lines) >= 1, "an example"
-    assert sum(line.startswith("  --") for line in lines) >= 2, "its flags"
+    assert any(line.startswith("  --") for line in lines), "its flags"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "tensorboard"])
@@ -178,7 +178,16 @@ def test_what_is_printed_to_be_pasted_begins_as_the_user_began(monkeypatch):
     assert entry.program() == "./run.sh"
 
 
-def test_every_command_is_one_of_run_sh():
-    text = (ROOT / "run.sh").read_text()
-    for name in COMMANDS:
-        assert f"\n  {name} " in text and f" | {name} | " in text, name
+def test_run_sh_has_every_command_and_no_other():
+    done = subprocess.run([ROOT / "run.sh", "--help"], capture_output=True, text=True, timeout=60)
+    listed = dict(
+        line[2:].split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ") and line[2] > " "
+    )
+    own = {"(none)", "test", "lint", "setup"}
+    assert {name: text for name, text in listed.items() if name not in own} == {
+        name: text for name, (_, text) in COMMANDS.items()
+    }
+    for wrong in ("swee", "sweep train", "-n", "sweep|train", ".*", "(none)"):
+        done = subprocess.run([ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (2, ""), wrong
+        assert done.stderr == f"error: {wrong} is not a command of run.sh; --help lists them\n"

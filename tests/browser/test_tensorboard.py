@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from rnn_scaling.records import record
 from tests.support.paths import ROOT
+from tests.support.records import changed
 from tests.support.scaling_runs import timed
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -32,7 +34,8 @@ def url(tf, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
     for n in (1, 2, 4):
         result = timed(n, 90.0 * n, variable_update="replicated")
-        result.batches.loss = [1.0] * len(result.batches.seconds)
+        batches = dataclasses.replace(result.batches, loss=(1.0,) * len(result.batches.seconds))
+        result = changed(result, batches=batches)
         record.write(result, folder / f"on-{n}" / "run.json")
     graph = tf.function(lambda x: x + 1).get_concrete_function(tf.constant(1)).graph
     event_files.write(str(folder / "on-4"), graph, result)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 SCHEMA = "rnn_scaling.peaks/1"
+MOST = 1e18  # FLOP/s that a record can hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,8 @@ def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: in
     rates = {peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where}
     if num_devices in rates:
         return rates[num_devices]
-    return num_devices * rates[1] if 1 in rates else None
+    together = num_devices * rates[1] if 1 in rates else None
+    return together if together is None or together <= MOST else None
 
 
 def _peak(entry: Any) -> Peak | None:
@@ -129,8 +130,9 @@ def _peak(entry: Any) -> Peak | None:
         fields = dict(entry["place"])
         units = tuple(str(unit) for unit in fields.pop("vector_units"))
         rates = [float(entry[name]) for name in ("flops_per_second", "lower_quartile", "upper_quartile")]
-        if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+        if not all(1 <= rate <= MOST for rate in rates):
             return None
+        hash(tuple(fields.values()))  # places are looked up
         return Peak(Place(vector_units=units, **fields), int(entry["num_devices"]), *rates)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

@@ -42,6 +42,8 @@ def test_devices_that_were_not_measured_together_count_as_so_many_alone():
     assert [peaks.flops_per_second(known, HERE, n) for n in (1, 2, 4, 5)] == [100.0, 200.0, 300.0, 500.0]
     assert peaks.flops_per_second([FOUR], HERE, 2) is None and peaks.flops_per_second([], HERE, 1) is None
     assert peaks.flops_per_second(known, None, 1) is None
+    fast = dataclasses.replace(ONE, flops_per_second=peaks.MOST)
+    assert peaks.flops_per_second([fast], HERE, 2) is None  # more than a record can hold
 
 
 @pytest.mark.parametrize(
@@ -87,10 +89,13 @@ WHOLE = json.loads(peaks.as_text([], [ONE]))
                 {"flops_per_second": float("nan")},
                 {"flops_per_second": 1e400},
                 {"lower_quartile": None},
+                {"flops_per_second": 1e19},
+                {"upper_quartile": 1e-13},
                 {"num_devices": None},
                 {"num_devices": float("inf")},
                 {"place": None},
                 {"place": {}},
+                {"place": {**ENTRY["place"], "device": ["Some CPU"]}},
                 {"place": {**ENTRY["place"], "more": 1}},
                 {"place": {**ENTRY["place"], "vector_units": 3}},
             )

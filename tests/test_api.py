@@ -92,6 +92,13 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
     assert all(name in flat[0] for metric in METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
 
 
+def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
+    assert not rnn_scaling.load(tmp_path)
+    for path in (tmp_path / "mistyped", tmp_path / "mistyped" / "deeper"):
+        with pytest.raises(FileNotFoundError):
+            rnn_scaling.load(path)
+
+
 def test_compare_says_what_the_command_says(tmp_path):
     for side, factor in (("before", 1.0), ("after", 0.5)):
         write(tmp_path / side, [1000.0 * factor * (1 + 0.001 * run) for run in range(5)])

@@ -34,8 +34,12 @@ def read(folder: Path) -> Folder:
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
     repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: two
     processes never took the same times to the last digit, so counting both would narrow every interval.
+
+    Raises:
+      OSError: if the folder cannot be read.
     """
-    return read_files({path.name: path for path in sorted(folder.glob("*.json"))})
+    # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
+    return read_files({path.name: path for path in sorted(folder.iterdir()) if path.name.endswith(".json")})
 
 
 def read_files(paths: Mapping[str, Path]) -> Folder:

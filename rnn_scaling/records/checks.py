@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnn_scaling.records.decoding import spelled
+from models.workloads import WORKLOADS
+from rnn_scaling.records.decoding import LARGEST, are_numbers, spelled
 from rnn_scaling.records.environment import Clocks
-from rnn_scaling.records.parts import Batches, Throughput
+from rnn_scaling.records.parts import Batches, Phases, Throughput
 from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
 from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
 from rnn_scaling.settings import config as configs
@@ -47,6 +48,21 @@ def config_faults(config: Any) -> Iterator[str]:
             yield f"config.{name} is {spelled(value)}; expected {', '.join(choices)}"
         elif minimum is not None and not value >= minimum:
             yield f"config.{name} is {spelled(value)}; expected at least {minimum:g}"
+
+
+def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """A unit that is not what the run's workload counts."""
+    name = config.get("model", configs.OPTIONS["model"].default)
+    workload = WORKLOADS.get(name) if isinstance(name, str) else None
+    if workload and unit != workload.unit:
+        yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
+
+
+def phase_faults(phases: Phases | None) -> Iterator[str]:
+    """Phases of a newer writer that are no seconds."""
+    for name, value in (phases.further or {} if phases else {}).items():
+        if not are_numbers([value], 0, LARGEST):
+            yield f"phases.{name} is {spelled(value)}; expected seconds"
 
 
 def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:

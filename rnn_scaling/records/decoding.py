@@ -93,7 +93,7 @@ def encode(value: Any) -> Any:
             item = getattr(value, name)
             if name not in missing and not (sparse and item is None):
                 fields[key] = encode(item)
-        return {**fields, **(value.further or {})}
+        return {**fields, **encode(value.further or {})}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

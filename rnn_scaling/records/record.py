@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from rnn_scaling.records.step_parts import Graph, Trace
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
 MOST_SHOWN = 5  # faults in a message
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
 VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
@@ -112,8 +114,12 @@ def from_json(
         fields = json.loads(text)
     except json.JSONDecodeError as e:
         raise RecordError(source, [f"not JSON ({e.msg} at line {e.lineno}); expected a run record"]) from e
+    except ValueError:
+        raise RecordError(source, ["a number of thousands of digits; expected a run record"]) from None
     except RecursionError:
         raise RecordError(source, ["nested too deeply for a run record"]) from None
+    if SURROGATE.search(text):  # a pair is one character; alone, from a file name that is no UTF-8, none can be written
+        fields = json.loads(json.dumps(fields, ensure_ascii=False).encode(errors="replace"))
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
         raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
@@ -173,6 +179,9 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
         faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
+    if config and top:
+        faults += checks.unit_faults(top.unit, config)
+    faults += checks.phase_faults(parts.get("phases"))
     machine = parts.get("environment")
     faults += checks.clock_faults(machine.clocks if machine else None)
     faults += checks.trace_faults(parts.get("trace"), devices)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
@@ -188,15 +189,16 @@ def run_job(
     """
     config = job.run.config.flat()
     placeholder = RunError(type=failure.PLACEHOLDER, message="the sweep ended during this run")
+    unfinished = RunRecord("failed", placeholder, config, unit=WORKLOADS[config["model"]].unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
-    record.write(RunRecord("failed", placeholder, config), job.path)
+    record.write(unfinished, job.path)
     ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, said)
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):
         if job.path.exists():
             folder.set_aside(job.path)
-        written = RunRecord("failed", placeholder, config)
+        written = unfinished
     if written.status == "ok" or (written.status == "failed" and not folder.is_placeholder(written)):
         result = written
     else:

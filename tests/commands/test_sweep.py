@@ -111,6 +111,12 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_pa
     nothing_is_left_running(tmp_path)
 
 
+def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
+    assert go(tmp_path, *SMALL, "--num_devices=1", "--model=lm", cudnn_lstm_independent_1="junk") == 1
+    (result,) = records(tmp_path).values()
+    assert (result.config["model"], result.unit) == ("lm", "tokens")
+
+
 def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}

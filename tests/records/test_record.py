@@ -18,7 +18,7 @@ from tests.support.records import changed, fields_of, make_record
 
 
 def test_record_survives_json(tmp_path):
-    original = make_record(unit="tokens", flops_per_item=1 / 3)
+    original = make_record(config={"model": "lm"}, unit="tokens", flops_per_item=1 / 3)
     record.write(original, tmp_path / "run.json")
     assert record.read(tmp_path / "run.json") == original
 
@@ -63,6 +63,7 @@ def test_write_replaces_the_file_whole_or_leaves_it(tmp_path, monkeypatch):
         ("", "not JSON"),
         ('{"schema": "rnn_scaling.run/1", "status"', "not JSON"),
         ("[]", "expected schema"),
+        (f"[{'1' * 5000}]", "a number of thousands of digits"),
         ('{"schema": "rnn_scaling.run/2"}', "rnn_scaling.run/2"),
         ('{"schema": "rnn_scaling.run/1", "status": "ok"}', "config, error missing"),
         ('{"schema": "rnn_scaling.run/1", "status": "fine", "error": null, "config": {}}', "fine"),
@@ -199,6 +200,30 @@ def test_what_a_newer_writer_added_to_a_part_is_kept():
     assert read.phases.parts["pause"] == 0.5
     again = fields_of(read)
     assert again["environment"] == fields["environment"] and again["phases"] == fields["phases"]
+
+
+def test_what_a_newer_writer_added_has_numbers_that_can_be():
+    fields = fields_of(make_record(phases={"total": 1.5}))
+    fields["environment"] = {"water": math.nan}
+    assert fields_of(record.from_json(json.dumps(fields)))["environment"] == {"water": None}
+    fields["phases"]["pause"] = "long"
+    assert faults_of(fields) == ("phases.pause is 'long'; expected seconds",)
+
+
+@pytest.mark.parametrize("model, unit", [("lm", "words"), ("nmt", "tokens"), ("nmt", "")])
+def test_a_unit_that_the_workload_does_not_count_is_named(model, unit):
+    fields = {**fields_of(make_record(config={"model": model})), "unit": unit}
+    (fault,) = faults_of(fields)
+    assert faults_of({**fields, "config": {**fields["config"], "model": []}}) == (
+        "config.model is []; expected one value",
+        "config.model is []; expected a word",
+    )
+    assert fault.startswith(f"unit is {unit!r}; expected '") and fault.endswith(f"', which --model={model} counts")
+
+
+def test_a_name_that_is_no_utf_8_can_be_printed():
+    run = make_record("failed", error={"type": "X", "message": "no file a\udcffb, Gr\u00fc\u00dfe \U0001f642"})
+    assert record.from_json(run.to_json()).error.message == "no file a?b, Gr\u00fc\u00dfe \U0001f642"
 
 
 def test_what_an_older_record_lacks_is_known_to_be_missing():

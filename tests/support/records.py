@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from models.config import ModelConfig
+from models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import PARTS, RunRecord
@@ -39,6 +41,9 @@ def make_record(
     error = parts.pop("error", None if status == "ok" else ERROR)
     if status == "ok":
         parts.setdefault("throughput", throughput(batches))
+    workload = WORKLOADS.get((config or {}).get("model", ModelConfig.model))
+    if workload:
+        parts.setdefault("unit", workload.unit)
     empty = RunRecord(status, error and build(RunError, error), {**RunConfig().flat(), **(config or {})})
     return changed(empty, batches=batches, **parts)
 

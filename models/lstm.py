@@ -104,7 +104,14 @@ Run = Callable[..., tuple[tf.Tensor, LstmState]]
 
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
-    """Sets a share `rate` of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
+    """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros.
+
+    Args:
+      x: of any shape.
+      rate: the share, 0 to below 1.
+      seed: [2] int.
+      stream: tells apart what draws from the same seed.
+    """
     return x if rate == 0.0 else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
 
 
@@ -186,7 +193,14 @@ def zero_state(stack: LstmStack, batch: int | tf.Tensor) -> LstmState:
 def step(
     x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """One step of one cell: x [B, D], c and h [B, U] -> the next c and h.
+    """One step of one cell -> the next c and h, [B, U].
+
+    Args:
+      x: [B, D], the input.
+      c, h: [B, U], the cell's state and its output, of the step before.
+      kernel: [D+U, 4U], the rows of the input first; columns i, j, f, o.
+      bias: [4U].
+      forget_bias: is added to f.
 
     Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.2329, section 3.1.
     """

@@ -71,6 +71,11 @@ def _configuration(words: Sequence[str]) -> RunConfig:
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
     """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
 
+    Args:
+      config: of the run.
+      step: that it trained with; it is run again.
+      state: of the run; gets both.
+
     Raises:
       TraceError: if the profiler does not record.
       OSError: if --log_dir cannot be written.

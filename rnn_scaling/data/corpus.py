@@ -102,6 +102,11 @@ def _count_equal_lines(files: Mapping[str, str]) -> int:
 def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
     """The first `vocab_size` words of a vocabulary.
 
+    Args:
+      path: of the file, one word a line.
+      vocab_size: lines to read; fewer where the file ends.
+      flag: without its `_file`, for the messages.
+
     Raises:
       DataError: if the file cannot be read, is empty, or one of these lines is not one new word in UTF-8.
     """

@@ -29,7 +29,13 @@ _TAG = re.compile(
 
 
 class LogError(ValueError):
-    """A log of which nothing can be used; the text is "FILE:LINE: reason"."""
+    """A log of which nothing can be used; the text is "FILE:LINE: reason".
+
+    Args:
+      source: name of the file.
+      line: where, the first one being 1.
+      reason: what was expected and what is there.
+    """
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         super().__init__(f"{source}:{line}: {reason}")

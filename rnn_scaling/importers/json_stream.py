@@ -13,9 +13,12 @@ MAX_VALUE = 64 << 20  # longest single value, in characters
 
 
 class JsonFault(ValueError):
-    """Text that is no JSON, or ends too early; `line` is where.
+    """Text that is no JSON, or ends too early.
 
-    between: the text ends early, but between two values: nothing that was begun is lost.
+    Args:
+      line: where, the first one being 1.
+      reason: what is wrong.
+      between: the text ends early, but between two values: nothing that was begun is lost.
     """
 
     def __init__(self, line: int, reason: str, between: bool = False) -> None:

@@ -48,7 +48,14 @@ class Link:
 
 
 class Buffers:
-    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with."""
+    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with.
+
+    Args:
+      cuda: the driver.
+      devices: numbers of the GPUs.
+      num_bytes: size of each buffer.
+      stack: frees them when it is left.
+    """
 
     def __init__(self, cuda: Cuda, devices: Sequence[int], num_bytes: int, stack: contextlib.ExitStack) -> None:
         self.cuda, self.num_bytes = cuda, num_bytes

@@ -130,7 +130,13 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
 
 
 def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> str:
-    """links.json: every raw time with what explains it."""
+    """links.json: every raw time with what explains it.
+
+    Args:
+      measured: the times, in seconds, and what was left out.
+      wanted: what was to be measured, on which devices.
+      environment: of the machine, as records have it.
+    """
     fields = {
         "schema": SCHEMA,
         "options": vars(wanted.options),

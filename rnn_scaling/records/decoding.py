@@ -108,7 +108,12 @@ def spelled(value: Any) -> str:
 
 
 def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
-    """Whether all are numbers from `low` to `high`; at the speed of C, for there are millions."""
+    """Whether all are numbers in a range; at the speed of C, for there are millions.
+
+    Args:
+      values: anything that JSON can hold.
+      low, high: the smallest number that is allowed, and the largest.
+    """
     if not {*map(type, values)} <= {int, float}:
         return False
     return not values or (min(values) >= low and max(values) <= high and not any(map(math.isnan, values)))

@@ -133,7 +133,10 @@ def from_json(
 
 
 def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[str, Any] | None = None) -> RunRecord:
-    """Reads a record file; `derived` and `kept` are those of `from_json`.
+    """Reads a record file; other arguments as in `from_json`.
+
+    Args:
+      path: of the file.
 
     Raises:
       OSError: if the file cannot be read.

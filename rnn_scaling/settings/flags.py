@@ -73,6 +73,11 @@ def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
 def parse_value(name: str, kind: str, text: str) -> Any:
     """Text -> value of an option.
 
+    Args:
+      name: of the flag, for the message.
+      kind: the option's type: "bool", "int", "float", "str" or "Path".
+      text: what stands behind the `=`.
+
     Raises:
       ValueError: naming the flag, the value and the rule.
     """
@@ -187,7 +192,10 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
-    """The options of a command that has one group of them, as an instance of it; arguments as in `answer`.
+    """The options of a command that has one group of them, as an instance of it; other arguments as in `answer`.
+
+    Args:
+      group: its option dataclass.
 
     Raises:
       Answer: if the command line asks for help or the version.

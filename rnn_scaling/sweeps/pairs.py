@@ -75,7 +75,13 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[d
 
 
 def counterbalanced(a: Run, b: Run, pairs: int, out: Path) -> list[Job]:
-    """A B B A A B B A ...: each side is as often first, and a steady drift cancels in every four runs."""
+    """A B B A A B B A ...: each side is as often first, and a steady drift cancels in every four runs.
+
+    Args:
+      a, b: the two settings.
+      pairs: runs of each.
+      out: folder whose folders `a` and `b` get the records.
+    """
     jobs = []
     for pair in range(1, pairs + 1):
         sides = [("a", a), ("b", b)] if pair % 2 else [("b", b), ("a", a)]

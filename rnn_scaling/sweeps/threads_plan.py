@@ -52,7 +52,13 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
 
 
 def thread_counts(num_devices: int, default: int, most: int = MOST_COUNTS) -> list[int]:
-    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default."""
+    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default.
+
+    Args:
+      num_devices: of the runs.
+      default: the threads that the trainer takes by itself.
+      most: numbers to try.
+    """
     wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
     # Below the number of devices, all while they are few, then halves: what starves most is seen first.
     wanted += (

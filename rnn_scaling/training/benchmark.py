@@ -58,7 +58,13 @@ def run(config: RunConfig, state: RunState) -> TrainStep:
 
 
 def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
-    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
+    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement.
+
+    Args:
+      log_dir: folder of the files.
+      step: whose graph is shown.
+      result: record of the run.
+    """
     event_files.write(log_dir, step.graph(), result)
 
 
@@ -74,7 +80,13 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
-    """The training step of `config` on the engine's devices; describes itself in `state`."""
+    """The training step of a run.
+
+    Args:
+      config: resolved options.
+      engine: has the devices that it runs on.
+      state: of the run, in which the step describes itself; None: nobody asks.
+    """
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)
     update = build_update(config, engine, workload)
     feed = feed_of(config, engine, workload)
@@ -93,7 +105,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
-    """The workload's variables, with their initial values, under the chosen update mode."""
+    """The workload's variables, with their initial values, under the chosen update mode; arguments as in `feed_of`."""
     training = config.training
     values = {spec.name: initial_value(spec, training.seed) for spec in workload.variables}
     rule = UpdateRule(
@@ -106,7 +118,13 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
 
 
 def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
-    """What the towers want of a data source."""
+    """What the towers want of a data source.
+
+    Args:
+      config: resolved options.
+      engine: has the towers' devices.
+      workload: the network that is trained.
+    """
     return Feed(
         config.data,
         layout=workload.layout,

@@ -65,6 +65,11 @@ class StepTimer:
 def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Window:
     """Seconds and items of the steps after the warm-up.
 
+    Args:
+      step_s: seconds of each step, the warm-up among them.
+      step_items: items of each.
+      warmup_steps: how many come first and are left out.
+
     Raises:
       ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
     """

@@ -53,7 +53,13 @@ class VariableUpdate(Protocol):
         """The dense variables' values, float32, on the tower's device."""
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Rows `ids` of an embedding, `ids.shape + [D]`, on the tower's device."""
+        """Rows of an embedding, `ids.shape + [D]`, on the tower's device.
+
+        Args:
+          tower: its number.
+          name: of the embedding.
+          ids: numbers of the rows, of any shape.
+        """
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
@@ -180,7 +186,14 @@ class Updater:
 
 
 class Replicas:
-    """A copy of the variables on every tower's device, each with its updater: what three of the modes start from."""
+    """A copy of the variables on every tower's device, each with its updater: what three of the modes start from.
+
+    Args:
+      specs: of one copy of the variables.
+      values: their initial values, by name.
+      devices: of the towers.
+      rule: what is done with a complete gradient.
+    """
 
     def __init__(self, specs: Specs, values: Values, devices: Sequence[str], rule: UpdateRule) -> None:
         self.devices = list(devices)

@@ -16,6 +16,7 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
 
     Args:
       name: of the check that the finding belongs to.
+      table: that the rows stand in.
       rows: of one series. Nothing is said of fewer than three numbers of devices, nor where the same devices have
         several batch sizes: those are series of their own.
     """

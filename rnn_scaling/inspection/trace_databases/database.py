@@ -34,6 +34,11 @@ class TraceDatabase:
     """
 
     def __init__(self, file: Path, uri: str, connection: sqlite3.Connection) -> None:
+        """Args:
+        file: the database, as the user named it.
+        uri: of the file, as SQLite opens it.
+        connection: to it, read-only.
+        """
         self.file = file
         self.uri = uri
         self.connection = connection

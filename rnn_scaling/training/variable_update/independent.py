@@ -23,5 +23,13 @@ class Independent(Replicas):
 
 
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    """See `VariableUpdate`.
+
+    Args:
+      specs: of one copy of the variables.
+      values: their initial values, by name.
+      engine: has the towers' devices.
+      options: of the update, of which each mode reads its own.
+      rule: what is done with a complete gradient.
+    """
     return Independent(specs, values, engine.devices, rule)

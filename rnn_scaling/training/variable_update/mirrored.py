@@ -24,7 +24,10 @@ class _Strategy(tf.distribute.MirroredStrategy):
 
 
 class Mirrored(Replicas):
-    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
+    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce.
+
+    Made from arguments as in `independent.build`.
+    """
 
     synchronous = True
 
@@ -71,5 +74,5 @@ def _replica_index() -> int:
 
 
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    """See `VariableUpdate`; arguments as in `independent.build`."""
     return Mirrored(specs, values, engine, rule)

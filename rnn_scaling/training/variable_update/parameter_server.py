@@ -67,7 +67,13 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
 
 
 class ParameterServer:
-    """One copy of the variables in parts, each part with its device."""
+    """One copy of the variables in parts, each part with its device.
+
+    Made from arguments as in `independent.build`, and:
+
+    Args:
+      server_devices: that hold the parts.
+    """
 
     synchronous = True
 
@@ -209,6 +215,6 @@ def _sum(pieces: Sequence[gradients.Gradient]) -> gradients.Gradient:
 
 
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    """See `VariableUpdate`; arguments as in `independent.build`."""
     on_gpus = options.param_server_device == "gpu"
     return ParameterServer(specs, values, engine, engine.devices if on_gpus else [engine.host], options, rule)

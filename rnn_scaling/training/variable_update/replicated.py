@@ -17,7 +17,10 @@ from rnn_scaling.training.replica import Deferred, Gradients, Replicas, Specs, U
 
 
 class Replicated(Replicas):
-    """Copies that stay equal because each is updated with the same summed gradients."""
+    """Copies that stay equal because each is updated with the same summed gradients.
+
+    Made from arguments as in `independent.build`.
+    """
 
     synchronous = True
 
@@ -75,5 +78,5 @@ def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment
 
 
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; `specs` and `values` describe one copy of the variables."""
+    """See `VariableUpdate`; arguments as in `independent.build`."""
     return Replicated(specs, values, engine, options, rule)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from models.workloads import WORKLOADS
+
 START_S = 8.0  # TensorFlow loads, the model is traced
 CPU_FLOP_PER_S, GPU_FLOP_PER_S = 150e9, 5e12  # of a core, of a GPU; orders of magnitude, good until a run has ended
 Identity = tuple[tuple[str, Any], ...]
@@ -50,21 +52,15 @@ class Estimator:
 
 
 def rough_s(options: Mapping[str, Any]) -> float:
-    """Seconds of one run from its matrix products (forward 2 operations a weight and word, backward 4).
+    """Seconds of one run from its matrix products (`flops_a_sample` of its workload).
 
     Args:
       options: flat options of a run.
     """
-    units, embedding, batch = options["num_units"], options["embedding_dim"], options["batch_size"]
-
-    def cells(count: int) -> int:
-        return 4 * units * (embedding + units) + (count - 1) * 8 * units**2
-
-    encoder = options["src_max_len"] * cells(options["num_encoder_layers"])
-    decoder = options["tgt_max_len"] * (cells(options["num_decoder_layers"]) + units * options["tgt_vocab_size"])
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]
-    return START_S + batches * 6.0 * batch * (encoder + decoder) / rate
+    flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
+    return START_S + flop / rate
 
 
 def duration(seconds: float) -> str:

@@ -165,3 +165,16 @@ def test_only_models_knows_workloads_by_name():
     for path in (ROOT / "rnn_scaling").rglob("*.py"):
         if "audit" not in path.parts:
             assert not [line for line in path.read_text().splitlines() if asks.search(line)], path
+
+
+@every_workload
+@pytest.mark.parametrize("direction", ["uni", "bi"])
+def test_the_flops_on_paper_are_those_of_the_network(name, direction):
+    config = ModelConfig(
+        model=name, direction=direction, num_encoder_layers=4, num_decoder_layers=4, num_units=6, embedding_dim=5
+    )
+    workload = workloads.load(name).build(config, "CPU")
+    lengths = [{"src": 3, "tgt": 7}[side.name] for side in workload.layout.sides]
+    options = {**dataclasses.asdict(config), "src_max_len": 3, "tgt_max_len": 7}
+    on_paper = WORKLOADS[name].flops_a_sample(options)
+    assert on_paper == pytest.approx(workload.flops_per_item(lengths) * sum(lengths))

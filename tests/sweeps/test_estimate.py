@@ -62,6 +62,12 @@ def test_operations_follow_the_work():
     assert rough_s(dict(options())) == pytest.approx(8.0 + flop / 150e9)
 
 
+def test_a_language_model_has_no_encoder_beside_it():
+    cells, softmax = 4 * 256 * 512 + 8 * 256**2, 256 * 8000
+    flop = 6 * 30 * 32 * 30 * (cells + softmax)
+    assert rough_s(dict(options(model="lm"))) == pytest.approx(8.0 + flop / 150e9)
+
+
 @pytest.mark.parametrize(
     "seconds,text", [(0.2, "0 s"), (89, "89 s"), (90, "2 min"), (5300, "88 min"), (7800, "2 h 10 min")]
 )

@@ -195,7 +195,13 @@ def swept(table: Table) -> list[str]:
 
 
 def reads(table: Table, name: str, option: str) -> bool:
-    """Whether the choice `name` reads an option that not all of them read; a record may name one that is none."""
+    """Whether a choice reads an option that not all of them read.
+
+    Args:
+      table: of the choices.
+      name: of the choice; a record may name one that is none.
+      option: its name.
+    """
     return name in table and option in table[name].reads
 
 

@@ -21,10 +21,7 @@ CASES = [
     (name, n, shards)
     for name, n in itertools.product(ALL_REDUCES, [1, 2, 3, 4])
     for shards in SHARDS.get(name, [1])
-    if name != "nccl"
-    and (name != "xring" or shards <= n)
-    and (name != "rechd" or n != 3)
-    and (name != "hierarchical" or n != 3)
+    if name != "nccl" and (name != "xring" or shards <= n) and ALL_REDUCES[name].ranks[2](n)
 ]
 IN_THIS_PROCESS = [case for case in CASES if case[0] != "collective"]
 

@@ -93,7 +93,7 @@ def compare(
     Args:
       before: folder of run records, or one record.
       after: another.
-      metric: items_per_second, speedup or efficiency; the latter two need runs on one device too.
+      metric: one of the command's `--metric`; speedup and efficiency need runs on one device too.
       max_regression: the largest slow-down that passes, as a share from 0 to below 1.
       paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes
         them.
@@ -104,7 +104,7 @@ def compare(
       is 0 where a slow-down beyond the limit is excluded, 1 where there is one, 2 where it cannot be judged.
 
     Raises:
-      InputError: if there is nothing to compare.
+      ValueError: if there is nothing to compare, or no such metric or share.
     """
     from rnn_scaling.analysis.comparison import judgement
 

@@ -38,21 +38,25 @@ def test_every_name_is_there_and_documented():
 
 
 WRONG = [
-    ({"num_devises": 1, "batch_size": 0}, ["did you mean --num_devices?"]),
+    ({"num_devises": 1}, ["did you mean --num_devices?"]),
     ({"batch_size": 0, "learning_rate": -1.0}, ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"]),
     ({"num_devices": "two"}, ["--num_devices=two must be a whole number"]),
     ({"result_file": "a.json"}, ["result_file is set by this call"]),
 ]
 
 
-@pytest.mark.parametrize("options, reasons", [*WRONG, ({"staged_vars": True}, ["--staged_vars=true would be ignored"])])
+MANY = {"num_devises": 1, "batch_size": 0, "staged_vars": True}
+ALL_OF_THEM = ["did you mean --num_devices?", "--batch_size=0 must be", "--staged_vars=true would be ignored"]
+
+
+@pytest.mark.parametrize("options, reasons", [*WRONG, (MANY, ALL_OF_THEM)])
 def test_wrong_options_of_a_run_are_named_before_it_starts(options, reasons):
     with pytest.raises(FlagErrors) as caught:
         rnn_scaling.run(**options)
     assert all(any(reason in line for line in caught.value.lines) for reason in reasons), caught.value.lines
 
 
-@pytest.mark.parametrize("options, reasons", WRONG)
+@pytest.mark.parametrize("options, reasons", [*WRONG, ({"repeats": 0}, ["repeats=0 must be at least 1"])])
 def test_wrong_options_of_a_sweep_are_named_before_it_starts(options, reasons, tmp_path):
     with pytest.raises(FlagErrors) as caught:
         rnn_scaling.sweep(tmp_path / "out", **options)
@@ -105,6 +109,21 @@ def test_compare_says_what_the_command_says(tmp_path):
     report = rnn_scaling.compare(tmp_path / "before", tmp_path / "after")
     assert report.exit_status == 1 and [result.verdict for result in report.results] == ["slower"]
     assert rnn_scaling.compare(tmp_path / "after", tmp_path / "before", max_regression=0.1).exit_status == 0
+
+
+@pytest.mark.parametrize(
+    "asked, reason",
+    [
+        ({"max_regression": 5}, "max_regression=5 must be a share from 0 to below 1"),
+        ({"max_regression": float("nan")}, "max_regression=nan"),
+        ({"metric": "peak_memory_gib"}, "metric=peak_memory_gib must be one of items_per_second,"),
+    ],
+)
+def test_a_question_that_compare_cannot_answer_is_refused(asked, reason, tmp_path):
+    for side in ("before", "after"):
+        write(tmp_path / side, [1000.0, 1001.0])
+    with pytest.raises(ValueError, match=reason):
+        rnn_scaling.compare(tmp_path / "before", tmp_path / "after", **asked)
 
 
 def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):

@@ -32,9 +32,13 @@ class RunFailed(RuntimeError):
 
 def run(*, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER, **options: Any) -> RunRecord:
     """`rnn_scaling.run`; `trainer`: the command that runs one configuration."""
-    given = flags.parse(_words(options), configs.OPTIONS)
+    lines: list[str] = []
+    try:
+        given = flags.parse(_words(options), configs.OPTIONS)
+    except FlagErrors as e:
+        given, lines = e.given, e.lines
     config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    if lines := conflicts.problems(config, given, num_gpus=visible_gpus()):
+    if lines := [*lines, *conflicts.problems(config, given, num_gpus=visible_gpus())]:
         raise FlagErrors(lines)
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
@@ -61,6 +65,8 @@ def sweep(
       trainer: the command that runs one configuration.
       **options: values, or lists of values, of the trainer's flags.
     """
+    if repeats < 1:
+        raise FlagErrors([f"repeats={repeats} must be at least 1"])
     lists = flags.parse(_words(options), configs.OPTIONS, lists=True)
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     jobs = [Job(each, Path(out), each.label) for each in interleave(runs, repeats)]

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.metrics import RATE, Metric, common_unit, named
+from rnn_scaling.analysis.metrics import CHOICES, RATE, Metric, common_unit, named
 
 MISSING = "missing configurations"
 ALL = "all"
@@ -35,6 +35,12 @@ class Question:
     paired: bool = False
     max_regression: float = 0.05
     accepted: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.metric not in CHOICES:
+            raise ValueError(f"metric={self.metric} must be one of {', '.join(CHOICES)}")
+        if not 0 <= self.max_regression < 1:
+            raise ValueError(f"max_regression={self.max_regression} must be a share from 0 to below 1")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
+from tests.support.chromium import CHROMIUM, FLAGS, playwright
 from tests.support.scaling_runs import attributed, run, timed
-
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-if not CHROMIUM:
-    pytest.skip("no chromium: install it (apt-get install chromium) or name it in CHROMIUM", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -r requirements-dev.txt")
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 
 
 @pytest.fixture(scope="module")

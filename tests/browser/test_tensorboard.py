@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,17 +10,11 @@ import sys
 import pytest
 
 from rnn_scaling.records import record
+from tests.support.chromium import CHROMIUM, FLAGS, playwright
 from tests.support.paths import ROOT
 from tests.support.records import changed
 from tests.support.scaling_runs import timed
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-if not CHROMIUM:
-    pytest.skip("no chromium: install it (apt-get install chromium) or name it in CHROMIUM", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -r requirements-dev.txt")
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 PATIENCE_MS = 20_000  # a busy machine draws late
 
 

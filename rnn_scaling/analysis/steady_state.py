@@ -245,8 +245,8 @@ def _concluded(
     if start is None:
         kind = "no steady state" if n >= JUDGED else "too short"
         change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
-        said = "no steady state" if n >= JUDGED else "too short to judge"
-        text = f"{said}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
+        verdict = "no steady state" if n >= JUDGED else "too short to judge"
+        text = f"{verdict}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
         return dataclasses.replace(so_far, kind=kind, text=text)
     if period:
         whole = start + (n - start) % period  # rates of whole periods only

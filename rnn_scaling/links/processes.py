@@ -44,7 +44,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     """
     last = {"what": "its start"}
 
-    def said(line: str | None) -> None:
+    def on_line(line: str | None) -> None:
         if line is None or not line.startswith("progress "):
             return
         _, done, total, what = line.split(" ", 3)
@@ -54,7 +54,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
         asked, answer = Path(folder, "request.json"), Path(folder, "result.json")
         asked.write_text(json.dumps(dict(request)))
-        ended = process.run([*worker, str(asked), str(answer)], timeout_s, said)
+        ended = process.run([*worker, str(asked), str(answer)], timeout_s, on_line)
         content = json.loads(answer.read_text()) if answer.exists() else {"series": []}
     error = ""
     if ended.timed_out:

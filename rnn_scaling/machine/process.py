@@ -39,20 +39,20 @@ class Ended:
     lines: list[str]
 
 
-def run(command: Sequence[str], timeout_s: float, said: Callable[[str | None], None] = lambda line: None) -> Ended:
+def run(command: Sequence[str], timeout_s: float, on_line: Callable[[str | None], None] = lambda line: None) -> Ended:
     """Runs a command in a process group of its own; that group is gone when this returns or raises.
 
     Args:
       command: program and arguments.
       timeout_s: wall limit in seconds; 0: none. The group then gets SIGTERM, so that a trainer can write how far it
         was, and SIGKILL two seconds later.
-      said: is told each line of stderr, and None every TICK_S at least.
+      on_line: gets each line of stderr, and None every TICK_S at least.
 
     Raises:
       OSError: if no process can be started.
       KeyboardInterrupt: Ctrl-C; the group gets SIGINT, and SIGKILL a second later.
     """
-    child = _Child(command, said)
+    child = _Child(command, on_line)
     timed_out = False
     try:
         timed_out = not child.wait(timeout_s or math.inf)
@@ -69,7 +69,7 @@ def run(command: Sequence[str], timeout_s: float, said: Callable[[str | None], N
 
 
 class _Child:
-    def __init__(self, command: Sequence[str], said: Callable[[str | None], None]) -> None:
+    def __init__(self, command: Sequence[str], on_line: Callable[[str | None], None]) -> None:
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(TETHER), str(os.getpid()), *command],
@@ -80,7 +80,7 @@ class _Child:
             env=_environment(command),
         )
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
-        self._said, self._rest = said, b""
+        self._on_line, self._rest = on_line, b""
         assert self._process.stderr is not None  # since it is a pipe
         self._stderr = self._process.stderr
         self._selector = selectors.DefaultSelector()
@@ -94,7 +94,7 @@ class _Child:
             if left <= 0:
                 return False
             self._read(min(left, TICK_S))
-            self._said(None)
+            self._on_line(None)
         return True
 
     def signal(self, number: int) -> None:
@@ -144,7 +144,7 @@ class _Child:
         text = line.decode("utf-8", "replace").strip()
         if text:
             self.lines.append(text)
-            self._said(text)
+            self._on_line(text)
 
 
 def _environment(command: Sequence[str]) -> dict[str, str] | None:

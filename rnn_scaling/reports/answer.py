@@ -196,13 +196,13 @@ def _where(loss: Attribution | None, hedged: bool) -> str:
     if loss.loss.value < 0:
         return ": more than the ideal, so the run on one device was slow or fits its caches worse"
     known = sorted((part for part in loss.parts if part.value), key=lambda part: -part.value.value if part.value else 0)
-    said = [part_text(part) + ("" if hedged else _by_one_run(part)) for part in known]
+    texts = [part_text(part) + ("" if hedged else _by_one_run(part)) for part in known]
     unknown = [part.name for part in loss.parts if part.value is None]
     if unknown:
-        said.append(
+        texts.append(
             f"{plus_minus(loss.residual_points, 1)} points are not split: {' and '.join(unknown)} {_need(len(unknown))}"
         )
-    return ": " + ", ".join(said)
+    return ": " + ", ".join(texts)
 
 
 def _by_one_run(part: Part) -> str:

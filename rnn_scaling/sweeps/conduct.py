@@ -173,7 +173,7 @@ def _run_pending(
 
 
 def run_job(
-    job: Job, timeout_s: float, trainer: Sequence[str], said: Callable[[str | None], None] = lambda line: None
+    job: Job, timeout_s: float, trainer: Sequence[str], on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
@@ -181,7 +181,7 @@ def run_job(
       job: the run and its place.
       timeout_s: wall limit in seconds; 0: none.
       trainer: the command that runs one configuration.
-      said: is told each line that the run writes, and None while it is silent.
+      on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
@@ -192,7 +192,7 @@ def run_job(
     unfinished = RunRecord("failed", placeholder, config, unit=WORKLOADS[config["model"]].unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)
-    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, said)
+    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, on_line)
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):

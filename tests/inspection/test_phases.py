@@ -10,6 +10,7 @@ import pytest
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.inspection import chrome, phases
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
+from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_names import (
     BACKWARD,
     EXCHANGE,
@@ -21,6 +22,7 @@ from rnn_scaling.records.step_names import (
     TIMELINE_BINS,
     UPDATE,
 )
+from rnn_scaling.records.step_parts import TimedStep
 
 MS = 1_000_000
 COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
@@ -220,7 +222,7 @@ LATE = [towers_step((0, 50 + i, 48), (0, 70 + i, 66 + i)) for i in range(4)]
 
 
 def test_the_straggler_is_named_from_its_own_compute():
-    tower, text = name_straggler(LATE, synchronous=True)
+    tower, text = name_straggler([build(TimedStep, each) for each in LATE], synchronous=True)
     assert tower == 1
     assert text.startswith("straggler: tower 1 is last in every step, by 20.00 ± 0.00 ms (20.0 % of a step)")
 
@@ -258,7 +260,7 @@ def test_the_straggler_is_named_from_its_own_compute():
     ],
 )
 def test_without_evidence_no_straggler_is_named(steps, synchronous, reason):
-    tower, text = name_straggler(steps, synchronous)
+    tower, text = name_straggler([build(TimedStep, each) for each in steps], synchronous)
     assert tower is None
     assert text.startswith("the straggler cannot be named: ") and reason in text
 

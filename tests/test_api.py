@@ -116,6 +116,7 @@ def test_compare_says_what_the_command_says(tmp_path):
     [
         ({"max_regression": 5}, "max_regression=5 must be a share from 0 to below 1"),
         ({"max_regression": float("nan")}, "max_regression=nan"),
+        ({"metric": "share_of_peak"}, "metric=share_of_peak must be one of"),
         ({"metric": "peak_memory_gib"}, "metric=peak_memory_gib must be one of items_per_second,"),
     ],
 )

@@ -52,7 +52,7 @@ class Metric:
       header: of a table's column, where title and unit do not say it.
       ideal: what perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
       always: has its column in every report; another one only where a row has a value.
-      compared: more of it is faster, so that `compare` can judge it.
+      compared: more of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
       formerly: a name that `compare --metric` still takes.
     """
 
@@ -164,7 +164,7 @@ METRICS = {
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
-        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
+        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
         Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
     )

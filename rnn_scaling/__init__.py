@@ -42,7 +42,7 @@ def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:
     """
     from rnn_scaling.sweeps import calls
 
-    return calls.run(timeout_s=timeout_s, **options)
+    return calls.run(options, timeout_s=timeout_s)
 
 
 def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float = 3600.0, **options: Any) -> Rows:
@@ -64,7 +64,7 @@ def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float = 3600.0, **opt
     """
     from rnn_scaling.sweeps import calls
 
-    calls.sweep(out, repeats=repeats, timeout_s=timeout_s, **options)
+    calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s)
     return load(out)
 
 
@@ -108,6 +108,7 @@ def compare(
     """
     from rnn_scaling.analysis.comparison import judgement
 
-    accepted = frozenset(judgement.plain_name(name) for name in force_incomparable)
+    names = [force_incomparable] if isinstance(force_incomparable, str) else force_incomparable
+    accepted = frozenset(judgement.plain_name(name) for name in names)
     question = judgement.Question(metric, paired, max_regression, accepted)
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

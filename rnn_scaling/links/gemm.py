@@ -46,6 +46,7 @@ class Gemm:
       onednn: whether TensorFlow multiplied by oneDNN.
       products: by shape.
       notes: what must be known beside the numbers.
+      disturbed: other processes used the cores too, so that the rates are too low to relate runs to.
     """
 
     dtype: str
@@ -54,6 +55,7 @@ class Gemm:
     onednn: bool
     products: tuple[Product, ...]
     notes: tuple[str, ...] = ()
+    disturbed: bool = False
 
     def rate(self, product: Product) -> Rate:
         """Of all devices together."""

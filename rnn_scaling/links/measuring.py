@@ -159,9 +159,12 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
-    """Keeps the best rates for this machine's runs; says on stderr if it cannot, which fails nothing."""
+    """Keeps the best rates for this machine's runs, but not those that were measured beside other load.
+
+    It says on stderr if it cannot, which fails nothing.
+    """
     measured = []
-    for each in products:
+    for each in (each for each in products if not each.disturbed):
         kind = "CPU" if each.cores_per_device else "GPU"
         where = peaks.place(environment, kind, each.onednn, each.cores_per_device, each.dtype)
         if where is not None:

@@ -30,8 +30,14 @@ class RunFailed(RuntimeError):
         self.records = list(records)
 
 
-def run(*, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER, **options: Any) -> RunRecord:
-    """`rnn_scaling.run`; `trainer`: the command that runs one configuration."""
+def run(options: Mapping[str, Any], *, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER) -> RunRecord:
+    """`rnn_scaling.run`.
+
+    Args:
+      options: values of the trainer's flags by name.
+      timeout_s: wall limit in seconds; 0: none.
+      trainer: the command that runs one configuration.
+    """
     lines: list[str] = []
     try:
         given = flags.parse(_words(options), configs.OPTIONS)
@@ -50,20 +56,20 @@ def run(*, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER, **o
 
 def sweep(
     out: str | Path,
+    options: Mapping[str, Any],
     *,
     repeats: int = 1,
     timeout_s: float = 3600.0,
     trainer: Sequence[str] = conduct.TRAINER,
-    **options: Any,
 ) -> None:
     """`rnn_scaling.sweep` without the rows.
 
     Args:
       out: folder of the records.
+      options: values, or lists of values, of the trainer's flags by name.
       repeats: runs of each combination.
       timeout_s: wall limit of a run in seconds; 0: none.
       trainer: the command that runs one configuration.
-      **options: values, or lists of values, of the trainer's flags.
     """
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])

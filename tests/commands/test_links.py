@@ -420,6 +420,13 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     assert len(kept) == 6 and peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)
 
 
+def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2, 3])
+    assert call("--measure=compute", "--num_devices=3")[0] == 0  # of three devices the fake says so
+    kept = peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
+    assert {each.num_devices for each in kept} == {1}
+
+
 def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
     (tmp_path / "cache").touch()
     status, out, err = call("--measure=compute")

@@ -45,7 +45,7 @@ def main(folder: Path, request_file: Path, result: Path) -> None:
 
 
 def products(request: dict) -> list[Gemm]:
-    """2 GFLOP/s a device for 512^3, 4 for the next shape, and so on; twice that for the second type."""
+    """2 GFLOP/s a device for 512^3, 4 for the next shape, and so on; the second type twice that. Three: disturbed."""
     return [
         Gemm(
             dtype,
@@ -56,6 +56,7 @@ def products(request: dict) -> list[Gemm]:
                 Product(tuple(shape), (gemm.flops(shape) / (2e9 * 2**n * (1 + m)),) * 3)
                 for m, shape in enumerate(request["shapes"])
             ),
+            disturbed=request["num_devices"] == 3,
         )
         for n, dtype in enumerate(request["dtypes"])
     ]

@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from rnn_scaling.analysis.loading import Rows
     from rnn_scaling.records.record import RunRecord
 
-__version__ = "0.1.0"
+    __version__: str
+
 __all__ = ["__version__", "compare", "load", "run", "sweep"]
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rnn_scaling.entry import VERSION
+
+    return VERSION
 
 
 def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:

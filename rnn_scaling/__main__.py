@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     if name in HELP_WORDS:
         raise entry.Answer(_page())
     if name in VERSION_WORDS:
-        raise entry.Answer(f"rnn_scaling {entry.version()}")
+        raise entry.Answer(f"rnn_scaling {entry.VERSION}")
     if name in COMMANDS:
         return importlib.import_module(COMMANDS[name][0]).main(words[1:])
     if not name:

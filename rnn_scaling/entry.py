@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
+VERSION = "0.1.0"  # of this package
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
@@ -61,13 +62,6 @@ def fail(*lines: str, status: int = EXIT_FAILED) -> int:
 def program() -> str:
     """How the user calls commands, for what is printed to be pasted: `./run.sh`, `rnn-scaling`, ..."""
     return os.environ.get(PROGRAM) or "./run.sh"
-
-
-def version() -> str:
-    """The version of this package."""
-    import rnn_scaling
-
-    return rnn_scaling.__version__
 
 
 def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:

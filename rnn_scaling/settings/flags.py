@@ -188,7 +188,7 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str
     if any(word in HELP_WORDS for word in argv):
         raise entry.Answer(help_text(usage, groups, command))
     if any(word in VERSION_WORDS for word in argv):
-        raise entry.Answer(f"rnn_scaling {entry.version()}")
+        raise entry.Answer(f"rnn_scaling {entry.VERSION}")
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:

@@ -147,3 +147,10 @@ def test_init_files_are_empty():
     for folder in ("rnn_scaling", "models", "tests"):
         for path in (ROOT / folder).rglob("__init__.py"):
             assert path.read_text() == "" or path == ROOT / "rnn_scaling" / "__init__.py", path
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_room_imports_what_the_package_offers(module):
+    """`rnn_scaling/__init__.py` stands above all that it offers."""
+    imported = [node for node in ast.walk(ast.parse((ROOT / module).read_text())) if isinstance(node, ast.Import)]
+    assert not [alias.name for node in imported for alias in node.names if alias.name == "rnn_scaling"], module

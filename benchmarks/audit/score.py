@@ -1,0 +1,115 @@
+"""What the audit finds in the corpus and in spoiled tables, against what it should."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from benchmarks.audit import corpus, faults, made
+from rnn_scaling.audit import auditing
+from rnn_scaling.audit.auditing import FileReport
+from rnn_scaling.audit.finding import Finding
+
+EACH = 8  # tables a kind of fault
+
+
+@dataclasses.dataclass(frozen=True)
+class Read:
+    """A document of the corpus and what the audit said of it.
+
+    right, false: its findings; missed: places that are due and were not found; named: whether it said right away that
+    nothing could be compared.
+    """
+
+    document: corpus.Document
+    report: FileReport
+    right: tuple[Finding, ...]
+    false: tuple[Finding, ...]
+    missed: tuple[corpus.Place, ...]
+    due: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """One spoiled table. hit: a finding in a spoiled row; cell: one that names the spoiled column too."""
+
+    kind: str
+    seed: int
+    family: str
+    form: str
+    text: str
+    hit: bool
+    findings: tuple[Finding, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def held_out(self) -> bool:
+        """Every third, by a hash of both."""
+        return zlib.crc32(f"{self.kind} {self.seed}".encode()) % 3 == 0
+
+
+class Auditor:
+    """The audit as a library, on texts instead of files."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+
+    def __enter__(self) -> Auditor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._folder.cleanup()
+
+    def audit(self, text: str, suffix: str) -> FileReport:
+        """The report on one text, as if it were a file with this suffix."""
+        path = Path(self._folder.name) / f"table.{suffix}"
+        path.write_text(text, encoding="utf-8")
+        return auditing.audit(path)
+
+
+def read(auditor: Auditor, documents: Iterable[corpus.Document]) -> Iterator[Read]:
+    """Each document with its findings told apart by its verdict."""
+    verdicts = corpus.verdicts()
+    for document in documents:
+        verdict = verdicts[document.name]
+        report = auditor.audit(document.text, document.keys["form"])
+        known = (*verdict.due, *verdict.odd)
+        right = tuple(f for f in report.findings if any(f.line in place.lines for place in known))
+        false = tuple(f for f in report.findings if f not in right)
+        lines = {f.line for f in report.findings}
+        missed = tuple(place for place in verdict.due if not lines.intersection(place.lines))
+        yield Read(document, report, right, false, missed, len(verdict.due))
+
+
+def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: int = EACH) -> Iterator[Planted]:
+    """Spoils `each` tables by every kind, the first from a seed of its own that have what it spoils."""
+    for kind in kinds:
+        done, first = 0, zlib.crc32(kind.encode()) % 10_000
+        for seed in range(first, first + 100 * each):
+            table = made.make(seed)
+            clean, _ = table.text()
+            rows = faults.KINDS[kind](random.Random(f"{kind} {seed}"), table)
+            text, lines = table.text()
+            if not rows or text == clean:
+                continue
+            done += 1
+            if done > each:
+                break
+            report = auditor.audit(text, table.suffix)
+            spoiled = {lines[row] for row in rows}
+            hit = any(finding.line in spoiled or finding.line == 0 for finding in report.findings)
+            yield Planted(
+                kind, seed, table.family, table.form, text, hit, tuple(report.findings), tuple(sorted(spoiled))
+            )
+
+
+def clean(auditor: Auditor, seeds: Iterable[int]) -> Iterator[tuple[int, str, FileReport]]:
+    """Consistent tables, of which each finding is a false alarm."""
+    for seed in seeds:
+        table = made.make(seed)
+        text, _ = table.text()
+        yield seed, text, auditor.audit(text, table.suffix)

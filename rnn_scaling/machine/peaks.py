@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.machine import doorway
+
 SCHEMA = "rnn_scaling.peaks/1"
 MOST = 1e18  # FLOP/s that a record can hold
 
@@ -94,8 +96,8 @@ def of_run(
 def read(file: Path | None) -> list[Peak]:
     """What the file holds; nothing of a file that cannot be read, and no entry that is not whole."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file else None
-    except (OSError, ValueError, RecursionError):
+        content = doorway.parse_json(doorway.read_text(file)) if file else None
+    except (OSError, doorway.JsonError):
         return []
     entries = content.get("peaks") if isinstance(content, dict) and content.get("schema") == SCHEMA else None
     return [peak for entry in entries if (peak := _peak(entry))] if isinstance(entries, list) else []

@@ -6,12 +6,12 @@ Each line names the flag, its value, the rule and the remedy.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from models.workloads import WORKLOADS
+from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings import all_reduce_spec
@@ -19,8 +19,6 @@ from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
 from rnn_scaling.settings.read_when import is_read, remedy, unread
 from rnn_scaling.settings.spelling import spell
-
-NUL_BYTE = "a name cannot hold a NUL byte"  # in our words: each Python says it in others
 
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
@@ -187,15 +185,11 @@ def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterat
 
 def _unreadable(path: str) -> str | None:
     """Why a file cannot be read, or None."""
-    if "\0" in path:
-        return NUL_BYTE
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return "it is not a regular file"
-        with open(path, "rb"):
-            return None
-    except (OSError, ValueError) as e:  # ValueError: a name that no file system can have
-        return getattr(e, "strerror", None) or str(e)
+        doorway.open_regular(path, doorway.UNLIMITED).close()
+    except OSError as e:
+        return e.strerror or str(e)
+    return None
 
 
 def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
@@ -212,7 +206,7 @@ def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 def _unwritable(path: Path, kind: str) -> str | None:
     """Why an output cannot be written, or None."""
     if "\0" in str(path):
-        return f" cannot be written: {NUL_BYTE}"
+        return f" cannot be written: {doorway.NUL_BYTE}"
     try:
         if kind == "file" and path.is_dir():
             return " is a folder; name a file"

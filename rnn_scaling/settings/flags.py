@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.machine import doorway
+from rnn_scaling.settings import flag_files
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpfull", "--helpshort")
@@ -22,6 +25,18 @@ VERSION_WORDS = ("--version", "-version")
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
 PLACEHOLDERS = {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
 Options = Mapping[str, dataclasses.Field]
+
+
+@dataclasses.dataclass(frozen=True)
+class FileOptions:
+    """Files."""
+
+    max_file_mb: int = option(
+        doorway.DEFAULT_MB,
+        "the largest file that is read, in MB; JSON takes ten times its size in memory",
+        minimum=1,
+        maximum=1_000_000,
+    )
 
 
 class FlagErrors(entry.Refusal):
@@ -144,9 +159,9 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}}, lists)
     lines: list[str] = []
     try:
-        words = values.read_flags_from_files(list(argv), force_gnu=False)
-    except (absl_flags.Error, OSError) as e:  # a flagfile that cannot be read
-        raise FlagErrors([" ".join(str(e).removeprefix("ERROR:: ").split())]) from None
+        words = flag_files.expanded(argv)
+    except ValueError as e:
+        raise FlagErrors([str(e)]) from None
     try:
         rest = values(["", *words], known_only=True)[1:]
     except absl_flags.Error:  # the last word is a flag without its value
@@ -192,22 +207,28 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
-    """The options of a command that has one group of them, as an instance of it; other arguments as in `answer`.
+    """The options of a command that reads files and has one group of them, as an instance of it.
 
     Args:
-      group: its option dataclass.
+      argv: the command line.
+      usage: as in `answer`.
+      group: its option dataclass; how large files may be is told to the door.
+      command: its name.
 
     Raises:
       Answer: if the command line asks for help or the version.
       FlagErrors: naming everything that is wrong.
     """
-    answer(argv, usage, [group], command)
+    groups = [group, FileOptions]
+    answer(argv, usage, groups, command)
     lines: list[str] = []
     try:
-        given = parse(argv, fields([group]))
+        given = parse(argv, fields(groups))
     except FlagErrors as e:
         given, lines = e.given, e.lines
-    return build([group], given, lines)[0]
+    own, files = build(groups, given, lines)
+    doorway.allow(files.max_file_mb)
+    return own
 
 
 def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
@@ -293,8 +314,6 @@ def _define(options: Options, lists: bool) -> Any:
         # Without a value such a flag is "true".
         flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)
-    # absl knows --flagfile only where it is defined; the file itself is read by FlagValues.
-    absl_flags.DEFINE_string("flagfile", "", "read flags from this file", flag_values=values)
     return values
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.machine import process
+from rnn_scaling.machine import doorway, process
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder
 from rnn_scaling.sweeps.estimate import Estimator, duration
@@ -28,7 +29,7 @@ TRAINER = (sys.executable, "-m", "rnn_scaling.train")
 
 
 @dataclasses.dataclass(frozen=True)
-class ConductOptions:
+class ConductOptions(flags.FileOptions):
     """How runs are made."""
 
     run_timeout: float = option(3600.0, "wall limit of a run in seconds; 0: none", minimum=0.0)
@@ -77,6 +78,7 @@ def conduct(
       trainer: the command that runs one configuration.
     """
     outcome = Outcome()
+    doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
             if not options.dry_run:

@@ -109,7 +109,7 @@ def test_resolution(given, num_gpus, name, value):
         ({"model": "cnn"}, "--model=cnn must be one of nmt, lm"),
         ({"data_source": "text", "tgt_max_len": 1}, "--tgt_max_len=1 must be at least 2"),
         ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: No such file"),
-        ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: it is not a regular file"),
+        ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: a folder; expected a regular file"),
         ({"data_source": "text", "src_file_name": "a\0b"}, "a name cannot hold a NUL byte"),
         ({"result_file": "x" * 300 + "/run.json"}, "cannot be written: File name too long"),
         ({"result_file": "a\0b/run.json"}, "cannot hold a NUL byte"),

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
 from rnn_scaling import entry
+from rnn_scaling.machine import doorway
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS, option
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """A command without options."""
 
 
 def parse(*words):
@@ -70,7 +77,31 @@ def test_flagfile_is_read_and_later_flags_win(tmp_path):
     path.write_text("# comment\n--num_units=12\n--xla=true\n")
     assert parse(f"--flagfile={path}", "--num_units=13") == {"num_units": 13, "xla": True}
     (line,) = errors("--flagfile=missing.txt")
-    assert "missing.txt" in line
+    assert line == "--flagfile=missing.txt: No such file or directory"
+
+
+def test_a_flagfile_may_name_another_but_not_itself_and_must_be_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("outer").write_bytes(b"\xef\xbb\xbf--num_units=1\r\n--flagfile=inner\n// --xla=x\n")
+    Path("inner").write_bytes(b"--src_file_name=\xff\n--num_units=2")
+    assert parse("--flagfile", "outer", "--xla=true") == {"num_units": 2, "src_file_name": "\udcff", "xla": True}
+    Path("inner").write_text("--flagfile=./outer")
+    assert errors("--flagfile=outer") == [
+        "--flagfile=./outer names itself, directly or by another; take it out of the file"
+    ]
+    os.mkfifo("pipe")
+    assert errors("--flagfile=pipe") == ["--flagfile=pipe: a named pipe; expected a regular file"]
+    assert errors("--flagfile") == errors("--flagfile=") == ["--flagfile needs a value: --flagfile=..."]
+    assert errors("--", "--flagfile=pipe") == ["unexpected word '--flagfile=pipe'; options are written --name=value"]
+
+
+def test_how_large_files_may_be_is_told_to_the_door(tmp_path):
+    Path(tmp_path, "x").write_bytes(b"x" * 1_000_001)
+    flags.read(["--max_file_mb=1"], "usage", Nothing, "none")
+    with pytest.raises(OSError, match="--max_file_mb=2 reads it"):
+        doorway.read_bytes(tmp_path / "x")
+    flags.read([], "usage", Nothing, "none")
+    assert len(doorway.read_bytes(tmp_path / "x")) == 1_000_001
 
 
 def test_lists_for_sweeps():
@@ -159,6 +190,10 @@ def test_the_help_page_is_made_of_the_declarations(monkeypatch):
         "      names, or all (default: none)",
         "  --mode=fast|safe",
         "      how (default: fast)",
+        "",
+        "Files.",
+        "  --max_file_mb=N",
+        "      the largest file that is read, in MB; JSON takes ten times its size in memory (default: 128)",
         "",
         "--flagfile=FILE reads flags from a file, one a line. --version says which version this is.",
     ]

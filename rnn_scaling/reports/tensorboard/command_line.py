@@ -10,11 +10,12 @@ from typing import Any
 
 from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.machine import doorway
 from rnn_scaling.settings import flags
 
 
 @dataclasses.dataclass(frozen=True)
-class TensorBoardOptions:
+class TensorBoardOptions(flags.FileOptions):
     """TensorBoard; all flags of its own are passed on, --helpfull lists them."""
 
     logdir: str = option("logs", "the folder; every folder below it that holds event files is a run", shown="DIR")
@@ -49,6 +50,7 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[dict[str, Any], 
     if is_here and folder.exists() and not folder.is_dir():
         lines.append(f"--logdir={folder} is a file; name the folder that it is in")
     own = flags.build(groups, given, lines)[0]
+    doorway.allow(own.max_file_mb)
     if is_here and not folder.exists():  # it may still come
         made_by = f"{entry.program()} train --log_dir={folder}/NAME"
         print(f"warning: {folder} is not there yet; {made_by} makes it", file=sys.stderr)
@@ -61,7 +63,9 @@ def _wants_folder(given: Mapping[str, Any]) -> bool:
 
 def with_defaults(given: Mapping[str, Any], own: TensorBoardOptions) -> dict[str, Any]:
     """What TensorBoard is given: ours where the user gave none, so that only this machine may connect unless asked."""
-    wanted = {name: value for name, value in given.items() if name != "profile"}
+    wanted = {
+        name: value for name, value in given.items() if name not in ("profile", *flags.fields([flags.FileOptions]))
+    }
     if _wants_folder(given):
         wanted.setdefault("logdir", own.logdir)
     if not own.bind_all:

@@ -10,12 +10,11 @@ import dataclasses
 import functools
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from rnn_scaling.machine import doorway
 from rnn_scaling.records import checks
 from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
@@ -26,7 +25,6 @@ from rnn_scaling.records.step_parts import Graph, Trace
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
 MOST_SHOWN = 5  # faults in a message
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
 VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
@@ -111,15 +109,9 @@ def from_json(
       RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
     try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as e:
-        raise RecordError(source, [f"not JSON ({e.msg} at line {e.lineno}); expected a run record"]) from e
-    except ValueError:
-        raise RecordError(source, ["a number of thousands of digits; expected a run record"]) from None
-    except RecursionError:
-        raise RecordError(source, ["nested too deeply for a run record"]) from None
-    if SURROGATE.search(text):  # a pair is one character; alone, from a file name that is no UTF-8, none can be written
-        fields = json.loads(json.dumps(fields, ensure_ascii=False).encode(errors="replace"))
+        fields = doorway.parse_json(text)
+    except doorway.JsonError as e:
+        raise RecordError(source, [f"{e}; expected a run record"]) from None
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
         raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
@@ -143,7 +135,7 @@ def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[str, 
       RecordError: if it is not a record.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = doorway.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise RecordError(str(path), ["not UTF-8 text; expected a run record"]) from e
     return from_json(text, str(path), derived=derived, kept=kept)

@@ -53,7 +53,7 @@ class Survey:
       finished: records of jobs that need not run, by label.
       pending: jobs to run, in order.
       conflicts: a line for each record of other flags in a job's place.
-      unreadable: files in a job's place that are no records, with what is wrong.
+      unreadable: what stands in a job's place and is no record, with what is wrong.
     """
 
     finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
@@ -99,17 +99,15 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
       retry_failed: failed records count as pending.
       force: records of other flags count as pending.
 
-    Raises:
-      OSError: if a file or folder cannot be read.
     """
     result, others = Survey(), _Others(jobs)
     for job in jobs:
         try:
             there: RunRecord | None = record.read(job.path)
-        except FileNotFoundError:
-            there = others.take(job)
-        except record.RecordError as e:
-            result.unreadable.append((job.path, str(e)))
+        except (OSError, record.RecordError) as e:
+            if os.path.lexists(job.path):  # no file that can be read, as a pipe, or a link to nothing
+                what = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+                result.unreadable.append((job.path, what))
             there = others.take(job)
         if there is None or is_placeholder(there):
             result.pending.append(job)

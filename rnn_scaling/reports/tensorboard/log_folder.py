@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
+from rnn_scaling.machine import doorway
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import SCHEMA
@@ -115,7 +116,7 @@ def _is_record(path: Path) -> bool:
     if path.name == RECORD_IN_LOG_DIR:
         return True  # also half of one: the page says what is wrong with it
     try:
-        with open(path, "rb") as file:
+        with doorway.open_regular(path, doorway.UNLIMITED) as file:
             return SCHEMA.encode() in file.read(HEAD)
     except OSError:
         return False

@@ -8,6 +8,7 @@ Rules (the pipeline's own are in text.py):
 - Two text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
 - The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
   fewer words is fine, the ids above are then never used, unless `unk_id` is one of them.
+- No line of text or of a vocabulary has 1 MiB or more.
 - A vocabulary has one word a line, without blanks, each word once; `eos` is in each, `bos` in the target's.
 """
 
@@ -21,9 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from models.batch import Side
+from rnn_scaling.machine import doorway
 from rnn_scaling.settings.config import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
+_LONGEST_LINE = 1 << 20  # bytes, not less than a chunk; a batch of such lines would take all memory
+_LONG_LINE = f"a line of {_LONGEST_LINE} bytes or more"
 _SHOWN_CHARS = 60
 _BOM = codecs.BOM_UTF8
 
@@ -116,6 +120,8 @@ def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
             word = line.rstrip(b"\r")
             if number == 1:
                 _refuse_bom(path, word)
+            if len(word) >= _LONGEST_LINE - 1:
+                raise DataError(f"{path}:{number}: {_LONG_LINE}; expected one word a line")
             if not _is_utf8(word):
                 raise DataError(f"{path}:{number}: bytes that are not UTF-8; expected UTF-8")
             if word.split() != [word]:
@@ -138,7 +144,7 @@ def count_lines(path: str, *, flag: str) -> int:
     Raises:
       DataError: if the file cannot be read, is empty, or is not UTF-8.
     """
-    lines = 0
+    lines = unfinished = 0
     last = b""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with _open(path, flag) as file:
@@ -154,6 +160,11 @@ def count_lines(path: str, *, flag: str) -> int:
                     raise DataError(
                         f"{path}:{line}: bytes that are not UTF-8 ({error.reason}); expected UTF-8"
                     ) from None
+            unfinished += chunk.find(b"\n") if b"\n" in chunk else len(chunk)
+            if unfinished >= _LONGEST_LINE:
+                raise DataError(f"{path}:{lines + 1}: {_LONG_LINE}; expected a sentence a line")
+            if b"\n" in chunk:
+                unfinished = len(chunk) - chunk.rfind(b"\n") - 1
             lines += chunk.count(b"\n")
             last = chunk[-1:]
     if not last:
@@ -188,9 +199,9 @@ def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:
 
 def _open(path: str, flag: str) -> BinaryIO:
     try:
-        return open(path, "rb")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        return doorway.open_regular(path, doorway.UNLIMITED)  # only the lines of it are ever in memory
+    except OSError as error:
+        reason = error.strerror or error
         raise DataError(f"{path or '(no name)'}: cannot be read ({reason}); expected --{flag} to name a file") from None
 
 
@@ -203,8 +214,8 @@ def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines without their `\\n`; iterating a binary file splits at nothing else."""
-    for line in file:
+    """Lines without their `\\n`; one that is too long comes in pieces of as many bytes."""
+    while line := file.readline(_LONGEST_LINE):
         yield line[:-1] if line.endswith(b"\n") else line
 
 

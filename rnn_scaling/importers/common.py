@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, parse_cell
+from rnn_scaling.machine import doorway
 from rnn_scaling.reports.markdown import Table
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
@@ -257,7 +258,7 @@ def read_lines(path: Path) -> Iterator[str]:
       OSError: if the file cannot be read.
       LogError: if it is no text.
     """
-    with path.open("rb") as file:
+    with doorway.open_regular(path) as file:
         head = file.read(4096)
         reason = _not_text(head)
         if reason:

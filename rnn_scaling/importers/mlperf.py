@@ -6,12 +6,12 @@ Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
+from rnn_scaling.machine import doorway
 from rnn_scaling.reports.markdown import Table
 
 FORMAT = "mlperf"
@@ -75,8 +75,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         if begin < 0:
             continue
         try:
-            event = json.loads(text[begin + len(TOKEN) :])
-        except (ValueError, RecursionError):
+            event = doorway.parse_json(text[begin + len(TOKEN) :])
+        except doorway.JsonError:
             problems.add(line, "no whole JSON after :::MLLOG; the line is cut, or two ranks wrote into it", "no JSON")
             continue
         try:

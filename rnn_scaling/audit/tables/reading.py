@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.tables import delimited, json_rows, records, text
 from rnn_scaling.audit.tables.grid import RawTable
 from rnn_scaling.audit.tables.interpret import interpret
+from rnn_scaling.machine import doorway
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RecordError
 
-# One JSON document must fit in memory, where it takes about ten times its size.
-MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 2**20
 REPORT_SCHEMA = "rnn_scaling.report/1"
 _HEAD_BYTES = 64 * 2**10
@@ -37,7 +35,7 @@ def tables(path: Path) -> Iterator[ScalingTable]:
     if path.is_dir():
         yield _folder(path)
         return
-    with path.open("rb") as file:
+    with doorway.open_regular(path) as file:
         head = file.read(_HEAD_BYTES)
         _refuse(path, head)
         file.seek(0)
@@ -89,8 +87,8 @@ def _form(path: Path, head: bytes) -> str:
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
+        return isinstance(doorway.parse_json(line), dict)
+    except doorway.JsonError:
         return False
 
 
@@ -107,18 +105,11 @@ def _lines(file: io.BufferedReader) -> Iterator[tuple[int, str]]:
 
 
 def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
-    size = path.stat().st_size
-    if size > MAX_JSON_BYTES:
-        limit = MAX_JSON_BYTES // 2**20
-        raise UnreadableError(
-            f"{path}: {size / 2**20:.0f} MiB of JSON, at most {limit} are read; give JSON Lines or CSV"
-        )
     content = file.read().decode("utf-8-sig", errors="replace")
     try:
-        document = json.loads(content)
-    except (json.JSONDecodeError, RecursionError) as e:
-        where = f"{e.msg} at line {e.lineno}" if isinstance(e, json.JSONDecodeError) else "nested too deeply"
-        raise UnreadableError(f"{path}: not JSON ({where})") from e
+        document = doorway.parse_json(content)
+    except doorway.JsonError as e:
+        raise UnreadableError(f"{path}: {e}") from None
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.run/"):
         try:
             yield records.table([(str(path), record.from_json(content, str(path), derived=False))], str(path))
@@ -148,8 +139,8 @@ def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTab
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
+                value = doorway.parse_json(line)
+            except doorway.JsonError:
                 value = None
             if isinstance(value, dict):
                 objects.append(value)
@@ -167,7 +158,9 @@ def _folder(path: Path) -> ScalingTable:
     for file in sorted(path.rglob("*.json")):
         try:
             good.append((str(file), record.read(file, derived=False)))
-        except (OSError, RecordError) as e:
+        except OSError as e:
+            bad.append(f"{file}: {e.strerror or e}; left out")
+        except RecordError as e:
             bad.append(f"{e}; left out")
     if not good:
         reason = f"; {bad[0]}" if bad else ""

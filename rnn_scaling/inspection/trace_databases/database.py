@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rnn_scaling.machine import doorway
+
 MAGIC = b"SQLite format 3\0"
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 CACHE_KIB = 16 * 1024  # pages of the file held in memory; sorts larger than this go to temporary files
@@ -99,8 +101,8 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
       TraceDbError: if it is no whole SQLite database, or another program is writing to it.
       OSError: if it cannot be read.
     """
-    real = Path(os.path.realpath(file))  # a log stands beside the file itself, not beside a link to it
-    uri = f"{real.as_uri()}?{_mode(file, real)}"
+    mode = _mode(file)
+    uri = f"{_real(file).as_uri()}?{mode}"
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
     except FAULTS as e:
@@ -121,15 +123,18 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
         connection.close()
 
 
-def _mode(file: Path, real: Path) -> str:
+def _real(file: Path) -> Path:
+    """A log stands beside the file itself, not beside a link to it."""
+    return Path(os.path.realpath(file))
+
+
+def _mode(file: Path) -> str:
     """How to open the file, after a look at its header.
 
     A file in write-ahead mode would make SQLite put two more files beside it, so it is opened as immutable: that is
     sound only while nothing waits in a log, which is checked here.
     """
-    if real.exists() and not (real.is_file() or real.is_dir()):
-        raise TraceDbError(file, "not a regular file")
-    with open(file, "rb") as f:
+    with doorway.open_regular(file, doorway.UNLIMITED) as f:
         head = f.read(100)
         size = os.fstat(f.fileno()).st_size
     if size == 0:
@@ -138,7 +143,7 @@ def _mode(file: Path, real: Path) -> str:
         hint = "; export a .nsys-rep or .qdrep file with `nsys export --type=sqlite FILE`" if _is_report(file) else ""
         raise TraceDbError(file, f"not an SQLite database{hint}")
     _check_size(file, head, size)
-    for beside, kind in unfinished(real):
+    for beside, kind in unfinished(_real(file)):
         raise TraceDbError(
             file, f"has an unfinished {kind} ({beside.name}): its writer still runs or was killed; "
             f"let it end, or open a copy of both files with sqlite3 once to merge them"

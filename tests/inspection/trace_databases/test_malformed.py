@@ -46,7 +46,7 @@ def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reaso
 
 def test_files_that_cannot_be_opened(tmp_path, capsys):
     assert "No such file" in one_error(capsys, tmp_path / "none")
-    assert "directory" in one_error(capsys, tmp_path)
+    assert "a folder" in one_error(capsys, tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
@@ -103,7 +103,7 @@ def test_a_journal_of_a_finished_change_is_no_obstacle_and_one_of_an_unfinished_
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
-    assert one_error(capsys, tmp_path / "pipe") == "not a regular file"
+    assert one_error(capsys, tmp_path / "pipe") == "a named pipe; expected a regular file"
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])

@@ -14,25 +14,41 @@ tower's share / X(m,1,d) with the whole batch
 
     fixed cost  = 1 - f, and the other parts are multiplied by f.
 
+Where n devices of a CPU want more cores than there are, they can reach c/n at most, c being the cores that they got
+over those that one device got. That is known without a measurement, and contention then is what is lost beyond it:
+
+    oversubscription = 1 - c/n;   contention = c/n - E(independent,n,device)
+
 What is not known stays in the residual: where a run is missing, the command that supplies it is named. With every run
 the residual is 0 by construction. The slack counts as exact, and assumes that a tower's time is proportional to its
 positions, so imbalance is an upper bound and what is wrong with it is in its neighbours.
+
+Points of efficiency have the interval: the whole loss is 100 less the efficiency, with the same ends. In items/s a part
+is the same share of the ideal, so both say one thing. A part is told if its interval excludes 0 by more than other
+processes may have taken; the others are the rest.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis.confidence import Interval, combine
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.confidence import Interval, combine, ratio
+from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
+from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.settings.spelling import command
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
+OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
+ALL = 100.0  # points of efficiency: more than that cannot be lost
+REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
 MEANING = {
+    OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
     FIXED: "what a step costs however small a tower's share of the batch is",
     CONTENTION: "what independent replicas lose too: shared memory, caches, clocks and host threads",
     EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
@@ -43,20 +59,30 @@ MEANING = {
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One share of the loss: `value` in items/s, `points` in percentage points of efficiency.
+    """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
-    Both are None where a run is missing, and `commands` then supply it. The uncertainty of the ideal is in the points.
+    Both are None where a run is missing, and `commands` then supply it. `is_told`: it can be told apart from 0.
     """
 
     name: str
     value: Interval | None
     points: Interval | None
     commands: tuple[str, ...] = ()
+    is_told: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline. loss = sum of the known parts + residual."""
+    """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest.
+
+    Attributes:
+      row: whose loss it is.
+      ideal: n times one device, in items/s.
+      loss, loss_points: of the ideal, in items/s and in percentage points of efficiency.
+      parts: every part, also those which need a missing run and those that cannot be told from 0.
+      residual, residual_points: what is in no part, for a run is missing.
+      rest: what is left of the loss without the parts that are told.
+    """
 
     row: Row
     ideal: Interval
@@ -65,10 +91,44 @@ class Attribution:
     residual: Interval
     loss_points: Interval
     residual_points: Interval
+    rest: Part
+
+    @property
+    def told(self) -> tuple[Part, ...]:
+        """The parts that can be told apart from 0, the largest loss first."""
+        parts = [(part.points.value, part) for part in self.parts if part.is_told and part.points]
+        return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is anything to show: a table or a picture of the parts would else draw noise."""
+        return bool(self.told)
+
+    @property
+    def shown(self) -> tuple[Part, ...]:
+        """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
+        points = self.rest.points
+        return (*self.told, *([self.rest] if points and points.ends != (0.0, 0.0) else [])) if self.is_told else ()
+
+    @property
+    def missing(self) -> tuple[Part, ...]:
+        """The parts that need runs which are missing."""
+        return tuple(part for part in self.parts if part.points is None)
 
     def points(self, value: Interval) -> float:
         """A loss in percentage points of efficiency."""
         return 100 * value.value / self.ideal.value
+
+    def would_show(self) -> tuple[int, float | None]:
+        """(repeats that would tell more, the least points of a part that they show; None: nobody can foresee it)."""
+        values = [part.points for part in self.parts if part.points] or [self.loss_points]
+        now = max(1, min((count for value in values for count in value.processes), default=1))
+        repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
+        errors = [(value.standard_error, value.degrees) for value in values if value.standard_error]
+        if not errors:
+            return repeats, None
+        grown = repeats / now
+        return repeats, max(t_quantile(0.975, free * grown) * error / math.sqrt(grown) for error, free in errors)
 
 
 def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
@@ -100,10 +160,15 @@ Share = Callable[[Rates], float]  # a number, or a part of the ideal, as a funct
 
 @dataclasses.dataclass(frozen=True)
 class _Level:
-    """An efficiency as a function of the rates of the rows with these keys."""
+    """A share as a function of the rates of the rows with these keys.
+
+    `interval` is that of the share where it is one ratio, whose interval is made on the scale of logarithms: whatever
+    says the same, as an efficiency and the loss against it, then has the same ends.
+    """
 
     value: Share
     keys: frozenset[Key] = frozenset()
+    interval: Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,33 +185,46 @@ class _Attributor:
     def __init__(self, row: Row, base: Row, by_key: Mapping[Key, Row]) -> None:
         self._row, self._base, self._n = row, base.key, row.num_devices
         self._by_key = {**by_key, row.key: row, base.key: base}
+        self._ideal = _rate(base).scaled(row.num_devices)
         total = row.config["global_batch_size"]
         share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}
         self._one: dict[str, Any] = {"num_devices": 1, **share}
 
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
-        loss = _Level(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}))
+        reached = self._row.metric(EFFICIENCY)
+        loss = _Level(
+            lambda rates: 1 - rates[mine] / (n * rates[base]),
+            frozenset({mine, base}),
+            reached and _less(1.0, reached),
+        )
         levels = self._levels()
-        known = [level for level in levels.values() if isinstance(level, _Level)]
-        rest = _Level(lambda rates: 0.0)
-        if len(known) < len(levels):
-            keys = loss.keys.union(*(level.keys for level in known))
-            rest = _Level(lambda rates: loss.value(rates) - math.fsum(k.value(rates) for k in known), keys)
+        known = {name: level for name, level in levels.items() if isinstance(level, _Level)}
+        parts = tuple(self._part(name, level) for name, level in levels.items())
+        told = [known[part.name] for part in parts if part.is_told]
+        residual = _without(loss, list(known.values())) if len(known) < len(levels) else None
+        everything = len(told) == len(levels)
+        residual_points = self._points(residual or _Level(lambda rates: 0.0))
+        loss_points = self._points(loss)
         return Attribution(
             row=self._row,
-            ideal=self._interval(lambda rates: n * rates[base], [base]),
-            loss=self._items(loss),
-            parts=tuple(
-                Part(name, None, None, level.commands)
-                if isinstance(level, _Missing)
-                else Part(name, self._items(level), self._points(level))
-                for name, level in levels.items()
-            ),
-            residual=self._items(rest),
-            loss_points=self._points(loss),
-            residual_points=self._points(rest),
+            ideal=self._ideal,
+            loss=self._items(loss_points),
+            parts=parts,
+            residual=self._items(residual_points),
+            loss_points=loss_points,
+            residual_points=residual_points,
+            rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told)),
         )
+
+    def _part(self, name: str, level: _Level | _Missing) -> Part:
+        if isinstance(level, _Missing):
+            return Part(name, None, None, level.commands)
+        points = self._points(level)
+        rows = [self._by_key[key] for key in level.keys]
+        taken = max((100 * disturbance.taken(row.good) for row in rows), default=0.0)
+        is_told = points.ends is not None and not points.ends[0] - taken <= 0 <= points.ends[1] + taken
+        return Part(name, self._items(points), points, is_told=is_told)
 
     def _levels(self) -> dict[str, _Level | _Missing]:
         """Each part, by name, as a share of the ideal."""
@@ -163,13 +241,23 @@ class _Attributor:
         if config["global_batch_size"]:
             scale = self._ratio({}, self._one, base)
             parts[FIXED] = _difference(ONE, scale, ONE)
+        most = disturbance.most_efficiency(self._row, self._by_key[base])
+        if most < 1:
+            at_most = _Level(lambda rates: most)
+            parts[OVERSUBSCRIPTION] = _difference(ONE, at_most, scale)
+            before = at_most
         for name, changes in chain:
             after = self._efficiency(changes)
             parts[name] = _difference(before, after, scale)
             before = after
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
-            parts[IMBALANCE] = _Level(lambda rates: slack * rates[mine] / (n * rates[base]), frozenset({mine, base}))
+            reached = self._row.metric(EFFICIENCY)
+            parts[IMBALANCE] = _Level(
+                lambda rates: slack * rates[mine] / (n * rates[base]),
+                frozenset({mine, base}),
+                reached.scaled(slack) if reached and slack else None,
+            )
         return parts
 
     def _efficiency(self, changes: Mapping[str, Any]) -> _Level | _Missing:
@@ -179,8 +267,9 @@ class _Attributor:
         level = self._ratio({**changes, **self._one}, changes, None)
         if isinstance(level, _Missing):
             return level
-        reached = level.value
-        return dataclasses.replace(level, value=lambda rates: reached(rates) * (1 + slack) / self._n)
+        reached, factor = level.value, (1 + slack) / self._n
+        interval = level.interval and level.interval.scaled(factor)
+        return _Level(lambda rates: reached(rates) * factor, level.keys, interval)
 
     def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level | _Missing:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
@@ -193,21 +282,48 @@ class _Attributor:
         if commands:
             return _Missing(tuple(commands))
         bottom, top = keys
-        return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys))
-
-    def _interval(self, function: Share, keys: Iterable[Key]) -> Interval:
-        rates = {key: rate for key in keys if (rate := self._by_key[key].rate) is not None}
-        return combine(lambda *values: function(dict(zip(rates, values))), list(rates.values()))
-
-    def _items(self, level: _Level) -> Interval:
-        """In items/s: times the ideal."""
-        if not level.keys:
-            return self._interval(level.value, [])
-        base = self._base
-        return self._interval(lambda rates: level.value(rates) * self._n * rates[base], level.keys | {base})
+        interval = ratio(*(_rate(self._by_key[key]) for key in (top, bottom))) if top != bottom else None
+        return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys), interval)
 
     def _points(self, level: _Level) -> Interval:
-        return self._interval(lambda rates: 100 * level.value(rates), level.keys)
+        """In points of efficiency; no end is beyond what can be lost."""
+        if level.interval:
+            return _bounded(level.interval.scaled(ALL))
+        rates = {key: _rate(self._by_key[key]) for key in level.keys}
+        function = level.value
+        return _bounded(combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values())))
+
+    def _items(self, points: Interval) -> Interval:
+        """The same share of the ideal, in items/s."""
+        return points.scaled(self._ideal.value / ALL)
+
+
+def _rate(row: Row) -> Interval:
+    if row.rate is None:
+        raise ValueError("expected a row with a good run")
+    return row.rate
+
+
+def _less(whole: float, share: Interval) -> Interval:
+    """`whole` less the share, with the same ends."""
+    low = None if share.high is None else whole - share.high
+    high = None if share.low is None else whole - share.low
+    return dataclasses.replace(share, value=whole - share.value, low=low, high=high)
+
+
+def _bounded(points: Interval) -> Interval:
+    """Linear error propagation knows no bounds: more than all is not lost, unless a gain elsewhere is against it."""
+    if points.high is None or points.high <= max(ALL, points.value):
+        return points
+    return dataclasses.replace(points, high=max(ALL, points.value))
+
+
+def _without(loss: _Level, parts: Sequence[_Level]) -> _Level:
+    """The loss less these parts."""
+    if not parts:
+        return loss
+    keys = loss.keys.union(*(part.keys for part in parts))
+    return _Level(lambda rates: loss.value(rates) - math.fsum(part.value(rates) for part in parts), keys)
 
 
 def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Level | _Missing) -> _Level | _Missing:
@@ -217,7 +333,9 @@ def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Lev
         return _Missing(tuple(dict.fromkeys(command for each in missing for command in each.commands)))
     first, second, factor = (each for each in levels if isinstance(each, _Level))
     keys = first.keys | second.keys | factor.keys
-    return _Level(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys)
+    is_exact = not first.keys and factor is ONE and second.interval is not None
+    interval = _less(first.value({}), second.interval) if is_exact and second.interval else None
+    return _Level(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys, interval)
 
 
 def imbalance(row: Row) -> float:

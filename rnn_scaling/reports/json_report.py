@@ -92,6 +92,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
             "name": part.name,
             name: interval(part.value),
             "points": interval(part.points),
+            "told": part.is_told,
             "commands": list(part.commands),
         }
         for part in loss.parts

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.analysis.attribution import Attribution
-from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.attribution import REST
 from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import steps
+from rnn_scaling.reports.loss_text import untold
 from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
 SEEDS_DIGITS = 3  # of seconds and rates in the seed's tables
-WIDE = 0.15  # half an interval over its number, from which on both ends are printed: they are not equally far away
-NOTHING = 1e-9  # points of efficiency below it are the error of floating point
-ALL_THERE = "every run that the parts need is there"
+IN_THE_REST = "in the rest"
+RESTS = "the rest: parts that cannot be told apart from 0, and those whose runs are missing."
 
 
 def render(summary: Summary) -> bytes:
@@ -49,10 +48,8 @@ def _steps(series: SeriesSummary) -> str:
 
 def _split(series: SeriesSummary) -> str:
     head, lines = parts_grid(series)
-    if not lines:
-        return ""
     notes = "".join(f"\n{note}\n" for note in parts_notes(series))
-    return f"\nPoints of efficiency lost, and to what:\n\n{markdown_table(head, lines)}{notes}"
+    return f"\nPoints of efficiency lost, and to what:\n\n{markdown_table(head, lines)}{notes}" if lines else notes
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
@@ -100,7 +97,7 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
         for value in (row.metric(metric) for row in rows):
             if value is not None and value.half_width:
                 columns = kinds.setdefault(value.kind, {})
-                columns[metric.title] = columns.get(metric.title, False) or is_wide(value)
+                columns[metric.title] = columns.get(metric.title, False) or has_ends(value)
     return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in kinds.items()]
 
 
@@ -109,32 +106,33 @@ def _marks(wide: Iterable[bool]) -> str:
 
 
 def parts_grid(series: SeriesSummary) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each number of devices above 1) of the points that each part takes."""
-    losses = [(row.row.num_devices, row.loss) for row in series.rows if row.loss is not None]
-    names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts))
+    """(header, a line for each number of devices) of the points that each part takes, where any part can be told."""
+    losses = [(row.row.num_devices, row.loss) for row in series.rows if row.loss is not None and row.loss.is_told]
+    names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts if part.is_told))
     lines = []
     for count, loss in losses:
-        points = {part.name: plus_minus(part.points, 1) for part in loss.parts}
-        rest = plus_minus(loss.residual_points, 1) if has_rest(loss) else "0"
-        lines.append([str(count), plus_minus(loss.loss_points, 1), *(points.get(name, "n/a") for name in names), rest])
-    return ["Devices", "Whole loss", *names, "Not split"], lines
+        told = {part.name: plus_minus(part.points, 1) for part in loss.told}
+        known = {part.name for part in loss.parts if part.points}
+        cells = [told.get(name, IN_THE_REST if name in known else "n/a") for name in names]
+        rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
+        lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
+    return ["Devices", "Whole loss", *names, REST.capitalize()], lines
 
 
 def parts_notes(series: SeriesSummary) -> list[str]:
-    """What ± is in the parts, and what a rest of 0 says."""
-    losses = [row.loss for row in series.rows if row.loss is not None]
-    values = [v for loss in losses for v in (loss.loss_points, loss.residual_points, *(p.points for p in loss.parts))]
+    """What ± is in the parts, what the rest is, and where nothing can be told."""
+    rows = [row for row in series.rows if row.loss is not None]
+    told = [loss for row in rows if (loss := row.loss) and loss.is_told]
     kinds: dict[str, list[bool]] = {}
-    for value in values:
+    for value in (points for loss in told for points in (loss.loss_points, *(part.points for part in loss.shown))):
         if value is not None and value.half_width:
-            kinds.setdefault(value.kind, []).append(is_wide(value))
+            kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
-    return [*lines, *([f"not split 0: {ALL_THERE}."] if any(not has_rest(loss) for loss in losses) else [])]
-
-
-def has_rest(loss: Attribution) -> bool:
-    """Whether something of a loss is in none of its parts, or cannot be split."""
-    return any(part.value is None for part in loss.parts) or abs(loss.residual_points.value) > NOTHING
+    lines += [RESTS] if any(loss.rest in loss.shown for loss in told) else []
+    return [
+        *lines,
+        *(f"On {row.devices} {text[0].lower()}{text[1:]}" for row in rows if row.loss and (text := untold(row.loss))),
+    ]
 
 
 def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -156,9 +154,9 @@ def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def further_grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row) of `further`; no lines where no row has such a metric."""
-    metrics, plain = _others(rows), _is_plain(rows)
+    metrics, is_plain = _others(rows), _is_plain(rows)
     head = [_devices_column(rows), *(metric.column for metric in metrics)]
-    return head, [[str(row.num_devices), *_numbers(row, metrics, plain)] for row in rows if metrics]
+    return head, [[str(row.num_devices), *_numbers(row, metrics, is_plain)] for row in rows if metrics]
 
 
 def _devices_column(rows: Sequence[Row]) -> str:
@@ -178,46 +176,17 @@ def _work(row: Row, repeated: bool) -> list[str]:
     if repeated:
         failed = len(row.records) - len(row.good)
         cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))
-    return [*cells, row.records[-1].status if taken is None else f"{taken:.{SEEDS_DIGITS}f}"]
+    return [*cells, row.records[-1].status if taken is None else plain(taken, SEEDS_DIGITS)]
 
 
-def _numbers(row: Row, metrics: Sequence[Metric], plain: bool) -> list[str]:
+def _numbers(row: Row, metrics: Sequence[Metric], is_plain: bool) -> list[str]:
     """A cell for each metric; in the seed's own form without intervals, and without a speedup over itself."""
     cells = []
     for metric in metrics:
         value = metric.printed(row.metric(metric))
         digits = SEEDS_DIGITS if metric.always and metric.ideal is None else metric.digits
-        if plain and value is not None:
-            cells.append("n/a" if metric.ideal else f"{value.value:.{digits}f}")
+        if is_plain and value is not None:
+            cells.append("n/a" if metric.ideal else plain(value.value, digits))
         else:
             cells.append(plus_minus(value, digits))
     return cells
-
-
-def plus_minus(interval: Interval | None, digits: int) -> str:
-    """The number with its 95 % interval where it has one; "n/a" for None.
-
-    "70.0 ± 0.8"; "160 [120, 220]" where the interval is wide and lies unevenly about the number, without the digits
-    that it leaves no meaning to.
-    """
-    if interval is None:
-        return "n/a"
-    value = f"{interval.value:.{digits}f}"
-    if not interval.half_width:
-        return value
-    if not is_wide(interval):
-        return f"{value} ± {interval.half_width:.{digits}f}"
-    # Two digits of the half-width, but never fewer than two of the number.
-    kept = min(digits, 1 - math.floor(math.log10(min(interval.half_width, abs(interval.value)))))
-    numbers = (interval.value, interval.low, interval.high)
-    value, low, high = (f"{round(number or 0.0, kept):.{max(0, kept)}f}" for number in numbers)
-    return f"{value} [{low}, {high}]"
-
-
-def is_wide(interval: Interval) -> bool:
-    """Whether ± would mislead: intervals of rates and ratios reach further up than down."""
-    half = interval.half_width
-    if not half or interval.low is None or interval.high is None:
-        return False
-    uneven = abs(interval.low + interval.high - 2 * interval.value) > 0.01 * half
-    return half > WIDE * abs(interval.value) and uneven

@@ -11,8 +11,8 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.table import plus_minus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

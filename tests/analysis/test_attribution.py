@@ -12,6 +12,7 @@ from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from tests.support.records import changed
 from tests.support.scaling_runs import resolved
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
@@ -183,3 +184,81 @@ def test_the_points_lost_are_100_less_the_efficiency_with_the_same_interval():
     assert result.loss_points.half_width == pytest.approx(efficiency.half_width, rel=0.01)
     assert result.parts[0].points == result.loss_points
     assert (result.residual_points.low, result.residual_points.high) == (0, 0)
+
+
+def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
+    """Noise of every size, parts of every sign: loss = 100 - efficiency with its ends, items the same shares."""
+    random.seed(7)
+    seen = 0
+    for _ in range(200):
+        noise = random.choice([0.002, 0.02, 0.2, 0.6])
+        runs = [
+            resolved(
+                random.uniform(30, 120) * n * random.uniform(1 - noise, 1 + noise), n, mode, global_batch_size=total
+            )
+            for total in random.choice([(0,), (64,)])
+            for n in (1, 2, 4)
+            for mode in ("independent", "replicated")
+            for _ in range(random.randint(1, 4))
+        ]
+        table = rows.with_baselines(runs)
+        for row in table:
+            result = attribution.attribute(row, table)
+            if result is None:
+                continue
+            seen += 1
+            efficiency, loss = row.metric(EFFICIENCY), result.loss_points
+            assert loss.value == pytest.approx(100 - 100 * efficiency.value)
+            if efficiency.ends:
+                assert efficiency.low >= 0
+                assert loss.ends == pytest.approx((100 - 100 * efficiency.high, 100 - 100 * efficiency.low))
+            for part in (*result.parts, result.rest):
+                if part.points and part.points.ends:
+                    ends = [end * result.ideal.value / 100 for end in part.points.ends]
+                    assert part.value.ends == pytest.approx(ends, abs=1e-6)
+                    assert part.points.high <= max(100, part.points.value)
+                    assert not (part.is_told and part.points.low <= 0 <= part.points.high)
+            total = sum(part.points.value for part in (*result.told, result.rest))
+            assert total == pytest.approx(loss.value, abs=1e-6)
+            names = {part.name for part in result.parts if part.points and part.points.ends == loss.ends}
+            if row.config["variable_update"] == "independent" and not row.config["global_batch_size"]:
+                assert names == {"contention"}
+    assert seen > 500
+
+
+def repeated(rates, **changes):
+    return [changed(resolved(rate, n), **changes) for (n, rate) in rates for rate in (rate * 0.999, rate, rate * 1.001)]
+
+
+def crowded(count, cores=2, **parts):
+    return {"resolved": {"cpu_affinity": [*range(min(count, cores))], "oversubscribed": count > cores}, **parts}
+
+
+def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly():
+    one, four = repeated([(1, 100)], **crowded(1)), repeated([(4, 180)], **crowded(4))
+    result = attribute([*one, *four])
+    shares = {part.name: part.points for part in result.parts}
+    assert shares["oversubscription"].ends == (50.0, 50.0)
+    assert shares["contention"].value == pytest.approx(5, abs=0.01)
+    assert [part.name for part in result.told] == ["oversubscription", "contention"]
+    enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
+    assert [part.name for part in enough.parts] == ["contention"]
+
+
+def test_what_other_processes_may_have_taken_is_no_part():
+    quiet = repeated([(1, 100), (2, 160)], **crowded(2))
+    assert attribute(quiet).is_told
+    loaded = {"environment": {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}}
+    busy = [*quiet[:-1], changed(quiet[-1], **crowded(2), **loaded)]
+    result = attribute(busy)
+    assert not result.is_told and result.parts[0].points.low > 0 and not result.shown
+
+
+def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
+    noisy = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1)]
+    result = attribute(noisy)
+    assert not result.is_told and result.shown == () and result.rest.points == result.loss_points
+    repeats, points = result.would_show()
+    assert repeats == 5 and 0 < points < result.loss_points.half_width
+    many = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1) * 20]
+    assert attribute(many).is_told

@@ -30,7 +30,7 @@ def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys
     (tmp_path / "notes.json").write_text("{")
     assert report.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert "1900.000" in out and "1.90" in out and "2 |" in out
+    assert "1,900" in out and "1.90" in out and "2 |" in out
     assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
     assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in out
     assert {path.name for path in tmp_path.iterdir()} - FILES == {*(f"{i}.json" for i in range(6)), "notes.json"}
@@ -124,7 +124,7 @@ def test_bad_records_are_named_and_the_good_ones_reported(changes, said, tmp_pat
     out, err = capsys.readouterr()
     assert err == f"warning: {err.removeprefix('warning: ')}" and err.count("\n") == 1
     assert f"{tmp_path}/bad.json: " in err and said in err
-    assert "99.500" in out
+    assert "99.50" in out
 
 
 @pytest.mark.usefixtures("undrawn")

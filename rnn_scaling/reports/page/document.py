@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING
+from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING, OVERSUBSCRIPTION
 from rnn_scaling.analysis.metrics import ITEMS, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, table
+from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, Grid, figure_of
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
-ORDER = (CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
+ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
@@ -45,7 +46,7 @@ def render(summary: Summary, made_by: str = "") -> bytes:
 
 def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     measured = summary.measured
-    losses = [each for each in measured if each.largest and each.largest.loss]
+    losses = [each for each in measured if each.largest and each.largest.loss and each.largest.loss.is_told]
     parts = [each.largest.loss.parts for each in losses if each.largest and each.largest.loss]
     return {
         "schema": REPORT_SCHEMA,
@@ -90,7 +91,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
 
 def _unbroken(text: str) -> str:
     """The text with a number, its interval and its unit kept on one line."""
-    text = re.sub(r" \[(-?[\d.]+), (-?[\d.]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
+    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
 
 
@@ -198,30 +199,20 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
     if row is None or row.loss is None:
         raise ValueError("expected a row with a loss")
     loss = row.loss
-    lines = [
-        [part.name, table.plus_minus(part.points, 1), table.plus_minus(part.value, 1)]
-        for part in loss.parts
-        if part.value
-    ]
-    lines += [[part.name, "needs a missing run", "n/a"] for part in loss.parts if part.value is None]
-    rest = ["0", "0"]
-    if table.has_rest(loss):
-        rest = [table.plus_minus(loss.residual_points, 1), table.plus_minus(loss.residual, 1)]
-    lines.append(["not split", *rest])
-    lines.append(["whole loss", table.plus_minus(loss.loss_points, 1), table.plus_minus(loss.loss, 1)])
-    values = [*(part.points for part in loss.parts), loss.residual_points, loss.loss_points]
+    lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
+    lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
+    values = [*(part.points for part in loss.shown), loss.loss_points]
     kinds = dict.fromkeys(f"± is half the interval: {v.kind}." for v in values if v and v.half_width)
-    complete = [] if table.has_rest(loss) else [f"Not split 0: {table.ALL_THERE}."]
     caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
     figure = None
-    if k < MOST_FIGURES:
+    if k < MOST_FIGURES and loss.is_told:
         about = f"{answer.sentence(series)} The numbers stand in the table beside it."
         figure = figure_of(figures.waterfall(loss, f"waterfall-{k}"), f"waterfall-{k}", caption, about)
     return {
         "title": f"{series.title}, {row.devices}",
         "figure": figure,
         "grid": Grid(caption, ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"], lines),
-        "notes": [*kinds, *complete],
+        "notes": [*kinds],
         "command": series.command(),
     }
 
@@ -285,7 +276,7 @@ def _speedup_line(row: RowSummary) -> list[str]:
     speedups = row.speedups
     if speedups is None:
         raise ValueError("expected a row with phases")
-    three = [table.plus_minus(value, 2) for value in (speedups.steady, speedups.train, speedups.total)]
+    three = [plus_minus(value, 2) for value in (speedups.steady, speedups.train, speedups.total)]
     seconds = [f"{speedups.phases.get(name, 0.0):.2f}" for name in (*PHASES, "teardown")]
     return [str(row.row.num_devices), *three, f"{speedups.same_work:.2f}", *seconds]
 

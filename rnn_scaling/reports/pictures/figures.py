@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis.attribution import REST as REST_NAME
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
@@ -39,7 +40,6 @@ THEME = {  # sentinel -> (CSS variable of the page, colour of a file that stands
 }
 MOST_LINES = 12
 BAR = 0.62  # height of a bar, in rows
-REST_NAME = "not split"
 
 
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
@@ -112,9 +112,7 @@ def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, idea
 
 def waterfall(loss: Attribution, name: str) -> str:
     """From n times one device down to what was measured: each part with its 95 % interval, and the residual."""
-    parts = [(part.name, part.value) for part in loss.parts if part.value is not None]
-    if loss.residual.value or not parts:
-        parts.append((REST_NAME, loss.residual))
+    parts = [(part.name, part.value) for part in loss.shown if part.value is not None]
     ideal, measured = loss.ideal.value, loss.ideal.value - loss.loss.value
     with style():
         figure, axes = blank(4.2, 0.75 + 0.3 * (len(parts) + 2))

@@ -1,0 +1,65 @@
+"""A number for a person: as many digits as its interval allows. CSV and JSON keep all.
+
+13,800 ± 1,500 where the interval reaches about as far up as down, 110 [20, 600] where it does not; a number without an
+interval has four digits.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rnn_scaling.analysis.confidence import Interval
+
+WITHOUT_INTERVAL = 4  # significant digits
+OF_INTERVAL = 2  # significant digits of what stands after ±
+UNEVEN = 0.15  # share of the longer side by which the other one is shorter, from which on both ends are printed
+FURTHER = 2  # decimals beyond a metric's own, for an interval that is that narrow
+
+
+def plus_minus(interval: Interval | None, digits: int) -> str:
+    """The number with its 95 % interval where it has one; "n/a" for None.
+
+    Args:
+      interval: of the number.
+      digits: decimals at most where there is no interval.
+    """
+    if interval is None:
+        return "n/a"
+    if not interval.half_width or interval.ends is None:
+        return plain(interval.value, digits)
+    down, up = interval.value - interval.ends[0], interval.ends[1] - interval.value
+    first = -_magnitude(max(down, up))  # the decimal of the first digit of what stands after ±
+    decimals = min(first + OF_INTERVAL - 1, max(digits, first), digits + FURTHER)
+    if not has_ends(interval):
+        return f"{_rounded(interval.value, decimals)} ± {_rounded(max(down, up), decimals)}"
+    decimals = max(decimals, min(digits, -_magnitude(min(down, up))))  # a first digit of the shorter side is seen
+    value, low, high = (_rounded(number, decimals) for number in (interval.value, *interval.ends))
+    return f"{value} [{low}, {high}]"
+
+
+def has_ends(interval: Interval) -> bool:
+    """Whether both ends are printed, since ± would mislead: the interval reaches further to one side."""
+    if not interval.half_width or interval.ends is None:
+        return False
+    sides = sorted((interval.value - interval.ends[0], interval.ends[1] - interval.value))
+    return sides[0] < (1 - UNEVEN) * sides[1]
+
+
+def plain(value: float, digits: int) -> str:
+    """A number of which nothing is known: four significant digits, and `digits` decimals at most."""
+    return _rounded(value, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(value)))
+
+
+def share(value: float) -> str:
+    """A share as a whole per cent; with a decimal below ten: "58 %", "5.2 %"."""
+    return f"{100 * value:.{0 if value >= 0.0995 else 1}f} %"
+
+
+def _magnitude(value: float) -> int:
+    """Power of ten of the first digit."""
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def _rounded(value: float, decimals: int) -> str:
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.removeprefix("-") if not float(text.replace(",", "")) else text

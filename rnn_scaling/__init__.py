@@ -12,11 +12,19 @@ docs/api.md has them with examples. Importing this loads nothing else; no call l
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import signal
+import sys
+
+_starting = sys.argv[0] == "-m" or sys.argv[0].endswith("rnn-scaling")  # one of our programs, with nothing to keep yet
+if _starting and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, until entry.leave listens
+
+from typing import TYPE_CHECKING, Any  # noqa: E402, the first lines are for Ctrl-C
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.loading import Rows
     from rnn_scaling.records.record import RunRecord

@@ -72,6 +72,8 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
       at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
     """
     try:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see the package's __init__
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _prepare_streams()
         if not at_once:  # TensorFlow's threads do not hear of it; the trainer has a handler of its own
             signal.signal(signal.SIGTERM, _interrupt)  # batch systems send it before they kill

@@ -126,6 +126,14 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
+@pytest.mark.parametrize(
+    "name,handler", [("-m", "SIG_DFL"), ("x/rnn-scaling", "SIG_DFL"), ("a.py", "default_int_handler")]
+)
+def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(name, handler):
+    code = f"import signal, sys; sys.argv = [{name!r}]; import rnn_scaling; "
+    assert python(f"{code}print(signal.getsignal(signal.SIGINT) == signal.{handler})").stdout == "True\n"
+
+
 @pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
 def test_closed_streams_hurt_nobody(closed, tmp_path):
     code = (

@@ -3,7 +3,7 @@
 Rules (the pipeline's own are in text.py):
 
 - Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage
-  returns before it (CRLF) are no part of the line.
+  returns before it (CRLF) are no part of the line. A line has at most 64 KiB: the pipeline holds thousands of them.
 - A word is what stands between ASCII blanks. So U+2028, U+0085, the no-break space and NUL are parts of words.
 - Two text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
 - The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
@@ -18,7 +18,8 @@ import codecs
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from models.batch import Side
@@ -26,9 +27,8 @@ from rnn_scaling.machine import doorway
 from rnn_scaling.settings.config import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
-_LONGEST_LINE = 1 << 20  # bytes, not less than a chunk; a batch of such lines would take all memory
-_LONG_LINE = f"a line of {_LONGEST_LINE} bytes or more"
 _SHOWN_CHARS = 60
+MAX_LINE_BYTES = 1 << 16  # some ten thousand words
 _BOM = codecs.BOM_UTF8
 
 
@@ -94,6 +94,28 @@ def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     return Corpus(num_lines, tuple(map(CheckedSide, vocabularies, eos_ids, bos_ids)))
 
 
+class Stamps:
+    """Sizes and times of the last change of some files, to see later whether these are still the same."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._known = {path: _stamp(path) for path in paths}
+
+    def change(self) -> str:
+        """What a person is told of files that have changed since; empty if none has."""
+        changed = [path for path, stamp in self._known.items() if _stamp(path) != stamp]
+        remedy = "changed while the run read it; run it again on files that stay"
+        return f"{' and '.join(changed)} {remedy}" if changed else ""
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Size in bytes and time of the last change in ns; None where they cannot be had."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
 def _count_equal_lines(files: Mapping[str, str]) -> int:
     """Lines of each of the files, by flag."""
     lines = {path: count_lines(path, flag=flag) for flag, path in files.items()}
@@ -116,12 +138,10 @@ def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
     """
     first_line: dict[bytes, int] = {}
     with _open(path, f"{flag}_file") as file:
-        for number, line in enumerate(itertools.islice(_lines(file), vocab_size), start=1):
+        for number, line in enumerate(itertools.islice(_lines(file, path), vocab_size), start=1):
             word = line.rstrip(b"\r")
             if number == 1:
                 _refuse_bom(path, word)
-            if len(word) >= _LONGEST_LINE - 1:
-                raise DataError(f"{path}:{number}: {_LONG_LINE}; expected one word a line")
             if not _is_utf8(word):
                 raise DataError(f"{path}:{number}: bytes that are not UTF-8; expected UTF-8")
             if word.split() != [word]:
@@ -144,7 +164,7 @@ def count_lines(path: str, *, flag: str) -> int:
     Raises:
       DataError: if the file cannot be read, is empty, or is not UTF-8.
     """
-    lines = unfinished = 0
+    lines = length = 0  # length: of the line that goes on in the next chunk
     last = b""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with _open(path, flag) as file:
@@ -160,11 +180,7 @@ def count_lines(path: str, *, flag: str) -> int:
                     raise DataError(
                         f"{path}:{line}: bytes that are not UTF-8 ({error.reason}); expected UTF-8"
                     ) from None
-            unfinished += chunk.find(b"\n") if b"\n" in chunk else len(chunk)
-            if unfinished >= _LONGEST_LINE:
-                raise DataError(f"{path}:{lines + 1}: {_LONG_LINE}; expected a sentence a line")
-            if b"\n" in chunk:
-                unfinished = len(chunk) - chunk.rfind(b"\n") - 1
+            length = _check_length(path, lines, length, chunk)
             lines += chunk.count(b"\n")
             last = chunk[-1:]
     if not last:
@@ -172,6 +188,32 @@ def count_lines(path: str, *, flag: str) -> int:
     if decoder.getstate()[0]:
         raise DataError(f"{path}:{lines + 1}: bytes that are not UTF-8 (the file ends in a character); expected UTF-8")
     return lines + (last != b"\n")
+
+
+def _check_length(path: str, lines: int, length: int, chunk: bytes) -> int:
+    """Fails on a line that is too long.
+
+    Args:
+      path: of the file.
+      lines: that ended before this chunk.
+      length: bytes of the line that the chunk goes on with.
+      chunk: the file's next bytes.
+
+    Returns:
+      Bytes of the line that goes on after the chunk.
+    """
+    end = chunk.find(b"\n")
+    if length + (len(chunk) if end < 0 else end) > MAX_LINE_BYTES:
+        raise _too_long(path, lines + 1)
+    if end < 0:
+        return length + len(chunk)
+    start = end + 1
+    while len(chunk) - start > MAX_LINE_BYTES:  # jumps from line end to line end, some 64 KiB apart
+        end = chunk.rfind(b"\n", start, start + MAX_LINE_BYTES + 1)
+        if end < 0:
+            raise _too_long(path, lines + 1 + chunk.count(b"\n", 0, start))
+        start = end + 1
+    return len(chunk) - 1 - chunk.rfind(b"\n")
 
 
 def _require_words(files: Mapping[str, str]) -> None:
@@ -213,10 +255,23 @@ def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); expected a file") from None
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines without their `\\n`; one that is too long comes in pieces of as many bytes."""
-    while line := file.readline(_LONGEST_LINE):
-        yield line[:-1] if line.endswith(b"\n") else line
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Lines without their `\\n`, none of which may be too long; a binary file splits at nothing else."""
+    for number in itertools.count(1):
+        line = file.readline(MAX_LINE_BYTES + 2)
+        if not line:
+            return
+        content = line.removesuffix(b"\n")
+        if len(content) > MAX_LINE_BYTES:
+            raise _too_long(path, number)
+        yield content
+
+
+def _too_long(path: str, number: int) -> DataError:
+    return DataError(
+        f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; expected one sentence or word a line: "
+        "cut it, or leave it out"
+    )
 
 
 def _is_utf8(line: bytes) -> bool:

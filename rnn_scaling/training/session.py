@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
+from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.parts import RunError
@@ -45,6 +47,7 @@ class Session:
         self._look_inside = look_inside
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
         self._is_recorded = False
+        self._texts = corpus.Stamps(_text_files(config))
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -61,7 +64,7 @@ class Session:
             if self._interrupted.is_set():
                 return self._interrupt()
         if self._table:
-            print(self._table, end="")
+            tell(self._table)
         return self._exit_status
 
     def _open_outputs(self) -> bool:
@@ -92,7 +95,10 @@ class Session:
 
             step = benchmark.run(self._config, state)
         except Exception as e:
-            return self._fail(e)
+            change = self._texts.change()
+            return self._fail(corpus.DataError(change) if change else e)
+        if change := self._texts.change():
+            _warn(change)
         result = state.record("ok")
         if result.steady_state:
             print(result.steady_state.text, file=sys.stderr)
@@ -139,7 +145,7 @@ class Session:
             self._save(self._state.record("interrupted", RunError(type="Interrupted", message=message)))
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
-            print(self._table, end="", flush=True)
+            tell(self._table)
         return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
 
     def _save(self, result: record.RunRecord) -> bool:
@@ -152,6 +158,12 @@ class Session:
             print(f"error: --result_file={path}: {e.strerror or e}; the record was not written", file=sys.stderr)
             return False
         return True
+
+
+def _text_files(config: RunConfig) -> list[str]:
+    """The files that the run reads text and vocabularies from."""
+    names = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+    return [getattr(config.data, name) for name in names if is_read(config, name)]
 
 
 def _prepare_process(config: RunConfig, state: RunState) -> None:

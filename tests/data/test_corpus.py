@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 
@@ -184,3 +185,38 @@ def test_a_long_word_is_shortened_in_a_message(data):
 def test_the_check_needs_no_tensorflow():
     code = "import sys, rnn_scaling.data.corpus, rnn_scaling.data.make_corpus; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 64])
+def test_a_line_that_is_too_long_is_named_wherever_chunks_end(data, monkeypatch, chunk_bytes):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 6)
+    draw = random.Random(chunk_bytes)
+    for _ in range(200):
+        lines = [b"x" * draw.choice((0, 1, 5, 6, 6, 7, 20) if draw.random() < 0.2 else (0, 3, 6)) for _ in range(9)]
+        put("a.src", b"\n".join([b"word", *lines]) + draw.choice((b"\n", b"")))
+        too_long = [number for number, line in enumerate(lines, start=2) if len(line) > 6]
+        if too_long:
+            with pytest.raises(corpus.DataError, match=f"^a.src:{too_long[0]}: a line of more than 6 bytes; expected"):
+                corpus.count_lines("a.src", flag="src_file_name")
+        else:
+            corpus.count_lines("a.src", flag="src_file_name")
+
+
+def test_a_vocabulary_of_one_endless_line_is_refused_before_it_is_read_whole(data):
+    with open("v.src", "wb") as file:
+        file.truncate(1 << 40)  # holes: takes no room, and would not fit the memory
+    assert error_of(data).startswith("v.src:1: a line of more than 65,536 bytes")
+
+
+def test_files_that_change_are_named(data):
+    def append():
+        with open("a.src", "a") as file:
+            file.write("more\n")
+
+    changes = (append, lambda: os.utime("a.src", (1, 1)), lambda: os.remove("a.src"))
+    for change in changes:
+        stamps = corpus.Stamps(["a.tgt", "a.src"])
+        assert stamps.change() == ""
+        change()
+        assert stamps.change() == "a.src changed while the run read it; run it again on files that stay"

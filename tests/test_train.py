@@ -155,13 +155,16 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp
     assert len(result.trace.files) == 2 and all((tmp_path / name).stat().st_size for name in result.trace.files)
 
 
-def test_a_language_model_counts_tokens_of_its_text(tmp_path):
+def test_a_language_model_counts_tokens_of_its_text(tmp_path, monkeypatch):
     sample = ROOT / "rnn_scaling" / "data" / "sample"
     side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
     flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=1", "--data_source=text"]
     flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt"]
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     done = forked(tmp_path, *side, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "temporary").iterdir()), "a run leaves nothing behind"
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
     result = record.read(tmp_path / "run.json")
     assert result.trace and result.config["model"] == "lm" and result.resolved.encoder_kernel

@@ -90,7 +90,11 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)
     update = build_update(config, engine, workload)
     feed = feed_of(config, engine, workload)
-    source = registry.load(registry.DATA_SOURCES, config.data.data_source).build(feed)
+    # AutoGraph writes a file for each function that it converts, and none of the sources' has anything to convert.
+    build_source = tf.autograph.experimental.do_not_convert(
+        registry.load(registry.DATA_SOURCES, config.data.data_source).build
+    )
+    source = build_source(feed)
     step = TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
     if state is not None:
         trainable = sum(math.prod(spec.shape) for spec in workload.variables)

@@ -1,9 +1,110 @@
-"""How far something is, on stderr: tqdm's bar on a terminal; elsewhere whatever lines the caller has."""
+"""What a person sees while and after something runs: a bar, and tables that fit the terminal's width.
+
+Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and tables stay Markdown.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
+import shutil
 import sys
+import textwrap
+from collections.abc import Sequence
 from typing import Any, TextIO
+
+_GAP = 2  # between columns
+_CELL_END = re.compile(r"(?<!\\)\|")
+
+
+def tell(text: str, stream: TextIO | None = None) -> None:
+    """Prints a text with Markdown tables; on a terminal these are drawn to fit it, and long lines of prose are wrapped.
+
+    Args:
+      text: whole lines.
+      stream: where to; sys.stdout when not given.
+    """
+    stream = stream or sys.stdout
+    stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
+    stream.flush()
+
+
+def _fitted(text: str, width: int) -> str:
+    parts: list[str] = []
+    for is_table, group in itertools.groupby(text.split("\n"), key=lambda line: line.startswith("|")):
+        lines = list(group)
+        parts += _drawn(lines, width) if is_table else [piece for line in lines for piece in _wrapped(line, width)]
+    return "\n".join(parts)
+
+
+def _drawn(lines: Sequence[str], width: int) -> list[str]:
+    """A Markdown table's lines for a terminal: heads and texts are broken between words, numbers never.
+
+    Columns that find no room follow below, behind the first one again.
+    """
+    cells = ([cell.strip().replace("\\|", "|") for cell in _CELL_END.split(line)[1:-1]] for line in lines)
+    head, _, *rows = cells
+    columns = list(zip(head, *rows))
+    fewest = [max(len(part) for cell in column for part in _parts(cell)) for column in columns]
+    drawn: list[str] = []
+    while columns:
+        fitting = [fewest[0] + sum(n + _GAP for n in fewest[1 : last + 1]) <= width for last in range(len(columns))]
+        taken = max(2, sum(fitting))
+        drawn += [*([""] if drawn else []), *_block(columns[:taken], fewest[:taken], width)]
+        columns, fewest = [columns[0], *columns[taken:]], [fewest[0], *fewest[taken:]]
+        if len(columns) == 1:
+            break
+    return drawn
+
+
+def _block(columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int) -> list[str]:
+    """Some columns, each with its head first, as lines; `fewest`: letters that each needs at least."""
+    widths = [max(map(len, column)) for column in columns]
+    whole = [max(map(len, [*column[1:], *_parts(column[0])])) for column in columns]  # only the head is broken
+    for limits in (whole, fewest):
+        while sum(widths) + _GAP * (len(widths) - 1) > width and widths != list(limits):
+            widths[max(range(len(widths)), key=lambda i: widths[i] - limits[i])] -= 1
+    to_right = [all(_is_number(cell) or cell in ("", "n/a", "-") for cell in column[1:]) for column in columns]
+    head, *rows = (_row(row, widths, to_right, at_end=k == 0) for k, row in enumerate(zip(*columns)))
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + _GAP * (len(widths) - 1))
+    return [*head, rule, *itertools.chain.from_iterable(rows)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool], *, at_end: bool) -> list[str]:
+    """One row as lines.
+
+    Args:
+      cells: of the row.
+      widths: of the columns.
+      to_right: which columns are flush right.
+      at_end: cells of fewer lines stand at the lower end of the row.
+    """
+    broken = [textwrap.wrap(cell, n, break_on_hyphens=False) or [""] for cell, n in zip(cells, widths)]
+    height = max(map(len, broken))
+    filled = [[""] * (height - len(part)) + part if at_end else part + [""] * (height - len(part)) for part in broken]
+    return [
+        (" " * _GAP)
+        .join(f"{text:{'>' if right else '<'}{n}}" for text, n, right in zip(line, widths, to_right))
+        .rstrip()
+        for line in zip(*filled)
+    ]
+
+
+def _parts(cell: str) -> list[str]:
+    """What a cell may be broken into."""
+    return [cell] if _is_number(cell) else cell.split() or [""]
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number with what belongs to it, as "26,100 ± 800"."""
+    return cell[:1].isdigit() or cell[:1] in "+-~[" and any(letter.isdigit() for letter in cell)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """A line of prose in pieces; what is indented, as a command to be pasted, stays whole."""
+    if len(line) <= width or line.startswith((" ", "\t")):
+        return [line]
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 class Board:

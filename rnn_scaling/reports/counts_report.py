@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rnn_scaling.analysis.steps import counts
+from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import counts_table, placement_table
@@ -24,7 +25,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     placed = _one_of_each(records)
     widest = max(placed, key=lambda label: placed[label].config["num_devices"])
     short = f"\n### Placement of {widest}\n\n{placement_table.markdown(placed[widest], variables=False)}"
-    print(counts_table.summary(inspection) + short, end="", flush=True)
+    tell(counts_table.summary(inspection) + short)
     whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
     try:
         write_text(counts_table.markdown(inspection) + whole, out / "inspect.md")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_bytes, write_text
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import threads_table
@@ -24,7 +25,7 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
       Whether there is anything to say and it was written.
     """
     probes = dispatch_threads.probes(records, defaults)
-    print(threads_table.summary(probes), end="", flush=True)
+    tell(threads_table.summary(probes))
     if all(probe.best is None for probe in probes):
         print("error: no run measured anything", file=sys.stderr)
         return False

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
+import random
 import subprocess
 import sys
 
 from rnn_scaling.links.display import Display
-from rnn_scaling.machine.terminal import Board
+from rnn_scaling.machine.terminal import Board, tell
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import display
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
@@ -130,3 +132,63 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         "1/3 runs, 2 min left, a starting" in text and "2/3 runs, 40 s left, last 4,500 words/s, a 2/5 batches" in text
     )
     assert "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, last failed" in text
+
+
+def fitted(text, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    tell(text, stream)
+    return stream.getvalue().split("\n")
+
+
+TABLE = """\
+### a title
+| Series                  | Processing speed (words/s) | Speedup ratio |
+|------------------------:|---------------------------:|--------------:|
+| cudnn_lstm, independent |           26,100 ± 800     |   1.89 ± 0.19 |
+| x \\| y                  |                  n/a       |          1.00 |
+
+    ./run.sh sweep --a_long_command --that=must --stay=whole
+A sentence that is somewhat longer than the line is broken between its words.
+"""
+
+
+def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
+    assert fitted(TABLE, 56, monkeypatch) == [
+        "### a title",
+        "                         Processing speed",
+        "Series                          (words/s)  Speedup ratio",
+        "─" * 56,
+        "cudnn_lstm, independent      26,100 ± 800    1.89 ± 0.19",
+        "x | y                                 n/a           1.00",
+        "",
+        "    ./run.sh sweep --a_long_command --that=must --stay=whole",
+        "A sentence that is somewhat longer than the line is",
+        "broken between its words.",
+        "",
+    ]
+
+
+def test_columns_that_find_no_room_follow_below(monkeypatch):
+    lines = fitted(TABLE, 30, monkeypatch)
+    assert max(map(len, lines[:-6])) <= 30
+    numbers = [line for line in lines if "26,100 ± 800" in line or "1.89 ± 0.19" in line]
+    assert len(numbers) == 2, "no number is broken, none is lost"
+
+
+def test_a_table_of_any_form_loses_no_number(monkeypatch):
+    draw = random.Random(1)
+    for _ in range(200):
+        cells = [[f"{draw.randrange(10 ** draw.randint(1, 9)):,}" for _ in range(draw.randint(1, 9))]]
+        cells += [[f"{draw.random():.3f} ± 0.1" for _ in cells[0]] for _ in range(draw.randint(0, 4))]
+        head = [draw.choice(("a", "Devices", "Total time to process (s)")) for _ in cells[0]]
+        lines = fitted(markdown_table(head, cells), width := draw.randint(30, 120), monkeypatch)
+        assert max(map(len, lines)) <= width
+        for row in cells:
+            assert all(any(cell in line for line in lines) for cell in row)
+
+
+def test_elsewhere_a_text_stays_markdown():
+    stream = io.StringIO()
+    tell(TABLE, stream)
+    assert stream.getvalue() == TABLE

@@ -123,6 +123,8 @@ def compare(
     Raises:
       ValueError: if there is nothing to compare, or no such metric or share.
     """
+    from pathlib import Path
+
     from rnn_scaling.analysis.comparison import judgement
 
     names = [force_incomparable] if isinstance(force_incomparable, str) else force_incomparable

@@ -1,6 +1,6 @@
 """How often the intervals of analysis/confidence.py hold the truth, and how often its test is right, in simulation.
 
-    python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,ratio,combine,compare,stopping]
+    python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
 
 A process has a log rate normal about the truth (3 %, or as said), its batches a log time of first-order
 autoregressive noise (5 %). The tables of docs/statistics.md come from this command; Monte-Carlo errors are printed.
@@ -15,7 +15,15 @@ import numpy as np
 from absl import app, flags
 
 from rnn_scaling.analysis import confidence, steady_state
-from rnn_scaling.analysis.confidence import Interval, combine, compare, over_processes, ratio, t_quantile
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    combine,
+    compare,
+    over_processes,
+    ratio,
+    shared_scatters,
+    t_quantile,
+)
 
 FLAGS = flags.FLAGS
 
@@ -78,6 +86,49 @@ def rates(repetitions: int, seed: int) -> Iterator[list[str]]:
             intervals = [over_processes(row) for row in process_rates(rng, repetitions, k, 1.0, between, tails)]
             width = np.median([each.half_width for each in intervals])
             yield [label, str(k), f"{covered(intervals, 1.0):.1%}", f"{width:.1%}"]
+
+
+ROWS = {  # standard deviations between the processes of six configurations
+    "3 % each": [0.03] * 6,
+    "one 9 %, the others 3 %": [0.09, *[0.03] * 5],
+    "1, 2, 3, 3, 4, 6 %": [0.01, 0.02, 0.03, 0.03, 0.04, 0.06],
+}
+DESIGNS = {  # runs of the six configurations, and the standard deviation that a round has in common
+    "2 of each": ([2] * 6, 0.0),
+    "3 of each": ([3] * 6, 0.0),
+    "5 of each": ([5] * 6, 0.0),
+    "1 beside five of 3": ([1, *[3] * 5], 0.0),
+    "2 of each, rounds differ by 3 %": ([2] * 6, 0.03),
+    "3 of each, rounds differ by 3 %": ([3] * 6, 0.03),
+}
+
+
+def pooled(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """A report of six configurations on one and on several devices, whose processes share a scatter, or do not."""
+    for spreads in ROWS:
+        for design, (runs, common) in DESIGNS.items():
+            if common and spreads != "3 % each":
+                continue
+            rng = np.random.default_rng([seed, *design.encode(), *spreads.encode()])
+            made = [_report(rng, ROWS[spreads], runs, common) for _ in range(repetitions // 5)]
+            hits = [[covered([one], 1.0) for one, _, _ in report] for report in made]
+            speedups = [speedup for report in made for _, speedup, _ in report]
+            alone = [own for report in made for *_, own in report if own.half_width]
+            widths = [f"{np.median([each.half_width for each in some]):.1%}" for some in (speedups, alone)]
+            worst = f"{np.mean(hits, axis=0).min():.1%}"
+            rates = [f"{np.mean(hits):.1%}", worst, f"{covered(speedups, 1.0):.1%}", widths[0]]
+            yield [spreads, design, *rates, f"{covered(alone, 1.0):.1%}", widths[1]]
+
+
+def _report(
+    rng: np.random.Generator, spreads: list[float], runs: list[int], common: float
+) -> list[tuple[Interval, Interval, Interval]]:
+    """Rate and speedup of each configuration, and its speedup with no scatter shared; every truth is 1."""
+    rounds = common * rng.normal(size=max(runs))
+    sides = [[np.exp(s * rng.normal(size=k) + rounds[:k]).tolist() for s, k in zip(spreads, runs)] for _ in range(2)]
+    ones, several = ([over_processes(*each) for each in zip(side, shared_scatters(side))] for side in sides)
+    own = [ratio(over_processes(b), over_processes(a)) for a, b in zip(*sides)]
+    return [(one, ratio(many, one), alone) for one, many, alone in zip(ones, several, own)]
 
 
 def ratios(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -207,6 +258,10 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
         ["correlation", "batches", "covered", "blocks of n^(1/3)", "batches as independent", "other processes", "±"],
     ),
     "rate": (rates, ["between processes", "processes", "covered", "±"]),
+    "pooled": (
+        pooled,
+        ["between processes", "runs", "rate covered", "worst row", "speedup covered", "±", "own scatter", "±"],
+    ),
     "ratio": (ratios, ["processes", "between", "speedup covered", "efficiency covered", "Fieller", "±"]),
     "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
     "compare": (comparisons, ["drift a run", "order", "design", "processes", "false alarms", "detectable", "found"]),
@@ -228,5 +283,5 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":  # flags are defined here: the tests import several benchmarks in one process
     flags.DEFINE_integer("repetitions", 4000, "repetitions of each row", lower_bound=1)
     flags.DEFINE_integer("seed", 1, "seed")
-    flags.DEFINE_list("parts", ["process", "rate", "ratio", "combine", "compare", "stopping"], "tables to make")
+    flags.DEFINE_list("parts", list(TABLES), "tables to make")
     app.run(main)

@@ -1,10 +1,11 @@
 """Every number's uncertainty: intervals of rates, ratios and sums of them, and the test behind `compare`.
 
-runs (processes) with batch times -> rate_interval -> ratio (speedup, efficiency), combine (parts of a sum), compare
+rates of processes -> shared_scatters -> over_processes -> ratio (speedup, efficiency), combine (a sum's parts), compare
 
 Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. Between processes the
-spread is Student's t over processes, which also holds what varies within each; within one process it is the
-long-run variance of its batches. docs/statistics.md has the formulas and the simulated coverage.
+spread is Student's t over processes, which also holds what varies within each; configurations that are measured alike
+share one estimate of it. Within one process it is the long-run variance of its batches. docs/statistics.md has the
+formulas and the simulated coverage.
 n: batches, k: processes.
 """
 
@@ -16,12 +17,29 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
+from rnn_scaling.analysis.student import f_tail, t_cdf, t_detectable, t_quantile
 
 LEVEL = 0.95
 POWER = 0.80
 Numbers = Sequence[float] | np.ndarray
 MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
+NOT_ALIKE = 0.01  # chance that any configuration is taken out of a scatter that all do share
+LEAST_SCATTER = 0.0005  # of log rates: rates that agree by chance do not make another one's scatter a different one
+POOLED = "scatter of processes pooled over the rows on as many devices"
+APART = "its own scatter, which is larger than that of the other rows on as many devices"
+ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scatter:
+    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
+
+    Intervals that hold the same object share the estimate: together they have its degrees once. `note`: whose it is.
+    """
+
+    deviation: float
+    degrees: float
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +47,8 @@ class Interval:
     """A number with its 95 % confidence interval.
 
     `low`, `high` and `standard_error` (in the number's own unit) are None when the data cannot give them; `kind` then
-    says why, and otherwise what the interval is over. `processes` are the processes behind each input.
+    says why, and otherwise what the interval is over. `processes` are the processes behind each input; `scatter` what
+    the interval shares with others, None where it stands for itself.
     """
 
     value: float
@@ -39,6 +58,7 @@ class Interval:
     standard_error: float | None
     degrees: float
     processes: tuple[int, ...]
+    scatter: Scatter | None = None
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -102,35 +122,72 @@ def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
     return math.fsum(items) / math.fsum(step_s)
 
 
-def rate_interval(step_s: Sequence[Sequence[float]], items: Sequence[Sequence[float]]) -> Interval:
-    """Items a second of one configuration, with the interval that its runs allow.
+def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval:
+    """Items a second of one process with the interval over its batches, which says nothing about other processes.
 
     Args:
-      step_s: seconds of the measured batches of each process; warm-up left out.
+      step_s: seconds of its measured batches; warm-up left out.
       items: items of the same batches.
+    """
+    value, n = process_rate(step_s, items), len(step_s)
+    error = within_process(step_s, items)
+    if error is None:
+        return Interval(value, None, None, f"fewer than {MIN_BATCHES} batches give no interval", None, 0.0, (1,))
+    kind = "95 % CI over batches within one process; says nothing about other processes"
+    return _log_interval(math.log(value), error, _cosines(n), (1,), kind)
+
+
+def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Interval:
+    """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
+
+    Args:
+      rates: items a second of each process.
+      shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not given.
+    """
+    logs = _logs(rates)
+    k, kind = len(logs), _kind((len(logs),), [shared])
+    if shared is None and k > 1:
+        shared = Scatter(scatter(logs), k - 1)
+    mean = math.fsum(logs) / k
+    if shared is None:
+        return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
+    interval = _log_interval(mean, shared.deviation / math.sqrt(k), shared.degrees, (k,), kind)
+    return dataclasses.replace(interval, scatter=shared)
+
+
+def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
+    """What the processes of each configuration scatter by, where all are measured alike: on one machine, in one way.
+
+    One standard deviation of log rates for all, with a degree of freedom for every process beyond a configuration's
+    first, so that one with two processes, or with a single one beside repeated ones, has an honest interval too. A
+    configuration whose own variance is larger than the others' (F test, `NOT_ALIKE` for any of them) keeps its own.
+
+    Args:
+      groups: rates of the processes of each configuration.
 
     Returns:
-      From two processes on the geometric mean of their rates with Student's t over processes; from one process its
-      own rate with the interval over its batches, and a kind that says so.
-
-    Raises:
-      ValueError: if there is no process, or lists do not fit.
+      A scatter for each configuration; None where nothing is known, as for single processes throughout.
     """
-    if not step_s or len(step_s) != len(items):
-        raise ValueError(f"expected seconds and items of the same processes, got {len(step_s)} and {len(items)}")
-    rates = [process_rate(s, w) for s, w in zip(step_s, items)]
-    if len(rates) > 1:
-        return over_processes(rates)
-    return _log_interval(math.log(rates[0]), within_process(step_s[0], items[0]), _cosines(len(step_s[0])), (1,))
-
-
-def over_processes(rates: Sequence[float]) -> Interval:
-    """The geometric mean of rates, one a process, with Student's t interval of their logarithms (k - 1 degrees)."""
-    if not len(rates) or not all(rate > 0 and math.isfinite(rate) for rate in rates):
-        raise ValueError(f"expected positive rates, got {list(rates)}")
-    logs = [math.log(rate) for rate in rates]
-    k = len(logs)
-    return _log_interval(math.fsum(logs) / k, scatter(logs) / math.sqrt(k) if k > 1 else None, k - 1, (k,))
+    logs = [_logs(rates) for rates in groups]
+    degrees = [len(each) - 1 for each in logs]
+    squares = [scatter(each) ** 2 * free for each, free in zip(logs, degrees)]
+    alike = [i for i, free in enumerate(degrees) if free]
+    tests, apart = len(alike), dict[int, Scatter | None]()
+    while len(alike) > 1:
+        all_squares, all_degrees = math.fsum(squares[i] for i in alike), sum(degrees[i] for i in alike)
+        tails = {}
+        for i in alike:
+            rest = max((all_squares - squares[i]) / (all_degrees - degrees[i]), LEAST_SCATTER**2)
+            tails[i] = f_tail(squares[i] / degrees[i] / rest, degrees[i], all_degrees - degrees[i])
+        widest = min(alike, key=tails.__getitem__)
+        if tails[widest] >= NOT_ALIKE / tests:
+            break
+        alike.remove(widest)
+        apart[widest] = Scatter(math.sqrt(squares[widest] / degrees[widest]), degrees[widest], APART)
+    free = sum(degrees[i] for i in alike)
+    note = POOLED if len(groups) - len(apart) > 1 else ""
+    common = Scatter(math.sqrt(math.fsum(squares[i] for i in alike) / free), free, note) if free else None
+    return [apart.get(i, common) for i in range(len(groups))]
 
 
 def within_process(step_s: Numbers, items: Numbers) -> float | None:
@@ -172,16 +229,16 @@ def long_run_variance(values: np.ndarray) -> float:
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
     """numerator / denominator of two independent rates: a speedup, or a change.
 
-    The difference of logarithms with Welch's degrees of freedom. If one of them knows only its own process, the kind
-    says that other processes may differ.
+    The difference of logarithms with Welch's degrees of freedom, or those of the scatter that both share.
     """
     value = numerator.value / denominator.value
+    both = [numerator, denominator]
     processes = numerator.processes + denominator.processes
-    errors = [_relative(numerator), _relative(denominator)]
-    if any(error is None for error in errors):
+    errors = [error for each in both if (error := _relative(each)) is not None]
+    if len(errors) < 2:
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
-    error, degrees = welch([e for e in errors if e is not None], [numerator.degrees, denominator.degrees])
-    return _log_interval(math.log(value), error, degrees, processes)
+    error, degrees = welch(errors, both)
+    return _log_interval(math.log(value), error, degrees, processes, _kind(processes, [each.scatter for each in both]))
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -214,9 +271,10 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     processes = tuple(count for _, each in used for count in each.processes)
     if len(errors) < len(used):
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
-    error, degrees = welch(errors, [each.degrees for _, each in used])
+    error, degrees = welch(errors, [each for _, each in used])
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    return Interval(value, value - margin, value + margin, _kind(processes), error, degrees, processes)
+    kind = _kind(processes, [each.scatter for _, each in used])
+    return Interval(value, value - margin, value + margin, kind, error, degrees, processes)
 
 
 def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
@@ -280,12 +338,20 @@ def scatter(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def welch(errors: Sequence[float], degrees: Sequence[float]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
+def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
+    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
+
+    Args:
+      errors: standard error that each term brings into the sum.
+      terms: the terms; those which share a scatter are one estimate, with its degrees once.
+    """
     variance = math.fsum(error**2 for error in errors)
     if not variance:
-        return 0.0, min(degrees)
-    shares = math.fsum((error**2 / variance) ** 2 / free for error, free in zip(errors, degrees))
+        return 0.0, min(term.degrees for term in terms)
+    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter
+    for error, term in zip(errors, terms):
+        estimates.setdefault(id(term.scatter or term), [0.0, term.degrees])[0] += error**2
+    shares = math.fsum((part / variance) ** 2 / degrees for part, degrees in estimates.values())
     return math.sqrt(variance), 1 / shares
 
 
@@ -294,28 +360,32 @@ def _cosines(n: int) -> int:
     return max(3, round(0.4 * n ** (2 / 3)))
 
 
-def _log_interval(log_value: float, error: float | None, degrees: float, processes: tuple[int, ...]) -> Interval:
+def _logs(rates: Sequence[float]) -> list[float]:
+    if not len(rates) or not all(rate > 0 and math.isfinite(rate) for rate in rates):
+        raise ValueError(f"expected positive rates, got {list(rates)}")
+    return [math.log(rate) for rate in rates]
+
+
+def _log_interval(
+    log_value: float, error: float | None, degrees: float, processes: tuple[int, ...], kind: str
+) -> Interval:
     value = math.exp(log_value)
     if error is None:
-        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
+        return Interval(value, None, None, kind, None, 0.0, processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, 700.0))
-    return Interval(value, low, high, _kind(processes), value * error, degrees, processes)
+    return Interval(value, low, high, kind, value * error, degrees, processes)
 
 
-def _kind(processes: tuple[int, ...]) -> str:
-    if all(count == 1 for count in processes):
-        return "95 % CI over batches within one process; says nothing about other processes"
-    counts = " and ".join(str(count) for count in sorted(set(processes)))
-    if 1 in processes:
-        return f"95 % CI over {counts} processes; where there is one, over its batches: other processes may differ more"
-    return f"95 % CI over {counts} processes"
+def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:
+    counts = sorted(set(processes))
+    over = f"95 % CI over {' and '.join(map(str, counts))} process{'' if counts == [1] else 'es'}"
+    notes = dict.fromkeys(each.note for each in scatters if each and each.note)
+    return "; ".join([over, *notes])
 
 
 def _no_interval(processes: tuple[int, ...]) -> str:
-    if 1 in processes:
-        return "one process with few batches gives no interval; repeat it (--repeats=3 or more)"
-    return "no interval"
+    return ONE_RUN_EACH if 1 in processes else "no interval"
 
 
 def _relative(interval: Interval) -> float | None:

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from models.workloads import WORKLOADS
-from rnn_scaling.analysis.confidence import Interval, rate_interval
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    Scatter,
+    over_processes,
+    process_rate,
+    shared_scatters,
+    within_interval,
+)
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
@@ -23,11 +30,16 @@ Key = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One configuration: its runs in the order of their files. `key`: what these have in common (`work_key`)."""
+    """One configuration: its runs in the order of their files.
+
+    key: what these have in common (`work_key`); one_device: the same configuration there; scatter: of processes, what
+    its rate is judged by where it shares that with other rows, None: its own.
+    """
 
     records: tuple[RunRecord, ...]
     key: Key
     one_device: Row | None = None
+    scatter: Scatter | None = None
 
     @property
     def baseline(self) -> Row | None:
@@ -50,11 +62,13 @@ class Row:
 
     @functools.cached_property
     def rate(self) -> Interval | None:
-        """items/s with its interval over the runs, or over the batches of the only one; None without a good run."""
-        if not self.good:
-            return None
-        measured = [measured_batches(record) for record in self.good]
-        return rate_interval([seconds for seconds, _ in measured], [items for _, items in measured])
+        """items/s with its interval over processes, which has no ends where no scatter is known; None without a run."""
+        return over_processes(process_rates(self.good), self.scatter) if self.good else None
+
+    @functools.cached_property
+    def rate_within_run(self) -> Interval | None:
+        """items/s of its only run with the interval over its batches; None where there is not one run."""
+        return within_interval(*measured_batches(self.good[0])) if len(self.good) == 1 else None
 
     @property
     def unit(self) -> str:
@@ -105,6 +119,11 @@ def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]
     return record.batches.seconds[first:], record.batches.items[first:]
 
 
+def process_rates(records: Sequence[RunRecord]) -> list[float]:
+    """items/s of each run."""
+    return [process_rate(*measured_batches(record)) for record in records]
+
+
 def work_key(config: dict[str, Any], **changes: Any) -> Key:
     """What two runs of the same work have in common; with `changes`, of the same work but for these options.
 
@@ -134,8 +153,29 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     for record in records:
         groups.setdefault(work_key(full_config(record)), []).append(record)
     alone = [Row(tuple(group), key) for key, group in groups.items()]
+    scatters = _scatters(alone)
+    alone = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in alone]
     baselines = {series_key(row.key): row for row in alone if row.baseline}
-    return [row if row.baseline else Row(row.records, row.key, baselines.get(series_key(row.key))) for row in alone]
+    with_one = [(row, None if row.baseline else baselines.get(series_key(row.key))) for row in alone]
+    return [row if one is None else dataclasses.replace(row, one_device=one) for row, one in with_one]
+
+
+def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
+    """What the runs of each row scatter by: rows on as many devices of the same machines share it."""
+    alike: dict[tuple[int, frozenset[tuple]], list[Row]] = {}
+    for row in rows:
+        if row.good:
+            alike.setdefault((row.num_devices, frozenset(map(_machine, row.good))), []).append(row)
+    scatters: dict[Key, Scatter | None] = {}
+    for members in alike.values():
+        rates = [process_rates(row.good) for row in members]
+        scatters |= zip((row.key for row in members), shared_scatters(rates))
+    return scatters
+
+
+def _machine(run: RunRecord) -> tuple:
+    environment = run.environment
+    return (environment.cpu, environment.cpu_cores, tuple(gpu.get("name") for gpu in environment.gpus))
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:

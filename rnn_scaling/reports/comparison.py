@@ -139,8 +139,7 @@ def _cells(result: Result, metric: Metric) -> list[str]:
         ratio = comparison.ratio
         change = _signed(ratio.value)
         if ratio.low is not None and ratio.high is not None:
-            over = "" if comparison.p_value is not None else ", over batches"
-            change += f" ({_signed(ratio.low)} to {_signed(ratio.high)}{over})"
+            change += f" ({_signed(ratio.low)} to {_signed(ratio.high)})"
     if result.p_adjusted is not None:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))
@@ -201,13 +200,13 @@ def _method(report: Report) -> list[str]:
 
 
 def _one_run(report: Report) -> list[str]:
-    """What batches of one process can and cannot tell, and how many runs would do."""
+    """Why one run cannot tell, and how many runs would do."""
     limit = report.max_regression
     needed = [(spread, verdicts.runs_for_spread(spread, limit)) for spread in verdicts.ASSUMED_SPREADS]
     words = [f"{k} if runs vary by {spread:.0%} (standard deviation)" for spread, k in needed if k]
     lines = [
-        "one run a side: its batches tell how well that process is known, and so whether these two processes differed; "
-        "they cannot tell whether two others would, since memory layout, placement and load are drawn anew by each"
+        "one run a side: memory layout, placement and load are drawn anew by each process, and the batches of one tell "
+        "nothing of that"
     ]
     if words:
         lines.append(f"runs a side that show a slow-down of {100 * limit:g} % in 80 of 100 cases: {', '.join(words)}")

@@ -13,6 +13,7 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
+WITHIN_RUN = ("within_run_low", "within_run_high")  # of the rate, over the batches of the only run
 
 
 def render(summary: Summary) -> bytes:
@@ -21,7 +22,7 @@ def render(summary: Summary) -> bytes:
     writer = csv.writer(text)
     metrics, of = shown(summary.rows), ["unit"] if summary.unit == ITEMS else []
     numbers = (f"{metric.name}{end}" for metric in metrics for end in ("", "_low", "_high"))
-    writer.writerow(("schema", "series", "scaling", *of, *WORK, *numbers, "interval"))
+    writer.writerow(("schema", "series", "scaling", *of, *WORK, *numbers, "interval", *WITHIN_RUN))
     writer.writerows(
         _line(series, row, metrics, [series.unit] if of else []) for series in summary.series for row in series.rows
     )
@@ -45,7 +46,8 @@ def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric],
     ]
     for metric in metrics:
         line += _interval(row.metric(metric))
-    return [*line, row.rate.kind if row.rate else ""]
+    _, *within_run = _interval(row.rate_within_run)
+    return [*line, row.rate.kind if row.rate else "", *within_run]
 
 
 def _interval(value: Interval | None) -> list[object]:

@@ -54,7 +54,7 @@ def test_words_in_proportion_to_seconds_leave_no_error():
 
 
 def test_several_processes_by_hand():
-    interval = confidence.rate_interval([[1.0, 1.0]] * 3, [[99, 99], [100, 100], [101, 101]])
+    interval = confidence.over_processes([99, 100, 101])
     logs = np.log([99, 100, 101])
     margin = 4.30265272975 * logs.std(ddof=1) / math.sqrt(3)
     assert interval.value == pytest.approx(math.exp(logs.mean()))
@@ -66,15 +66,21 @@ def test_several_processes_by_hand():
 
 def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
-    interval = confidence.rate_interval([step_s], [[1920] * 20])
+    interval = confidence.within_interval(step_s, [1920] * 20)
     assert interval.low < interval.value < interval.high
     assert "within one process; says nothing about other processes" in interval.kind
 
 
 def test_few_batches_of_one_process_have_no_interval():
-    interval = confidence.rate_interval([[1.0] * 9], [[1920] * 9])
+    interval = confidence.within_interval([1.0] * 9, [1920] * 9)
     assert interval.value == pytest.approx(1920)
     assert (interval.low, interval.high, interval.half_width, interval.standard_error) == (None, None, None, None)
+    assert "fewer than 10 batches" in interval.kind
+
+
+def test_a_single_process_has_no_interval_of_its_own():
+    interval = confidence.over_processes([1920])
+    assert (interval.value, interval.ends) == (pytest.approx(1920), None)
     assert "--repeats" in interval.kind
     assert confidence.ratio(interval, confidence.over_processes([1.0, 2.0])).low is None
     assert confidence.combine(lambda x: 2 * x, [interval]).low is None
@@ -100,10 +106,43 @@ def test_ratio_is_welch_on_logarithms():
     assert found.kind == "95 % CI over 3 and 4 processes"
 
 
-def test_a_ratio_with_one_process_warns():
-    one = confidence.rate_interval([np.random.default_rng(1).lognormal(0, 0.05, 20)], [[1] * 20])
-    assert "may differ more" in confidence.ratio(confidence.over_processes([4.0, 4.1]), one).kind
-    assert "within one process" in confidence.ratio(one, one).kind
+def test_configurations_that_are_measured_alike_share_one_scatter():
+    groups = [[100, 104], [50, 51, 52], [80]]
+    logs = [np.log(rates) for rates in groups]
+    pooled = math.sqrt(sum(((x - x.mean()) ** 2).sum() for x in logs) / 3)  # one and two degrees of freedom
+    scatters = confidence.shared_scatters(groups)
+    assert len(set(map(id, scatters))) == 1 and scatters[0].degrees == 3
+    pair, triple, single = (confidence.over_processes(rates, each) for rates, each in zip(groups, scatters))
+    margin = 3.18244630528 * pooled  # t of three degrees
+    assert math.log(single.high / single.value) == pytest.approx(margin)
+    assert math.log(pair.high / pair.value) == pytest.approx(margin / math.sqrt(2))
+    assert single.kind == "95 % CI over 1 process; scatter of processes pooled over the rows on as many devices"
+    # Both sides of a ratio, and every term of a sum, have the three degrees once.
+    between = confidence.ratio(pair, triple)
+    assert between.degrees == pytest.approx(3)
+    assert math.log(between.high / between.value) == pytest.approx(margin * math.sqrt(1 / 2 + 1 / 3))
+    assert confidence.combine(lambda a, b, c: a - b + c, [pair, triple, single]).degrees == pytest.approx(3)
+    assert confidence.shared_scatters([[1.0], [2.0]]) == [None, None]
+    (alone,) = confidence.shared_scatters([[100, 104]])
+    assert confidence.over_processes([100, 104], alone).kind == "95 % CI over 2 processes"
+
+
+def test_a_configuration_that_scatters_more_than_the_others_keeps_its_own_scatter():
+    groups = [[100, 101, 99], [50, 50.4, 49.7], [80, 80.7, 80.3], [60, 90, 75]]
+    *others, wild = confidence.shared_scatters(groups)
+    assert {each.degrees for each in others} == {6} and wild.degrees == 2
+    assert confidence.over_processes(groups[3], wild).ends == pytest.approx(confidence.over_processes(groups[3]).ends)
+    assert "larger than that of the other rows" in confidence.over_processes(groups[3], wild).kind
+    # Not so where all scatter alike, though one by chance three times as much as another.
+    assert len(set(map(id, confidence.shared_scatters([[100, 103, 97], [50, 50.5, 49.5], [80, 82, 79]])))) == 1
+    assert len(set(map(id, confidence.shared_scatters([[100, 100], [50, 50], [80, 80.0001]])))) == 1
+
+
+@pytest.mark.parametrize(
+    ("ratio", "degrees", "below", "expected"), [(4.96460274, 1, 10, 0.05), (6.9443, 2, 4, 0.05), (3.0, 4, 4, 0.15625)]
+)
+def test_tails_of_f(ratio, degrees, below, expected):
+    assert student.f_tail(ratio, degrees, below) == pytest.approx(expected, rel=1e-4)
 
 
 def test_efficiency_scales_the_speedup():

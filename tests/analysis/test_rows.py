@@ -6,7 +6,8 @@ import pytest
 
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
-from tests.support.scaling_runs import resolved, run, series
+from tests.support.records import changed
+from tests.support.scaling_runs import resolved, run, series, timed
 
 
 def titles(*records):
@@ -91,3 +92,27 @@ def test_a_record_that_is_older_than_an_option_has_its_default():
     old = run(1, 1000.0)
     del old.config["global_batch_size"]
     assert len(rows.with_baselines([old, run(1, 1100.0)])) == 1
+
+
+def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes():
+    rates = {
+        ("independent", 1): [100, 104],
+        ("replicated", 1): [90],
+        ("independent", 2): [180, 190],
+        ("mirrored", 2): [7],
+    }
+    runs = [run(n, 100.0 * r, variable_update=mode) for (mode, n), each in rates.items() for r in each]
+    one, other, two, fourth = rows.with_baselines(runs)
+    assert one.scatter is other.scatter and two.scatter is fourth.scatter and one.scatter is not two.scatter
+    assert other.rate.ends and other.rate.processes == (1,) and "pooled" in other.rate.kind
+    elsewhere = run(1, 5000.0, variable_update="mirrored")
+    elsewhere = changed(elsewhere, environment={"cpu": "another"})
+    assert rows.with_baselines([*runs, elsewhere])[-1].rate.ends is None
+
+
+def test_one_run_of_each_has_no_interval_over_processes_and_keeps_the_one_over_its_batches():
+    one, two = rows.with_baselines([timed(1, 100), timed(2, 140)])
+    assert (one.rate.ends, two.rate.ends, two.metric(SPEEDUP).ends) == (None, None, None)
+    assert two.rate.kind == "one run of each: --repeats=3 gives intervals"
+    assert two.rate_within_run.low < two.rate.value < two.rate_within_run.high
+    assert rows.with_baselines([timed(2, 140), timed(2, 141)])[0].rate_within_run is None

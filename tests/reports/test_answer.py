@@ -75,11 +75,6 @@ def test_failed_runs_are_said_and_never_counted():
     assert answer.lead(of([run(1, 0.0, "failed")])).startswith("No run succeeded")
 
 
-def test_one_run_gives_an_interval_over_its_batches_and_says_so():
-    made = of([timed(1, 100), timed(2, 140)])
-    assert any("within one process" in kind for kind in answer.kinds(made.series))
-
-
 def test_one_run_is_never_a_firm_statement():
     one = answer.lead(of([timed(1, 100), timed(2, 140)]))
     assert "(one run each: cannot be told from the difference between two processes)" in one and "scales at" not in one

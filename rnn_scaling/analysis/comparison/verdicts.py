@@ -76,7 +76,6 @@ def measure(configuration: Configuration, metric: Metric, paired: bool) -> Resul
     if values[0] is None or values[1] is None:
         why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
         return Result(label, counts, *values, None, reason=why, notes=notes)
-    # What the batches of single runs tell is shown, and never judged by.
     comparison = confidence.judged(confidence.ratio(values[1], values[0]))
     why = _too_few(counts) if comparison.verdict == "cannot judge" else ""
     return Result(label, counts, *values, comparison, reason=why, notes=notes)

@@ -6,8 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.analysis.confidence import Comparison, Interval, compare, process_rate, ratio
-from rnn_scaling.analysis.rows import Row, measured_batches, titles, with_baselines, work_key
+from rnn_scaling.analysis.confidence import Comparison, Interval, compare, ratio
+from rnn_scaling.analysis.rows import Row, process_rates, titles, with_baselines, work_key
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
@@ -108,7 +108,7 @@ def _enough(settings: Sequence[Setting], fastest: int) -> int:
 def _setting(row: Row, best: Row | None) -> Setting:
     compared = None
     if best is not None and row is not best and len(row.good) > 1 and len(best.good) > 1:
-        compared = compare(_rates(best), _rates(row))
+        compared = compare(process_rates(best.good), process_rates(row.good))
     of_best = ratio(row.rate, best.rate) if row.rate and best and best.rate and row is not best else None
     return Setting(
         threads=row.config[OPTION],
@@ -119,13 +119,6 @@ def _setting(row: Row, best: Row | None) -> Setting:
         against_best=compared,
         concurrency=_concurrency(row.good),
     )
-
-
-def _rates(row: Row) -> list[float]:
-    rates = []
-    for record in row.good:
-        rates.append(process_rate(*measured_batches(record)))
-    return rates
 
 
 def _concurrency(records: Sequence[RunRecord]) -> float | None:

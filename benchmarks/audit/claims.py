@@ -63,7 +63,7 @@ def _cells(line: str, outer: bool) -> tuple[str, list[str]]:
 
 def number(text: str) -> tuple[float, float] | None:
     """(low, high) of what prints as the first number of a cell; per cent is a fraction."""
-    match = _NUMBER.search(text.replace("**", "").replace("\u202f", "").replace("’", ""))
+    match = _NUMBER.search(text.replace("**", "").replace("\u202f", "").replace("−", "-").replace("’", ""))
     if not match or _ROUGH.search(text):
         return None
     digits = match[0].replace(",", "").rstrip(".")

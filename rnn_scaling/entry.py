@@ -10,6 +10,7 @@ import errno
 import functools
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,10 @@ VERSION = "0.1.0"  # of this package
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
+# Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?|[^\n])|\x9b[0-?]*[ -/]*[@-~]"
+)
 PROGRAM = "RNN_SCALING_COMMAND"  # the environment variable by which run.sh says that it was called; children inherit it
 
 
@@ -55,8 +60,24 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 def fail(*lines: str, status: int = EXIT_FAILED) -> int:
     """Says on stderr what is wrong, a line each; returns the exit status."""
     for line in lines:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
     return status
+
+
+def printable(text: str, lines: bool = False) -> str:
+    """A text from outside (a file's name, a log, a record) without anything that drives a terminal.
+
+    Args:
+      text: any; whole escape sequences go, other characters that do not print become spaces.
+      lines: keep the ends of lines.
+
+    >>> printable("a\\x1b[31mb\\x07c")
+    'ab c'
+    """
+    if text.isprintable():
+        return text
+    kept = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else " " for c in _ESCAPE.sub("", text))
 
 
 def program() -> str:

@@ -157,6 +157,8 @@ IMPORTERS: Table = {
     "nccl_tests": Choice("rnn_scaling.importers.nccl_tests"),
     "nccl_tests_json": Choice("rnn_scaling.importers.nccl_tests_json"),
     "mlperf": Choice("rnn_scaling.importers.mlperf"),
+    "mlperf_system": Choice("rnn_scaling.importers.mlperf_system"),
+    "gnmt": Choice("rnn_scaling.importers.gnmt"),
     "bandwidth_test": Choice("rnn_scaling.importers.cuda_bandwidth"),
     "p2p_bandwidth_latency": Choice("rnn_scaling.importers.p2p_bandwidth"),
     "nvidia_smi_topo": Choice("rnn_scaling.importers.topo"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
+from rnn_scaling.importers import mlperf_system
 from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
 
 WINDOW = 256 << 10  # characters that are looked at together, until some are of a known format
@@ -67,7 +68,7 @@ def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[Imported
             errors.append(f"{path}: {e.strerror or e}")
         logs += more
         errors += [str(e) for e in wrong]
-    return logs, errors
+    return mlperf_system.join(logs), errors
 
 
 def _windows(path: Path) -> Iterator[str]:

@@ -20,13 +20,22 @@ PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones cannot overflow
 MAX_KINDS = 20  # kinds of problems that are told apart
-
+MAX_REMARKS = 10  # sentences about what stands out in one log
+_NO_COLUMN = ("source", "line", "extra")  # of a row's fields
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
 # "[0] ", Slurm's srun --label "0: ".
+_LOGGED = re.compile(r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\| ")  # Kubeflow's launcher.py
 _TAG = re.compile(
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedRow(ScalingRow):
+    """A row of which less than its series must agree with a run on one device for that to be its baseline: `base`."""
+
+    base: str = ""
 
 
 class LogError(ValueError):
@@ -64,6 +73,7 @@ class ImportedLog:
     tables: points of a scaling measurement (ScalingTable), or any other numbers (Table).
     notes: what the numbers of this format mean and what it lacks, one sentence each.
     problems: lines that could not be used; the rest was.
+    remarks: what stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
     """
 
     format: str
@@ -71,6 +81,7 @@ class ImportedLog:
     tables: tuple[ScalingTable | Table, ...]
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class Problems:
@@ -120,6 +131,7 @@ def finish(
     notes: Iterable[str],
     problems: Problems,
     nothing: str,
+    remarks: Iterable[str] = (),
 ) -> ImportedLog:
     """The result; without any row it is an error.
 
@@ -130,6 +142,7 @@ def finish(
       notes: what the numbers mean, a sentence each.
       problems: what could not be used.
       nothing: what to say of a log without rows in which nothing else is wrong.
+      remarks: what stands out, a sentence each; the first MAX_REMARKS are kept, the others counted.
 
     Raises:
       LogError: if no table has a row: the first problem, or `nothing` where there is none.
@@ -139,7 +152,10 @@ def finish(
     if not kept:
         first = faults[0] if faults else Problem(1, nothing)
         raise LogError(source, first.line, first.reason)
-    return ImportedLog(format, source, kept, tuple(notes), faults)
+    said = list(remarks)
+    if len(said) > MAX_REMARKS:
+        said[MAX_REMARKS:] = [f"{source}: and {len(said) - MAX_REMARKS} more of this kind"]
+    return ImportedLog(format, source, kept, tuple(notes), faults, tuple(said))
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
@@ -151,7 +167,7 @@ def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> Scalin
       rows: its points.
     """
     rows = tuple(rows)
-    names = [field.name for field in dataclasses.fields(ScalingRow)][3:-1]
+    names = [field.name for field in dataclasses.fields(ScalingRow) if field.name not in _NO_COLUMN]
     columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
     roles = {name: name for name in columns if name not in ("series", "rate_unit")}
     extra = {name: None for row in rows for name in row.extra}
@@ -173,12 +189,14 @@ def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def untag(text: str) -> tuple[int | None, str]:
-    """A line's rank and the line without the tag that a launcher put before it; rank None without a tag.
+    """A line's rank and the line without the tag that a launcher put before it; rank None without a tag or number.
 
     >>> untag("[1,3]<stdout>:total images/sec: 9.5")
     (3, 'total images/sec: 9.5')
     """
     start = text[:120]
+    if "|" in start and (match := _LOGGED.match(text)):
+        text, start = text[match.end() :], start[match.end() :]
     match = _TAG.match(text) if "[" in start or ": " in start else None
     if match is None:
         return None, text

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
-from rnn_scaling.importers import rank_totals
+from rnn_scaling.importers import outliers, rank_totals
 from rnn_scaling.importers.common import ImportedLog, not_negative, positive, printed
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
+MOST_ITERATIONS = 10_000  # whose rates are kept to find slow ones
 _DETECT = re.compile(r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ")
 _SETTING = re.compile(r"(Model|Batch size|Number of (?:GPU|CPU)s): (.*)")
 _ITER = re.compile(r"Iter #(\d+): (\S+) img/sec per (\w+)\s*")
@@ -41,6 +42,7 @@ class _Stream:
     squares: float = 0.0
     each: tuple[str, str] | None = None
     line: int = 0
+    rates: list[float] = dataclasses.field(default_factory=list)
 
     def add(self, rate: float) -> None:
         """Takes one iteration's rate into mean and variance (Welford)."""
@@ -48,6 +50,8 @@ class _Stream:
         step = rate - self.mean
         self.mean += step / self.count
         self.squares += step * (rate - self.mean)
+        if len(self.rates) < MOST_ITERATIONS:
+            self.rates.append(rate)
 
 
 def detect(head: str) -> bool:
@@ -77,6 +81,12 @@ class _Reader(RankReader[_Stream]):
         if match := _TOTAL.fullmatch(text):
             stream = self._stream(rank)
             self.streams[rank] = _Stream(settings=stream.settings)
+            usual = outliers.middle(stream.rates)
+            self.remarks += [
+                f"{self.source}:{line}: iteration {i} of this run ran at {stream.rates[i]:.1f} images/s a rank, the "
+                f"others at about {usual:.1f}"
+                for i in outliers.slow(stream.rates)
+            ]
             self.totals.append(self._total(match, line, rank, stream))
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)

@@ -1,11 +1,13 @@
-"""MLPerf training logs: the ":::MLLOG {json}" lines of one or more runs.
+"""MLPerf training logs: the events of one or more runs.
 
-Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/common.yaml.
+Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/common.yaml: ":::MLLOG {json}".
+Release 0.6 wrote ":::MLL SECONDS KEY: {json}", release 0.5 ":::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE".
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +18,15 @@ from rnn_scaling.reports.markdown import Table
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
+_V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
+_V05 = re.compile(r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?")
+_DETECT = re.compile(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(")
+TITLE = "MLPerf runs"
+NO_SCORE = "no score"
+NO_DEVICES = (
+    "Without number_of_nodes and accelerators_per_node the number of devices is unknown; the system's description "
+    "(systems/NAME.json of a submission) has them: name it among the files."
+)
 COLUMNS = (
     "Benchmark", "Platform", "Status", "Run (s)", "Init (s)", "Accelerators", "Global batch size", "Trained samples",
     "Epochs", "Last quality", "Mean throughput (samples/s)", "Throughput reports", "Seed",
@@ -59,7 +70,7 @@ class _Run:
 
 def detect(head: str) -> bool:
     """A line of the log."""
-    return ":::MLLOG {" in head
+    return ":::ML" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -70,15 +81,19 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """
     problems = Problems()
     runs = [_Run()]
+    nothing = "no run_start in this MLPerf log"
     for line, text in numbered(lines):
-        begin = text.find(TOKEN)
+        begin = text.find(":::ML")
         if begin < 0:
             continue
         try:
-            event = doorway.parse_json(text[begin + len(TOKEN) :])
+            event = _read_event(text[begin:])
         except doorway.JsonError:
-            problems.add(line, "no whole JSON after :::MLLOG; the line is cut, or two ranks wrote into it", "no JSON")
+            problems.add(line, "no whole JSON in this event; the line is cut, or two ranks wrote into it", "no JSON")
             continue
+        if event is None:
+            continue
+        nothing = "no score: no run_start in this MLPerf log"
         try:
             _event(event, line, runs, problems)
         except (ValueError, TypeError, KeyError, AttributeError) as e:
@@ -91,10 +106,41 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
     reached = scaling_table(source, "MLPerf runs that reached their target", rows)
-    every = Table("MLPerf runs", COLUMNS, tuple(_row(run) for run in started))
-    return finish(
-        FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, "no run_start in this MLPerf log"
-    )
+    every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
+    return finish(FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, nothing)
+
+
+def _read_event(text: str) -> Any:
+    """The event of a line in the form of the present release; None if it is none.
+
+    Raises:
+      JsonError: for JSON that is not whole.
+    """
+    if text.startswith(TOKEN):
+        return doorway.parse_json(text[len(TOKEN) :])
+    if match := _V06.match(text):
+        return {"time_ms": 1000 * float(match[1]), "key": match[2], **doorway.parse_json(match[3])}
+    if match := _V05.match(text):
+        value = _plain_value(match[4])
+        named = value if isinstance(value, dict) else {}
+        event = {
+            "time_ms": 1000 * float(match[2]),
+            "key": match[3],
+            "value": named.get("value", value),
+            "metadata": named,
+        }
+        if match[3] == "run_stop" and "success" in named:
+            event["metadata"] = {"status": "success" if named["success"] is True else "aborted"}
+        return event
+    return None
+
+
+def _plain_value(text: str | None) -> Any:
+    """A value of release 0.5, where texts stand without quotation marks."""
+    try:
+        return doorway.parse_json(text) if text else None
+    except doorway.JsonError:
+        return text
 
 
 def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems) -> None:
@@ -161,37 +207,48 @@ def _progress(run: _Run, key: str, metadata: Mapping[str, Any]) -> None:
 
 def _check(run: _Run, problems: Problems) -> None:
     if run.stop is None:
-        problems.add(run.line, "a run without run_stop: killed, or the log is cut short; it has no time", "no stop")
+        problems.add(run.line, "no score: a run without run_stop; it was killed, or the log is cut short", "no stop")
         run.status = "no run_stop"
     elif run.stop <= (run.start or 0):
-        problems.add(run.line, f"run_stop is {-(run.seconds or 0):g} s before run_start", "negative")
+        problems.add(run.line, f"no score: run_stop is {-(run.seconds or 0):g} s before run_start", "negative")
         run.status = "bad times"
     elif run.status != "success":
-        problems.add(run.line, f"the run ended with status {run.status!r}: it has no time to target", "status")
+        problems.add(run.line, f"no score: the run ended with status {run.status!r}", "status")
     batch = run.settings.get("global_batch_size")
     if batch is not None and not (finite(batch) or 0) > 0:
         problems.add(run.line, f"expected a global_batch_size above 0, got {batch!r}", "batch")
 
 
-def _accelerators(run: _Run) -> int | None:
-    nodes, each = (finite(run.settings.get(name)) for name in ("number_of_nodes", "accelerators_per_node"))
+def accelerators(settings: Mapping[str, Any]) -> int | None:
+    """number_of_nodes x accelerators_per_node, of a log or a system's description, which has them as texts."""
+    nodes, each = (
+        finite(int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII) else value)
+        for value in (settings.get("number_of_nodes"), settings.get("accelerators_per_node"))
+    )
     return int(nodes * each) if nodes and each and nodes > 0 and each > 0 else None
 
 
 def _row(run: _Run) -> tuple:
     settings = run.settings
     init = (run.start - run.init_start) / 1e3 if run.start and run.init_start is not None else None
-    texts = (_text(settings.get("submission_benchmark")), _text(settings.get("submission_platform")), run.status)
+    status = run.status if run.status == "success" else f"{NO_SCORE} ({run.status})"
+    texts = (_text(settings.get("submission_benchmark")), _text(settings.get("submission_platform")), status)
     batch, seed = finite(settings.get("global_batch_size")), settings.get("seed")
     rate = run.rate if run.rates else None
     return (
-        *texts, run.seconds, init, _accelerators(run), int(batch) if batch else None, run.samples, run.epochs,
+        *texts, run.seconds, init, accelerators(run.settings), int(batch) if batch else None, run.samples, run.epochs,
         run.quality, rate, run.rates, seed if isinstance(seed, int) else None,
     )  # fmt: skip
 
 
 def _text(value: Any) -> str | None:
     return str(value)[:80] if value not in (None, "") else None
+
+
+def _series(settings: Mapping[str, Any]) -> str:
+    """Benchmark and machine, without how many of it: "gnmt, NVIDIA DGX-1" of 1x and 4xNVIDIA DGX-1."""
+    machine = re.sub(r"^\d+\s?x\s?", "", _text(settings.get("submission_platform")) or "")
+    return ", ".join(text for text in (_text(settings.get("submission_benchmark")), machine) if text)
 
 
 def _scaling_row(run: _Run, source: str) -> ScalingRow:
@@ -203,8 +260,8 @@ def _scaling_row(run: _Run, source: str) -> ScalingRow:
     return ScalingRow(
         source,
         run.line,
-        series=str(run.settings.get("submission_benchmark", "")),
-        devices=_accelerators(run),
+        series=_series(run.settings),
+        devices=accelerators(run.settings),
         global_batch_size=exact(batch) if batch and batch > 0 else None,
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
         rate=exact(run.rate) if run.rates else None,
@@ -221,6 +278,6 @@ def _notes(runs: list[_Run]) -> list[str]:
             f"{repeats} lines of run_start and run_stop repeat an earlier one of the same run (several ranks log): the "
             "first of each counts."
         )
-    if any(_accelerators(run) is None for run in runs):
-        notes.append("Without number_of_nodes and accelerators_per_node the number of devices is unknown.")
+    if any(accelerators(run.settings) is None for run in runs):
+        notes.append(NO_DEVICES)
     return notes

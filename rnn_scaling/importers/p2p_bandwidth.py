@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.importers import slow_links
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive
 from rnn_scaling.reports.markdown import Table
 
@@ -67,7 +68,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     tables += [_table(matrix) for matrix in matrices]
     if not any(matrix.rows for matrix in matrices):
         tables = []
-    return finish(FORMAT, source, tables, _notes(matrices), problems, "no matrix of bandwidth or latency in this file")
+    remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
+    nothing = "no matrix of bandwidth or latency in this file"
+    return finish(FORMAT, source, tables, _notes(matrices), problems, nothing, remarks)
 
 
 def _add_row(matrix: _Matrix, name: str, words: list[str], line: int, problems: Problems) -> None:
@@ -100,3 +103,24 @@ def _notes(matrices: list[_Matrix]) -> list[str]:
             notes.append("Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled.")
             break
     return notes
+
+
+def _slow_links(matrix: _Matrix, source: str) -> list[str]:
+    """A sentence for each link, or each GPU with all its links, that is much slower than its brothers."""
+    if "Connectivity" in matrix.title:
+        return []
+    is_time = "Latency" in matrix.title
+    rates = {}
+    for row in matrix.rows:
+        for other, value in zip(matrix.devices, row[1:]):
+            if other != row[0]:
+                rates[row[0], other] = 1 / value if is_time else value
+    unit = "us" if is_time else "GB/s"
+
+    def text(rate: float) -> str:
+        return f"{1 / rate if is_time else rate:.4g} {unit}"
+
+    return [
+        f"{source}:{matrix.line}: {matrix.title}: {what} at {text(slow)}, {others} at about {text(usual)}"
+        for what, slow, others, usual in slow_links.find(rates)
+    ]

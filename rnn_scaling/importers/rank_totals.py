@@ -37,7 +37,7 @@ class RankReader(Generic[Stream]):
     """The state of reading one log.
 
     streams: what each rank's output said so far, None for lines without a tag; totals: the printed totals; cut: rows of
-    runs without one.
+    runs without one; remarks: what stands out, a sentence each.
     """
 
     format: str
@@ -49,6 +49,7 @@ class RankReader(Generic[Stream]):
         self.streams: dict[int | None, Stream] = {}
         self.totals: list[Total] = []
         self.cut: list[ScalingRow] = []
+        self.remarks: list[str] = []
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         """Takes one line.
@@ -92,9 +93,8 @@ class RankReader(Generic[Stream]):
           LogError: if no rate is there.
         """
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
-        return finish(
-            self.format, self.source, [scaling_table(self.source, self.title, rows)], notes, self.problems, nothing
-        )
+        table = scaling_table(self.source, self.title, rows)
+        return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)
 
 
 def runs(totals: Iterable[Total]) -> list[list[Total]]:

@@ -9,9 +9,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
+from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.tables import Audited, tables_of
+from rnn_scaling.importers.tables import Audited, by_unit, tables_of
+from rnn_scaling.reports import csv_cells
 from rnn_scaling.reports.markdown import Table, markdown_table
 
 MARKDOWN_ROWS = 100
@@ -25,11 +28,19 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
         part = f"### {table.title}\n\n{markdown_table(table.columns, table.rows[:MARKDOWN_ROWS])}"
         left = len(table.rows) - MARKDOWN_ROWS
         parts.append(part + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else ""))
+    if said := remarks(logs):
+        parts.append("What stands out:\n" + "".join(f"- {sentence}\n" for sentence in said))
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
-    if any(table.title == "Rates" and None in table.column("Speedup") for table in tables):
-        notes["speedup n/a: no run on one device with the same settings and batch size is among the files"] = None
+    if mlperf_scores.table(logs):
+        notes[f"{mlperf.FORMAT}: {mlperf_scores.NOTE}"] = None
     parts.append("Notes:\n" + "".join(f"- {note}\n" for note in notes))
-    return "\n".join(parts)
+    return entry.printable("\n".join(parts), lines=True)
+
+
+def remarks(logs: Sequence[ImportedLog]) -> list[str]:
+    """What stands out in each log and in the rates of all together, a sentence each."""
+    own = [sentence for log in logs for sentence in log.remarks] + mlperf_scores.remarks(logs)
+    return [*own, *(sentence for rows in by_unit(logs).values() for sentence in baselines.remarks(rows))]
 
 
 def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
@@ -37,9 +48,9 @@ def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for table in tables_of(logs, audited):
-        out.write(f"# {table.title}\n")
-        writer.writerow(table.columns)
-        writer.writerows(["" if value is None else value for value in row] for row in table.rows)
+        out.write(f"# {entry.printable(table.title)}\n")
+        writer.writerow(map(csv_cells.cell, table.columns))
+        writer.writerows(map(csv_cells.cell, row) for row in table.rows)
         out.write("\n")
     return out.getvalue()
 
@@ -52,14 +63,42 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
             "source": log.source,
             "tables": [_table_json(table) for table in log.tables],
             "notes": list(log.notes),
+            "remarks": list(log.remarks),
             "problems": [{"line": p.line, "reason": p.reason, "more": p.more} for p in log.problems],
         }
         for log in logs
     ]
-    document: dict[str, Any] = {"schema": SCHEMA, "logs": out}
+    document: dict[str, Any] = {"schema": SCHEMA, "logs": out, "rates": _rates_json(logs), "remarks": remarks(logs)}
+    if scores := mlperf_scores.table(logs):
+        document["scores"] = _table_json(scores)
     if audited is not None:
         document["findings"] = [dataclasses.asdict(one) for findings, _ in audited for one in findings]
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
+    """Every rate with what is derived from all logs together: speedup, efficiency, repeats and their mean."""
+    rates = []
+    for unit, rows in by_unit(logs).items():
+        for row, one in zip(rows, baselines.derive(rows)):
+            rates.append(
+                {
+                    "source": row.source,
+                    "line": row.line,
+                    "series": row.series,
+                    "devices": row.devices,
+                    "batch_size": _plain(row.batch_size),
+                    "global_batch_size": _plain(row.global_batch_size),
+                    "rate": _plain(row.rate),
+                    "unit": unit,
+                    "runs": one.runs,
+                    "mean_rate": one.mean_rate,
+                    "speedup": one.speedup,
+                    "efficiency": one.efficiency,
+                    "baseline": [f"{base.source}:{base.line}" for base in one.baseline],
+                }
+            )
+    return rates
 
 
 def _table_json(table: ScalingTable | Table) -> dict[str, Any]:

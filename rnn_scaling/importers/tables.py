@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
-from rnn_scaling.importers import checked
+from rnn_scaling.importers import baselines, checked, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
 from rnn_scaling.reports.markdown import Table, Value
 
@@ -28,6 +27,8 @@ def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
     tables = [rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
     tables += [checked.as_table(findings, comparisons) for findings, comparisons in audited or []]
+    scores = mlperf_scores.table(logs)
+    tables += [scores] if scores else []
     for log in logs:
         for table in log.tables:
             if isinstance(table, Table):
@@ -37,8 +38,9 @@ def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
 
 
 def rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
-    """The rows of one unit by series and devices, with speedup and efficiency against their run on one device."""
+    """The rows of one unit by series and devices, with speedup and efficiency against their runs on one device."""
     ordered = sorted(rows, key=lambda row: (row.series, row.devices or 0))
+    derived = baselines.derive(ordered)
     extras = list(dict.fromkeys(name for row in ordered for name in row.extra))
     columns: dict[str, list[Value]] = {
         "File": [f"{row.source}:{row.line}" for row in ordered],
@@ -48,39 +50,14 @@ def rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
         "Global batch size": [_text(row.global_batch_size) for row in ordered],
         "Seconds": [_text(row.seconds) for row in ordered],
         f"Rate ({unit})": [_text(row.rate) for row in ordered],
-        "Speedup": [speedup(row, ordered) for row in ordered],
-        "Efficiency": [_ratio(speedup(row, ordered), row.devices) for row in ordered],
+        "Speedup": [one.speedup for one in derived],
+        "Efficiency": [one.efficiency for one in derived],
         "Speedup as printed": [_text(row.speedup) for row in ordered],
         **{name[:1].upper() + name[1:]: [_text(row.extra.get(name)) for row in ordered] for name in extras},
     }
     wanted = {"Rate", "Speedup", "Efficiency", "File", "Devices"}
     kept = {name: cells for name, cells in columns.items() if any(cells) or name.partition(" (")[0] in wanted}
     return Table("Rates", tuple(kept), tuple(zip(*kept.values())))
-
-
-def speedup(row: ScalingRow, rows: Sequence[ScalingRow]) -> float | None:
-    """A row's rate against the mean rate of the rows on one device of its series; None where there is none.
-
-    A baseline has the same batch size a device (weak scaling) or the same global batch size (strong scaling).
-    """
-    if row.rate is None or row.devices is None:
-        return None
-    base = [
-        other.rate.value
-        for other in rows
-        if other.devices == 1 and other.rate is not None and other.series == row.series and _same_batch(row, other)
-    ]
-    return row.rate.value / statistics.fmean(base) if base else None
-
-
-def _same_batch(row: ScalingRow, other: ScalingRow) -> bool:
-    pairs = [(row.batch_size, other.batch_size), (row.global_batch_size, other.global_batch_size)]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return not known or any(a.value == b.value for a, b in known)
-
-
-def _ratio(value: float | None, devices: int | None) -> float | None:
-    return None if value is None or not devices else value / devices
 
 
 def _text(cell: Cell | None) -> str | None:

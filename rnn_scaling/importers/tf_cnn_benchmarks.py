@@ -11,16 +11,21 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
-from rnn_scaling.importers import rank_totals
-from rnn_scaling.importers.common import ImportedLog, positive
+from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
+from rnn_scaling.importers.common import ImportedLog, ImportedRow, positive
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
 MAX_DEVICES = 10_000_000
 _DETECT = re.compile(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ")
-_SETTING = re.compile(r"(Model|Dataset|Mode|Batch size|Num batches|Devices|Data format|Variables|AllReduce):\s+(.*)")
-_PER_DEVICE = re.compile(r"\s+(\S+) per device\s*")
+_SETTING = re.compile(r"([A-Z][A-Za-z ]{1,24}):\s+(\S.*)")
+_FIRST = ("TensorFlow", "Model")  # with one of these a header begins
+_KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "Data format", "Variables", "AllReduce")
+_END = ("==========", "Generating ", "Running warm up")
+_PER_DEVICE = re.compile(r"\s*(\S+) per device\s*")
+MAX_COMMAND = 8000  # characters of a command line that are read
+MOST_PIECES = 1000  # stretches between step lines that are kept of a run
 _STEP = re.compile(r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*")
 _TOTAL = re.compile(r"total images/sec: (\S+)\s*")
 NOTES = (
@@ -34,12 +39,19 @@ NOTES = (
 
 @dataclasses.dataclass
 class _Stream:
-    """The output of one rank (or of a log without tags) so far."""
+    """The output of one rank (or of a log without tags) so far.
+
+    settings: of the header; command: options of the command line before it; pieces: (line, first and last step, rate)
+    of the steps between two step lines.
+    """
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
+    command: dict[str, str] = dataclasses.field(default_factory=dict)
+    in_header: bool = False
     step: tuple[str, ...] | None = None
     step_line: int = 0
     is_done: bool = False
+    pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 
 _NONE = _Stream()  # of ranks that have printed nothing of this format; never changed
@@ -65,19 +77,36 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 class _Reader(RankReader[_Stream]):
     format = title = FORMAT
 
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.command: dict[str, str] = {}
+        self.typed = ""  # a command line that goes on in the next line
+
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _NONE)
-        if "images/sec: " in text:
+        if self.typed or tf_cnn_settings.is_command(text):
+            self._read_command(text)
+        elif "images/sec: " in text:
             self._read_rate(line, rank, text, stream)
-        elif match := _SETTING.match(text):
-            if match[1] == "Model" and (stream.is_done or stream.step):
+        elif text.startswith(_END):
+            stream.in_header = False
+        elif (match := _SETTING.match(text)) and (stream.in_header or match[1] in _KNOWN):
+            if match[1] in _FIRST and (stream.is_done or stream.step):
                 self.end_without_total(rank)
                 stream = _NONE
             if stream is _NONE:
-                stream = self.streams[rank] = _Stream()
+                stream = self.streams[rank] = _Stream(command=self.command)
+            stream.in_header = True
             stream.settings[match[1]] = match[2].strip()
         elif stream.settings and (match := _PER_DEVICE.fullmatch(text)):
             stream.settings["per device"] = match[1]
+
+    def _read_command(self, text: str) -> None:
+        self.typed += text.rstrip()
+        if self.typed.endswith("\\") and len(self.typed) < MAX_COMMAND:
+            self.typed = self.typed[:-1] + " "
+            return
+        self.command, self.typed = tf_cnn_settings.options_of(self.typed[:MAX_COMMAND]), ""
 
     def _read_rate(self, line: int, rank: int | None, text: str, stream: _Stream) -> None:
         if stream is _NONE:
@@ -85,12 +114,14 @@ class _Reader(RankReader[_Stream]):
         if match := _TOTAL.fullmatch(text):
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)
-            key = tuple(sorted(stream.settings.items()))
+            key = (tuple(sorted(stream.settings.items())), tuple(sorted(stream.command.items())))
             row = _row(self.source, line, stream, devices, parse_cell(match[1]))
             self.totals.append(Total(line, rank, key, workers, rate, row))
-            stream.is_done, stream.step = True, None
+            self.remarks += _slow_pieces(self.source, stream)
+            stream.is_done, stream.step, stream.pieces = True, None, []
         elif match := _STEP.fullmatch(text):
             positive(match[2], "images/sec of a step line")
+            _add_piece(stream, line, match)
             stream.step, stream.step_line, stream.is_done = match.groups(), line, False
         else:
             self.problems.add(line, f"not understood: {text[:60]!r}", "not understood")
@@ -135,11 +166,12 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
 
 def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell | None) -> ScalingRow:
     settings = stream.settings
-    named = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format")
-    return ScalingRow(
+    series, base = tf_cnn_settings.series(tf_cnn_settings.parting(settings, stream.command))
+    return ImportedRow(
         source,
         line,
-        series=", ".join(settings[name] for name in named if settings.get(name) not in (None, "training", "None")),
+        series=series,
+        base=base,
         devices=devices,
         batch_size=parse_cell(settings.get("per device", "")),
         global_batch_size=parse_cell(settings.get("Batch size", "").partition(" ")[0]),
@@ -164,6 +196,32 @@ def _separate(groups: list[list[Total]]) -> list[str]:
     if len(set(keys)) == len(keys):
         return []
     return [
-        "Runs with the same settings stand as rows of their own: repeats, or processes that do not know of each other "
-        "(each with --num_gpus of its own); their rates are not added."
+        "Runs of which the log tells no difference stand as rows of their own: repeats, processes that do not know of "
+        "each other (each with --num_gpus of its own), or options that neither header nor command names; their rates "
+        "are not added."
+    ]
+
+
+def _add_piece(stream: _Stream, line: int, match: re.Match[str]) -> None:
+    """Keeps the rate of the steps since the step line before: step lines hold the mean of all steps so far."""
+    if stream.step is None or stream.is_done or len(stream.pieces) >= MOST_PIECES:
+        return
+    before, last = int(stream.step[0]), int(match[1])
+    if not 0 < before < last < 10**9:
+        return
+    time = last / float(match[2]) - before / float(stream.step[1])  # in batches: the batch size cancels
+    # A mean of many steps is printed to 0.1: what the rounding alone could move says nothing.
+    blur = sum(n * 0.05 / rate**2 for n, rate in ((last, float(match[2])), (before, float(stream.step[1]))))
+    if time > 0 and blur < 0.05 * time:
+        stream.pieces.append((line, before + 1, last, (last - before) / time))
+
+
+def _slow_pieces(source: str, stream: _Stream) -> list[str]:
+    """A sentence for each stretch of steps that was far slower than the others."""
+    slow = outliers.slow([piece[3] for piece in stream.pieces])
+    middle = outliers.middle([piece[3] for piece in stream.pieces])
+    return [
+        f"{source}:{line}: steps {first} to {last} ran at {rate:.0f} images/s a worker, the others at about "
+        f"{middle:.0f}"
+        for line, first, last, rate in (stream.pieces[i] for i in slow)
     ]

@@ -10,6 +10,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import ITEMS, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
+from rnn_scaling.reports import csv_cells
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
@@ -23,9 +24,10 @@ def render(summary: Summary) -> bytes:
     metrics, of = shown(summary.rows), ["unit"] if summary.unit == ITEMS else []
     numbers = (f"{metric.name}{end}" for metric in metrics for end in ("", "_low", "_high"))
     writer.writerow(("schema", "series", "scaling", *of, *WORK, *numbers, "interval", *WITHIN_RUN))
-    writer.writerows(
+    lines = (
         _line(series, row, metrics, [series.unit] if of else []) for series in summary.series for row in series.rows
     )
+    writer.writerows(map(csv_cells.cell, line) for line in lines)
     return text.getvalue().encode()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rnn_scaling import entry
+
 Value = str | int | float | None
 
 
@@ -45,4 +47,4 @@ def shown(value: Value) -> str:
         return "n/a"
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.6g}"
-    return "".join(letter if letter.isprintable() else " " for letter in str(value)).replace("|", "\\|")
+    return entry.printable(str(value)).replace("|", "\\|")

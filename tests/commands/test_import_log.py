@@ -128,7 +128,7 @@ def test_what_is_no_log_is_one_line_and_the_others_are_read(folder, capsys, cont
 
 def test_files_that_cannot_be_opened(folder, capsys):
     assert run(capsys, "none.log") == (1, "", ["error: none.log: No such file or directory"])
-    assert run(capsys, ".") == (1, "", ["error: .: Is a directory"])
+    assert run(capsys, ".") == (1, "", ["error: .: a folder; expected a regular file"])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def test_tf_cnn_benchmarks():
     assert values(row) == {
         "source": "x.log",
         "line": 25,
-        "series": "resnet50, imagenet (synthetic), replicated, nccl, NCHW",
+        "series": "resnet50, imagenet (synthetic), replicated, nccl, NCHW, TensorFlow 1.15",
+        "base": "resnet50, imagenet (synthetic), NCHW, TensorFlow 1.15",
         "devices": 2,
         "batch_size": (64, 0),
         "global_batch_size": (128, 0),
@@ -182,7 +183,7 @@ def test_mlperf():
     assert values(rates.rows[0]) == {
         "source": "x.log",
         "line": 9,
-        "series": "gnmt",
+        "series": "gnmt, NODE",
         "devices": 16,
         "global_batch_size": (2048, 9),
         "rate": (1100.0, 9),
@@ -202,9 +203,10 @@ def test_mlperf_runs_without_success_have_no_rate():
     log = parse(mlperf, aborted + log_samples.MLPERF + killed)
     rates, runs = log.tables
     assert len(rates.rows) == 1
-    assert [row[2] for row in runs.rows] == ["aborted", "success", "no run_stop"]
+    assert [row[2] for row in runs.rows] == ["no score (aborted)", "success", "no score (no run_stop)"]
     reasons = [problem.reason for problem in log.problems]
-    assert any("status 'aborted'" in reason for reason in reasons) and any("without run_stop" in r for r in reasons)
+    assert any("no score: the run ended with status 'aborted'" in reason for reason in reasons)
+    assert any("no score: a run without run_stop" in r for r in reasons)
 
 
 def test_mlperf_lines_of_every_rank_are_one_run():

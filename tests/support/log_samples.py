@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from tests.support import real_logs
+
 TF_CNN = """\
 TensorFlow:  1.15
 Model:       resnet50
@@ -267,6 +269,8 @@ ALL = {
     "nccl_tests": NCCL_TESTS,
     "nccl_tests_json": NCCL_TESTS_JSON,
     "mlperf": MLPERF,
+    "mlperf_system": real_logs.MLPERF_SYSTEM,
+    "gnmt": real_logs.GNMT,
     "bandwidth_test": BANDWIDTH_TEST,
     "p2p_bandwidth_latency": P2P,
     "nvidia_smi_topo": TOPO,

@@ -1,0 +1,243 @@
+"""GNMT in PyTorch (NVIDIA DeepLearningExamples, MLPerf training v0.6 and v0.7): the TRAIN lines as steps.
+
+Format: mlcommons/training_results_v0.7, NVIDIA/benchmarks/gnmt/.../seq2seq/train/trainer.py and its logs,
+NVIDIA/results/*/gnmt/result_*.txt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
+from rnn_scaling.importers import outliers
+from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive, scaling_table
+from rnn_scaling.reports.markdown import Table, Value
+
+FORMAT = "gnmt"
+UNIT = "tokens/s"
+WARMUP_STEPS = 50  # of a run; and the first step of every epoch, which waits for its data
+MAX_RANKS = 1_000_000
+AGREE = 0.05  # relative: a total of all ranks that is further from a whole multiple of one rank's says nothing of them
+_TRAIN = re.compile(
+    r"TRAIN \[(\d{1,7})\]\[(\d{1,9})/(\d{1,9})\]\s+Time (\S+) \((\S+?)\).{0,80}?Tok/s (\S+) \((\S+?)\)"
+    r"(?:\s+Loss/tok (\S+))?"
+)
+_EPOCH = re.compile(r"Performance: Epoch: (\d{1,7})\s+Training: (\S+) Tok/s")
+_OPTION = re.compile(r"\b(math|train[-_]batch[-_]size|train[-_]global[-_]batch[-_]size)[ =]'?([\w.]{1,20})")
+_GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
+NOTES = (
+    f"Rate: tokens / seconds of the steps that the log shows, summed over both; left out are the first {WARMUP_STEPS} "
+    "steps of a run and the first step of every epoch. Tok/s in brackets is the log's mean of the steps' rates, in "
+    "which long and short steps count alike.",
+    "A TRAIN line is one rank's step: with several ranks the rate is that rank's times their number, or the sum where "
+    "all of them print. 'Training: N Tok/s' at the end of an epoch is the log's own sum over ranks.",
+    "Tokens are those of source and target.",
+)
+COLUMNS = (
+    "Epoch", "Rank", "Steps", "Steps shown", "Seconds a step (mean)", "Tokens/s of the rank (mean of steps)",
+    "Tokens/s of all ranks",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    line: int
+    epoch: int
+    step: int
+    of: int
+    seconds: float
+    rate: float
+    mean_s: str
+    mean_rate: str
+
+
+@dataclasses.dataclass
+class _Run:
+    """One run of all ranks: the steps of each, and what the log says of it."""
+
+    steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
+    totals: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens/s of all ranks by epoch
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def detect(head: str) -> bool:
+    """A TRAIN line."""
+    return "TRAIN [" in head and bool(_TRAIN.search(head))
+
+
+def parse(lines: Iterable[str], source: str) -> ImportedLog:
+    """Reads one row a run.
+
+    Raises:
+      LogError: if no TRAIN line is there.
+    """
+    problems = Problems()
+    runs, settings, count = [_Run()], {}, 0
+    for line, rank, text in by_rank(lines):
+        if "TRAIN [" in text:
+            try:
+                runs = _train(line, rank, text, runs)
+            except ValueError as e:
+                problems.add(line, f"{e}; line left out", "bad number")
+            count += 1
+            if problems.too_many(line, count, "TRAIN lines"):
+                break
+        elif match := _EPOCH.search(text):
+            _total(match, runs[-1], line, problems)
+        elif "batch" in text:
+            for name, value in _OPTION.findall(text):
+                settings[name.replace("_", "-")] = value
+            if found := _GLOBAL_BATCH.search(text):
+                settings["train-global-batch-size"] = found[1]
+        runs[-1].settings = dict(settings)
+    runs = [run for run in runs if run.steps]
+    rows, remarks = [], []
+    for run in runs:
+        row, said = _row(run, source, problems)
+        rows += [row] if row else []
+        remarks += said
+    epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
+    table = scaling_table(source, "GNMT", rows)
+    nothing = "no TRAIN line of GNMT in this file"
+    return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
+
+
+def _train(line: int, rank: int | None, text: str, runs: list[_Run]) -> list[_Run]:
+    """Takes one TRAIN line into the last run, or begins a new one.
+
+    Raises:
+      ValueError: for a line that is cut or holds a number that cannot be.
+    """
+    match = _TRAIN.search(text)
+    if match is None:
+        raise ValueError(f"expected TRAIN [epoch][step/steps] Time s (mean) ... Tok/s rate (mean), got {text[:60]!r}")
+    if match[8] is not None and match[8].lower().lstrip("-") in ("nan", "inf"):
+        raise ValueError(f"the loss is {match[8]}: the run diverged")
+    step = _Step(
+        line, int(match[1]), int(match[2]), int(match[3]), positive(match[4], "seconds"), positive(match[6], "Tok/s"),
+        match[5], match[7],
+    )  # fmt: skip
+    if not step.seconds * step.rate <= LARGEST:
+        raise ValueError(f"expected Tok/s of a step, got {match[6][:40]!r}")
+    before = runs[-1].steps.get(rank)
+    if before and (step.epoch, step.step) <= (before[-1].epoch, before[-1].step):
+        runs = [*runs, _Run()]
+    runs[-1].steps.setdefault(rank, []).append(step)
+    return runs
+
+
+def _total(match: re.Match[str], run: _Run, line: int, problems: Problems) -> None:
+    try:
+        run.totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
+    except ValueError as e:
+        problems.add(line, f"{e}; line left out", "bad number")
+
+
+def _row(run: _Run, source: str, problems: Problems) -> tuple[ScalingRow | None, list[str]]:
+    """The row of a run, None if it holds no step after the warm-up; and its steps that stand out."""
+    kept = {rank: _measured(steps) for rank, steps in run.steps.items()}
+    first = next(iter(run.steps.values()))[0]
+    if not all(kept.values()):
+        text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
+        problems.add(first.line, text, "warm-up")
+        return None, []
+    each = [
+        math.fsum(s.seconds * s.rate for s in steps) / math.fsum(s.seconds for s in steps) for steps in kept.values()
+    ]
+    devices = _devices(run, len(each))
+    rate = math.fsum(each) * (devices / len(each) if devices else 1)
+    if devices is None:
+        problems.add(first.line, "the log does not say how many ranks there were: the rate is one rank's", "ranks")
+    steps = [step for one in kept.values() for step in one]
+    shown = sum(map(len, run.steps.values()))
+    extra: dict[str, Cell | None] = {
+        "steps shown": exact(len(steps)),
+        "left out as warm-up": exact(shown - len(steps)),
+        "tokens/s a rank": _rounded(rate / (devices or 1)),
+        "tokens/s of all ranks as printed": _rounded(list(run.totals.values())[-1]) if run.totals else None,
+    }
+    row = ScalingRow(
+        source,
+        first.line,
+        series=", ".join(["gnmt", *([run.settings["math"]] if "math" in run.settings else [])]),
+        devices=devices,
+        batch_size=_size(run.settings.get("train-batch-size")),
+        global_batch_size=_size(run.settings.get("train-global-batch-size")),
+        rate=_rounded(rate),
+        rate_unit=UNIT,
+        extra={name: cell for name, cell in extra.items() if cell is not None},
+    )
+    return row, _slow_steps(source, kept)
+
+
+def _tokens(steps: Iterable[_Step]) -> float:
+    return math.fsum(step.seconds * step.rate for step in steps)
+
+
+def _measured(steps: Sequence[_Step]) -> list[_Step]:
+    """The steps of a rank without the warm-up; all but the first where a log shows no more than the warm-up."""
+    first = steps[0].epoch
+    kept = [step for step in steps if step.step > 0 and (step.epoch > first or step.step >= WARMUP_STEPS)]
+    return kept or list(steps[1:])
+
+
+def _devices(run: _Run, num_printing: int) -> int | None:
+    """How many ranks there were: those that print, batch sizes, or the log's total over one rank's rate."""
+    if num_printing > 1:
+        return num_printing
+    sizes = [_size(run.settings.get(name)) for name in ("train-global-batch-size", "train-batch-size")]
+    if sizes[0] and sizes[1] and sizes[0].value % sizes[1].value == 0 and sizes[0].value / sizes[1].value <= MAX_RANKS:
+        return round(sizes[0].value / sizes[1].value)
+    steps = next(iter(run.steps.values()))
+    for epoch, total in reversed(run.totals.items()):
+        last = next((step for step in reversed(steps) if step.epoch == epoch), None)
+        mean = parse_cell(last.mean_rate) if last else None
+        if mean is not None and mean.value > 0 and total / mean.value <= MAX_RANKS:
+            ratio = total / mean.value
+            if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
+                return round(ratio)
+    return None
+
+
+def _slow_steps(source: str, kept: dict[int | None, list[_Step]]) -> list[str]:
+    sentences = []
+    for rank, steps in kept.items():
+        rates = [step.rate for step in steps]
+        whose = "" if rank is None else f" of rank {rank}"
+        for step in (steps[i] for i in outliers.slow(rates)):
+            sentences.append(
+                f"{source}:{step.line}: step {step.step} of epoch {step.epoch}{whose} ran at {step.rate:.0f} tokens/s, "
+                f"the others at about {outliers.middle(rates):.0f}"
+            )
+    return sentences
+
+
+def _epochs(run: _Run) -> list[tuple[Value, ...]]:
+    rows: list[tuple[Value, ...]] = []
+    for rank, steps in run.steps.items():
+        for epoch in dict.fromkeys(step.epoch for step in steps):
+            own = [step for step in steps if step.epoch == epoch]
+            means = [parse_cell(text) for text in (own[-1].mean_s, own[-1].mean_rate)]
+            rows.append(
+                (
+                    epoch,
+                    rank,
+                    own[-1].of,
+                    len(own),
+                    *(cell.value if cell else None for cell in means),
+                    run.totals.get(epoch),
+                )
+            )
+    return rows
+
+
+def _size(text: str | None) -> Cell | None:
+    return parse_cell(text) if text and text.isdecimal() and int(text[:13]) > 0 else None
+
+
+def _rounded(value: float) -> Cell:
+    """A mean of steps that were printed to about four digits, as a number to be read."""
+    return Cell(value, 0, f"{value:.0f}")

@@ -1,0 +1,342 @@
+"""What importers derive: series and baselines of tf_cnn_benchmarks, GNMT's steps, MLPerf's devices; what stands out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.importers import (
+    any_format,
+    baselines,
+    gnmt,
+    horovod_synthetic,
+    mlperf,
+    mlperf_scores,
+    mlperf_system,
+    p2p_bandwidth,
+    rendering,
+    slow_links,
+    tf_cnn_benchmarks,
+)
+from rnn_scaling.importers.common import LogError
+from tests.support import log_samples, real_logs
+
+
+def parse(module, text, source="x.log"):
+    return module.parse(text.splitlines(keepends=True), source)
+
+
+def rows(text):
+    return parse(tf_cnn_benchmarks, text).tables[0].rows
+
+
+def tf_cnn(gpus, rate, update="replicated", more="", batch=64, model="vgg16"):
+    """A run as the program prints it; `more`: further lines of its header."""
+    devices = ", ".join(f"'/gpu:{i}'" for i in range(gpus))
+    head = f"TensorFlow:  1.15\nModel:       {model}\nMode:        training\nBatch size:  {gpus * batch} global\n"
+    head += f"             {batch} per device\nDevices:     [{devices}]\nData format: NCHW\nVariables:   {update}\n"
+    return f"{head}{more}==========\ntotal images/sec: {rate:.2f}\n"
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ("Use NCCL:    True\n", "Use NCCL:    False\n"),
+        ("AllReduce:   nccl\n", "AllReduce:   pscpu\n"),
+        ("Staged vars: True\n", ""),
+        ("Sync:        False\n", "Sync:        True\n"),
+        ("Optimizer:   momentum\n", "Optimizer:   sgd\n"),
+        ("Some new thing: 3\n", ""),
+    ],
+)
+def test_every_option_of_the_header_parts_series(here, there):
+    one, other = rows(tf_cnn(4, 400, more=here) + tf_cnn(4, 300, more=there))
+    assert one.series != other.series
+    same = rows(tf_cnn(4, 400, more=here) + tf_cnn(2, 210, more=here))
+    assert same[0].series == same[1].series
+
+
+@pytest.mark.parametrize("option", ["--local_parameter_device=gpu", "--use_fp16", "--xla=True", "--use_nccl=False"])
+def test_what_only_the_command_line_says_parts_series_too(option):
+    command = "+ python tf_cnn_benchmarks.py --num_gpus=4 --model vgg16 --display_every 10"
+    one, other = rows(f"{command} {option} 2>&1 | tee log\n" + tf_cnn(4, 400) + f"{command}\n" + tf_cnn(4, 300))
+    assert one.series != other.series and "num_gpus" not in one.series and "display_every" not in one.series
+
+
+def test_a_default_that_one_release_prints_and_another_does_not_parts_nothing():
+    plain, printed = rows(tf_cnn(4, 400) + tf_cnn(4, 300, more="Optimizer:   sgd\nNUMA bind:   False\n"))
+    assert plain.series == printed.series
+
+
+def test_real_logs_of_tf_cnn_benchmarks():
+    (row,) = rows(real_logs.TF_CNN_COMMAND)
+    assert row.series.startswith("vgg16, parameter_server, parameters on cpu, NCHW")
+    assert (row.devices, row.rate.value, row.batch_size.value) == (2, 146.38, 32)
+    log = parse(tf_cnn_benchmarks, real_logs.TF_CNN_ASYNC)
+    assert "Sync False" in log.tables[0].rows[0].series and "one worker's" in log.problems[0].reason
+    (row,) = rows(real_logs.TF_CNN_KUBEFLOW + "INFO|2017-12-19T01:12:17|/opt/launcher.py|27| total images/sec: 5.26\n")
+    assert (row.devices, row.batch_size.value) == (1, 32) and "on CPUs" in row.series
+
+
+def test_runs_on_one_device_serve_all_modes_of_their_model():
+    text = tf_cnn(1, 100, "parameter_server") + tf_cnn(4, 380) + tf_cnn(4, 300, "independent")
+    derived = baselines.derive(rows(text + tf_cnn(1, 50, model="alexnet")))
+    assert [one.speedup for one in derived] == pytest.approx([1.0, 3.8, 3.0, 1.0])
+    assert derived[1].efficiency == pytest.approx(0.95) and [row.line for row in derived[1].baseline] == [10]
+    said = " ".join(baselines.remarks(rows(text)))
+    assert "vgg16, replicated, NCHW" in said and "on one device nothing is exchanged" in said
+
+
+def test_a_run_on_one_device_of_the_same_mode_comes_first():
+    text = tf_cnn(1, 100, "parameter_server") + tf_cnn(1, 90) + tf_cnn(1, 110) + tf_cnn(4, 380)
+    derived = baselines.derive(rows(text))[-1]
+    assert derived.speedup == pytest.approx(3.8) and len(derived.baseline) == 2
+    assert any("90 to 110 images/s; speedups are against their mean" in one for one in baselines.remarks(rows(text)))
+
+
+@pytest.mark.parametrize(
+    ("one", "differs"),
+    [
+        (tf_cnn(1, 100, batch=32), "batch size 32 instead of 64"),
+        (tf_cnn(1, 100, more="Optimizer:   momentum\n"), "Optimizer momentum"),
+        (tf_cnn(1, 100, model="alexnet"), "alexnet, no vgg16"),
+        ("", "no run on one device is among the files"),
+    ],
+)
+def test_what_a_missing_baseline_differs_in_is_named(one, differs):
+    log = parse(tf_cnn_benchmarks, one + tf_cnn(4, 380))
+    (said,) = baselines.remarks(log.tables[0].rows)
+    assert differs in said and "vgg16" in said
+    assert "same settings" not in rendering.render_markdown([log])
+
+
+def test_the_same_settings_are_never_claimed():
+    log = parse(tf_cnn_benchmarks, tf_cnn(2, 200) + tf_cnn(2, 150))
+    text = rendering.render_markdown([log])
+    assert "same settings" not in text and "the log tells no difference" in text
+
+
+def test_gnmts_train_lines_are_steps_without_the_warm_up():
+    log = parse(gnmt, real_logs.GNMT_MLPERF)
+    (row,) = log.tables[0].rows
+    kept = [(0.105, 98044), (0.208, 111645), (0.106, 97865), (0.060, 89681), (0.213, 111036), (0.107, 95043)]
+    one = sum(s * rate for s, rate in kept) / sum(s for s, _ in kept)
+    assert row.devices == 8 and row.rate.value == pytest.approx(8 * one) and row.rate_unit == "tokens/s"
+    assert (row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (6, 3)
+    assert row.extra["tokens/s of all ranks as printed"].value == 800562
+    assert log.tables[1].rows == ((0, 0, 1938, 7, 0.137, 101699.0, None), (3, 0, 1938, 2, 0.143, 100060.0, 800562.0))
+    assert not log.problems and not log.remarks
+
+
+def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
+    log = parse(gnmt, real_logs.GNMT.partition("\n")[2])
+    assert log.tables[0].rows[0].devices == 8  # 800562 / 100060
+    lone = "\n".join(line for line in real_logs.GNMT.splitlines()[1:] if "Performance" not in line)
+    log = parse(gnmt, lone)
+    assert log.tables[0].rows[0].devices is None and "one rank's" in log.problems[0].reason
+
+
+def test_gnmts_ranks_that_all_print_are_added():
+    line = "{}: TRAIN [0][{}/500] Time 0.5 (0.6) Data 0.1 (0.1) Tok/s {} (4900) Loss/tok 9.1 (9.3)\n"
+    steps = (0, 60, 70, 80, 90, 100)
+    text = "".join(line.format(rank, step, 5000 + 100 * rank) for step in steps for rank in range(4))
+    (row,) = parse(gnmt, text).tables[0].rows
+    assert (row.devices, row.rate.value) == (4, pytest.approx(5000 + 5100 + 5200 + 5300))
+    slow = text.replace(
+        "2: TRAIN [0][80/500] Time 0.5 (0.6) Data 0.1 (0.1) Tok/s 5200",
+        "2: TRAIN [0][80/500] Time 2.5 (0.6) Tok/s 1040",
+    )
+    (said,) = parse(gnmt, slow).remarks
+    assert (
+        said.startswith("x.log:")
+        and "step 80 of epoch 0 of rank 2 ran at 1040 tokens/s, the others at about 5200" in said
+    )
+
+
+def test_gnmts_second_run_in_a_log_is_a_row_of_its_own_and_a_bad_line_no_step():
+    text = real_logs.GNMT + "0: TRAIN [0][10/1938]\tTime nan (0.1) Tok/s 5 (5)\n0: TRAIN [0][" + real_logs.GNMT
+    log = parse(gnmt, text)
+    assert len(log.tables[0].rows) == 2 and len(log.problems) == 1 and log.problems[0].more == 1
+    diverged = parse(gnmt, real_logs.GNMT.replace("Loss/tok 8.5645", "Loss/tok nan"))
+    assert "diverged" in diverged.problems[0].reason
+
+
+def submission(tmp_path: Path, logs: dict[str, str]) -> list[Path]:
+    place = tmp_path / "results" / "dgx1" / "gnmt"
+    place.mkdir(parents=True)
+    for name, text in logs.items():
+        (place / name).write_text(text)
+    return [place / name for name in logs]
+
+
+def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
+    (path,) = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
+    system = tmp_path / "systems" / "dgx1.json"
+
+    def devices(*paths):
+        logs, errors = any_format.read_all(paths)
+        assert not errors
+        log = next(log for log in logs if log.format == "mlperf")
+        rates, runs = log.tables
+        return rates.rows[0].devices, runs.column("Accelerators")[0], log.notes[-1]
+
+    assert devices(path)[:2] == (None, None) and "systems/NAME.json" in devices(path)[2]
+    system.parent.mkdir()
+    system.write_text(real_logs.MLPERF_SYSTEM)
+    assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(f"8 accelerators, as {system} says.")
+    elsewhere = system.rename(tmp_path / "any.json")
+    assert devices(path, elsewhere)[:2] == (8, 8)
+    own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
+    path.write_text(own)
+    logs, _ = any_format.read_all([path, elsewhere], "mlperf")
+    assert [row.devices for log in logs for row in log.tables[0].rows] == [None, 16]  # --format=mlperf reads no system
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"number_of_nodes": "2", "accelerators_per_node": "0"}', '{"a": '])
+def test_a_description_without_accelerators_is_an_error(text):
+    with pytest.raises(LogError):
+        parse(mlperf_system, text)
+
+
+@pytest.mark.parametrize(
+    ("times", "without", "mean"),
+    [
+        ([100, 110, 120, 130, 900], 0, 120),
+        ([100, 110, 120, 130], 1, 120),  # the run without a score is the slowest
+        ([100, 110, 120], 2, None),
+        ([100, 110, 120, 130], 0, None),  # too few
+        ([], 5, None),
+    ],
+)
+def test_olympic_mean(times, without, mean):
+    assert mlperf_scores.olympic_mean(times, without) == mean
+
+
+def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):
+    texts = {}
+    for i, stop in enumerate((105500, 115500, 125500, 135500, 905500)):
+        texts[f"result_{i}.txt"] = log_samples.MLPERF.replace(str(1700000000000 + 105500), str(1700000000000 + stop))
+    texts["result_5.txt"] = log_samples.MLPERF.replace('"success"', '"aborted"')
+    logs, errors = any_format.read_all(submission(tmp_path, texts))
+    assert not errors
+    document = json.loads(rendering.render_json(logs))
+    (row,) = document["scores"]["rows"]
+    score = dict(zip(document["scores"]["columns"], row))
+    assert (score["Runs"], score["Without a score"], score["Accelerators"]) == (6, 1, 16)
+    assert score["Olympic mean (s)"] == pytest.approx((110.5 + 120.5 + 130.5 + 900.5) / 4)
+    said = " ".join(document["remarks"])
+    assert "result_4.txt: this run took 900 s to its target" in said
+    assert "no score: 1 of 6 runs of gnmt, 2xNODE, 16, 2048" in said and "result_5.txt" in said
+
+
+def test_an_mlperf_log_without_a_run_has_no_score():
+    with pytest.raises(LogError, match="no score: no run_start"):
+        parse(mlperf, log_samples.mllog("submission_benchmark", 0, "gnmt") + "\n")
+
+
+def test_mlperf_of_older_releases():
+    v06 = (
+        ':::MLL 1571444841.158 submission_benchmark: {"value": "gnmt", "metadata": {"lineno": 179}}\n'
+        ':::MLL 1571444842.000 run_start: {"value": null, "metadata": {"lineno": 1}}\n'
+        ':::MLL 1571444902.500 run_stop: {"value": null, "metadata": {"lineno": 1, "status": "success"}}\n'
+    )
+    v05 = (
+        ":::MLPv0.5.0 ncf 1579665554.500000000 (ncf_estimator_main.py:80) run_start\n"
+        'NCF_RAW_:::MLPv0.5.0 ncf 1579665614.500000000 (ncf_estimator_main.py:187) run_stop: {"success": %s}\n'
+        ":::MLPv0.5.0 ncf 1579665614.881932020 (ncf_estimator_main.py:193) run_final\n"
+    )
+    for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):
+        assert mlperf.detect(text)
+        assert parse(mlperf, text).tables[1].rows[0][2:4] == (status, pytest.approx(seconds))
+    assert parse(mlperf, v05 % "false").tables[0].rows[0][2] == "no score (aborted)"
+
+
+def test_slow_stretches_and_iterations_are_named():
+    steps = "Step\tImg/sec\ttotal_loss\n"
+    time, lines = 0.0, []
+    for last in range(10, 110, 10):  # steps 51 to 60 at half the rate
+        time += 10 / (50.0 if last == 60 else 100.0)
+        lines.append(f"{last}\timages/sec: {last / time:.1f} +/- 0.1 (jitter = 0.1)\t8.1\n")
+    text = tf_cnn(1, 95).replace("total", steps + "".join(lines) + "total")
+    (said,) = parse(tf_cnn_benchmarks, text).remarks
+    assert "steps 51 to 60 ran at 50 images/s" in said and "about 100" in said
+    even = "".join(f"{last}\timages/sec: 100.{last % 3} +/- 0.1 (jitter = 0.1)\t8.1\n" for last in range(10, 400, 10))
+    assert not parse(tf_cnn_benchmarks, tf_cnn(1, 95).replace("total", steps + even + "total")).remarks
+    iterations = "".join(f"Iter #{i}: {30.0 if i == 4 else 100.0 + i} img/sec per GPU\n" for i in range(10))
+    text = log_samples.HOROVOD_SYNTHETIC.replace(
+        "Iter #0: 99.0 img/sec per GPU\nIter #1: 101.0 img/sec per GPU\n", iterations
+    )
+    (said,) = parse(horovod_synthetic, text).remarks
+    assert "iteration 4 of this run ran at 30.0 images/s a rank, the others at about 104" in said
+
+
+def test_a_slow_run_among_its_repeats_is_named():
+    text = "".join(tf_cnn(4, rate) for rate in (400, 402, 398, 250, 401)) + tf_cnn(1, 100)
+    (said,) = baselines.remarks(rows(text))
+    assert said.startswith("x.log:40: this run of vgg16") and "250 images/s, its 4 repeats at about 400" in said
+
+
+def links(n, rate=lambda a, b: 20.0):
+    return {(a, b): rate(a, b) for a in range(n) for b in range(n) if a != b}
+
+
+@pytest.mark.parametrize(
+    ("rates", "named"),
+    [
+        (links(8), []),
+        (links(8, lambda a, b: 5.0 if (a, b) == (2, 5) else 20.0), ["the link 2 to 5 is"]),
+        (links(8, lambda a, b: 5.0 if {a, b} == {2, 5} else 20.0), ["the link between 2 and 5 is"]),
+        (links(8, lambda a, b: 5.0 if 3 in (a, b) else 20.0), ["all links of device 3 are"]),
+        (links(8, lambda a, b: 20.0 if a // 4 == b // 4 else 9.0), []),  # two sockets: half of the links, no outlier
+        (links(2, lambda a, b: 20.0 if a else 10.0), ["the link 0 to 1 is"]),
+        (links(2), []),
+        ({}, []),
+    ],
+)
+def test_links_that_stand_out(rates, named):
+    assert [each[0] for each in slow_links.find(rates)] == named
+
+
+def test_slow_links_of_a_log_are_named_with_their_line():
+    log = parse(p2p_bandwidth, log_samples.P2P.replace("5.27", "2.27").replace("8.25", "80.25"))
+    first, second = log.remarks
+    assert (
+        first.startswith("x.log:15: Unidirectional")
+        and "the link 1 to 0 is at 2.27 GB/s, 0 to 1 at about 5.26" in first
+    )
+    assert "the link 0 to 1 is at 80.25 us, 1 to 0 at about 8.75 us" in second
+    assert first in rendering.render_markdown([log]) and first in json.loads(rendering.render_json([log]))["remarks"]
+
+
+def test_json_holds_what_is_derived():
+    log = parse(tf_cnn_benchmarks, tf_cnn(1, 100) + tf_cnn(4, 380) + tf_cnn(4, 420))
+    one, four, again = json.loads(rendering.render_json([log]))["rates"]
+    assert (one["speedup"], four["speedup"], again["speedup"]) == (1.0, 3.8, 4.2)
+    assert (four["runs"], four["mean_rate"], four["efficiency"]) == (2, 400.0, 0.95)
+    assert four["baseline"] == ["x.log:10"] and four["devices"] == 4
+
+
+HOSTILE = "=cmd|'/C calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "a\x1b]0;title\x07b\x1b[31m", " =1"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("form", ["csv", "markdown", "json"])
+def test_no_formula_and_no_escape_leaves_the_importers(text, form):
+    log = parse(tf_cnn_benchmarks, tf_cnn(1, 100, model=text), source=f"{text}.log")
+    out = rendering.RENDER[form]([log])
+    assert not any(ord(c) < 32 and c != "\n" for c in out.replace("\\t", "")) and "\x1b" not in out
+    if form == "csv":
+        import csv
+
+        cells = [cell for row in csv.reader(out.splitlines()) for cell in row]
+        assert not [cell for cell in cells if cell.lstrip()[:1] in tuple("=+-@") and not _is_number(cell)]
+        assert "100.00" in cells
+
+
+def _is_number(text):
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False

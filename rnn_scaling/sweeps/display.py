@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from typing import TextIO
 
 from rnn_scaling.machine.terminal import Board
@@ -10,6 +12,7 @@ from rnn_scaling.sweeps.estimate import duration
 from rnn_scaling.sweeps.failure import PROGRESS
 
 REDRAW_S = 0.3
+BAR = 22  # letters of the bar and of what stands between it and the runs' texts, without the two numbers of runs
 
 
 class Display:
@@ -66,10 +69,26 @@ class Display:
     def _show(self) -> None:
         self._shown_s = self._board.elapsed_s
         left_s = max(0.0, self._left_s - (self._shown_s - self._since_s))
-        last = [f"last {self._last}"] if self._last else []
-        # What matters most comes first: a narrow terminal shows no more.
-        parts = [f"{duration(left_s)} left", *last, f"{self._label} {self._at}"]
-        self._board.move(self._done, postfix=", ".join(parts))
+        room = shutil.get_terminal_size().columns - BAR - 2 * len(str(self._total))
+        texts = [f"{duration(left_s)} left", f"{self._label} {self._at}".strip(), f"last {self._last}"]
+        self._board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
+
+
+def fitting(texts: Sequence[str], room: int) -> str:
+    """The texts that find room, the first ones first, joined by commas.
+
+    Args:
+      texts: the second may lose letters from its middle: the end of a run's name says on how many devices it runs.
+      room: letters.
+    """
+    told = list(texts)
+    while len(told) > 2 and len(", ".join(told)) > room:
+        told.pop()
+    over = len(", ".join(told)) - room
+    if over > 0 and len(told) > 1:
+        kept = max(2, len(told[1]) - over - 1)
+        told[1] = f"{told[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{told[1][len(told[1]) - (kept - kept // 3) :]}"
+    return ", ".join(told)
 
 
 def outcome(result: RunRecord) -> str:

@@ -129,9 +129,19 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
     ]
     text = bar.getvalue()
     assert (
-        "1/3 runs, 2 min left, a starting" in text and "2/3 runs, 40 s left, last 4,500 words/s, a 2/5 batches" in text
+        "1/3 runs, 2 min left, a starting" in text and "2/3 runs, 40 s left, a 2/5 batches, last 4,500 words/s" in text
     )
-    assert "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, last failed" in text
+    assert "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, b 2/5 batches, last failed" in text
+
+
+def test_a_narrow_terminal_keeps_the_devices_of_a_run():
+    texts = ["2 min left", "dynamic_rnn-parameter_server-16.r3 14/30 batches", "last 300,000 words/s"]
+    for room in range(30, 100):
+        shown = display.fitting(texts, room)
+        assert len(shown) <= room and shown.startswith("2 min left, d")
+        assert room < 50 or "server-16.r3 14/30" in shown
+    assert display.fitting(texts, 100) == ", ".join(texts)
+    assert display.fitting(["2 min left"], 5) == "2 min left"
 
 
 def fitted(text, width, monkeypatch):

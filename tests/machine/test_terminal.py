@@ -139,7 +139,7 @@ def test_a_narrow_terminal_keeps_the_devices_of_a_run():
     for room in range(30, 100):
         shown = display.fitting(texts, room)
         assert len(shown) <= room and shown.startswith("2 min left, d")
-        assert room < 50 or "server-16.r3 14/30" in shown
+        assert room < 55 or "server-16.r3 14/30" in shown
     assert display.fitting(texts, 100) == ", ".join(texts)
     assert display.fitting(["2 min left"], 5) == "2 min left"
 

@@ -20,12 +20,36 @@ from typing import Any, NoReturn
 VERSION = "0.1.0"  # of this package
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_INTERRUPTED = 130
+EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no answer to what was asked
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
+DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?|[^\n])|\x9b[0-?]*[ -/]*[@-~]"
 )
 PROGRAM = "RNN_SCALING_COMMAND"  # the environment variable by which run.sh says that it was called; children inherit it
+# Characters without a picture that drive a terminal, end a line or turn what follows around: controls (C0, C1), marks
+# and overrides of direction, separators, tags, halves of surrogate pairs.
+_DRIVING = (
+    "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+_IN_A_LINE = re.compile(f"[{_DRIVING}]")
+# Of these a stream keeps ends of lines, tabs, and this program's own colours.
+_IN_A_STREAM = re.compile(rf"\x1b\[(?:0|30;48;5;\d+)m|(?![\n\t])[{_DRIVING}]")
+
+
+class PlainText(io.TextIOWrapper):
+    """A stream that shows characters which would drive a terminal as their escapes. bars: lines may be overwritten."""
+
+    bars = False
+
+    def write(self, text: str) -> int:
+        super().write(_IN_A_STREAM.sub(self._shown, text))
+        return len(text)
+
+    def _shown(self, found: re.Match[str]) -> str:
+        return found[0] if len(found[0]) > 1 or (found[0] == "\r" and self.bars) else _escape(found[0])
 
 
 class Answer(Exception):
@@ -53,6 +77,8 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
             return EXIT_OK
         except Refusal as refusal:
             return fail(*refusal.lines, status=refusal.status)
+        except Exception as error:
+            return _unforeseen(error, main.__module__.removeprefix("rnn_scaling.").removeprefix("commands."))
 
     return answered
 
@@ -60,12 +86,27 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 def fail(*lines: str, status: int = EXIT_FAILED) -> int:
     """Says on stderr what is wrong, a line each; returns the exit status."""
     for line in lines:
-        print(f"error: {printable(line)}", file=sys.stderr)
+        print(f"error: {plain(line)}", file=sys.stderr)
     return status
 
 
+def warn(*lines: str) -> None:
+    """Says on stderr what is to be known and stops nothing, a line each."""
+    for line in lines:
+        print(f"warning: {plain(line)}", file=sys.stderr)
+
+
+def plain(text: object) -> str:
+    """A line with a name from outside: what would end it or drive a terminal is shown as its escape.
+
+    >>> plain("a\\x1b[31m\\n")
+    'a\\\\x1b[31m\\\\n'
+    """
+    return _IN_A_LINE.sub(lambda found: _escape(found[0]), str(text))
+
+
 def printable(text: str, lines: bool = False) -> str:
-    """A text from outside (a file's name, a log, a record) without anything that drives a terminal.
+    """A text from outside (of a log, a record) for a table, without anything that drives a terminal.
 
     Args:
       text: any; whole escape sequences go, other characters that do not print become spaces.
@@ -78,6 +119,31 @@ def printable(text: str, lines: bool = False) -> str:
         return text
     kept = "\n" if lines else ""
     return "".join(c if c.isprintable() or c in kept else " " for c in _ESCAPE.sub("", text))
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a file name that is no UTF-8
+        number -= 0xDC00
+        return f"\\x{number:02x}"
+    return ascii(character)[1:-1]
+
+
+def _unforeseen(error: Exception, name: str) -> int:
+    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one.
+
+    Raises:
+      OSError: the error itself, if it is of what is printed: `leave` knows what to do.
+    """
+    if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        raise error
+    if os.environ.get(DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
+    what = ": ".join(filter(None, [type(error).__name__, *str(error).strip().splitlines()[:1]]))
+    remedy = f"this is a fault of the program: please report it; {DEBUG}=1 shows where it is"
+    return fail(f"{name}: {what}; {remedy}", status=EXIT_INTERNAL)
 
 
 def program() -> str:
@@ -122,10 +188,7 @@ def _run(main: Callable[[], int]) -> int:
         if isinstance(e, OSError) and e.errno == errno.ENOSPC:
             _discard_output()
             return fail(f"output: {e.strerror}")
-        import traceback
-
-        traceback.print_exc()
-        return EXIT_FAILED
+        return _unforeseen(e, "rnn_scaling")
 
 
 def _prepare_streams() -> None:
@@ -134,8 +197,12 @@ def _prepare_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, lives on
-        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):  # a terminal without ± shows ?, no traceback
-            stream.reconfigure(errors="replace")
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
+            line_buffering, encoding = stream.line_buffering, stream.encoding
+            # A terminal without ± shows ?, no traceback.
+            shown = PlainText(stream.detach(), encoding, "replace", line_buffering=line_buffering)
+            shown.bars = name == "stderr"
+            setattr(sys, name, shown)
 
 
 def _discard_output() -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
 os.environ.pop("RNN_SCALING_COMMAND", None)  # run.sh's: commands under test are started in other ways
 
 import pytest

@@ -97,9 +97,53 @@ def test_a_terminal_without_a_letter_shows_another():
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 ? 2\n", "")
 
 
-def test_a_crash_is_1_with_its_traceback():
-    done = ends("def main(): raise RuntimeError('no such luck')")
-    assert done.returncode == 1 and done.stderr.startswith("Traceback") and "no such luck" in done.stderr
+@pytest.mark.parametrize("decorated", ["", "@entry.command\n"])
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        ("RuntimeError('no such luck\\nat all')", "RuntimeError: no such luck"),
+        ("MemoryError", "MemoryError"),
+        ("RecursionError('deep \\x1b[2J')", "RecursionError: deep \\x1b[2J"),
+        ("FileNotFoundError(2, 'gone', 'a\\nb')", "FileNotFoundError: [Errno 2] gone: 'a\\nb'"),
+    ],
+)
+def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
+    quiet = {**os.environ, entry.DEBUG: ""}
+    done = ends(f"{decorated}def main(words=()): raise {error}", env=quiet)
+    name = "__main__" if decorated else "rnn_scaling"
+    remedy = "this is a fault of the program: please report it; RNN_SCALING_DEBUG=1 shows where it is"
+    assert (done.returncode, done.stdout, done.stderr) == (70, "", f"error: {name}: {said}; {remedy}\n")
+    done = ends(f"{decorated}def main(words=()): raise {error}", env={**os.environ, entry.DEBUG: "1"})
+    assert done.returncode == 70 and done.stderr.startswith("Traceback") and done.stderr.endswith(f"{remedy}\n")
+
+
+def test_compare_never_says_slower_by_a_crash(monkeypatch, capsys, tmp_path):
+    from rnn_scaling.analysis.comparison import judgement
+    from rnn_scaling.commands import compare
+
+    monkeypatch.setattr(judgement, "read", lambda *paths: 1 / 0)
+    monkeypatch.setenv(entry.DEBUG, "")
+    assert compare.main([str(tmp_path), str(tmp_path)]) == entry.EXIT_INTERNAL
+    assert capsys.readouterr().err.startswith("error: compare: ZeroDivisionError: division by zero; this is a fault of")
+
+
+DRIVING = "\x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \udcff \r \x7f \U000e0041"
+
+
+def test_what_would_drive_a_terminal_is_shown_as_escapes_in_a_line():
+    assert entry.plain(f"a {DRIVING}\nb\tc ü±\U0001f642") == (
+        r"a \x1b]0;x\x07 \x9b31m \u202e \u2066 \u2028 \x00 \ufeff \xff \r \x7f \U000e0041\nb\tc ü±" + "\U0001f642"
+    )
+    code = f"def main():\n    print({DRIVING!r}); entry.warn({DRIVING!r}); return entry.fail({DRIVING!r})"
+    done = ends(code)
+    shown = entry.plain(DRIVING)
+    assert (done.stdout, done.stderr) == (f"{shown}\n", f"warning: {shown}\nerror: {shown}\n")
+    assert done.returncode == 1
+
+
+def test_a_stream_keeps_lines_tabs_and_our_own_colours_alone():
+    done = ends("def main():\n    return print('a\\tb\\n\\x1b[30;48;5;29mF\\x1b[0m \\x1b[31m') or 0")
+    assert done.stdout == "a\tb\n\x1b[30;48;5;29mF\x1b[0m \\x1b[31m\n"
 
 
 def test_ctrl_c_and_sigterm_are_130_without_a_traceback():

@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
     reports = [audit(file, options.items_per_sample) for file in options.files]
     for report in reports:
         for line in findings.left_out(report):
-            print(line, file=sys.stderr)
+            print(entry.plain(line), file=sys.stderr)
     print(findings.RENDER[options.format](reports))
     if any(report.found for report in reports):
         return entry.EXIT_FAILED

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
 from rnn_scaling.links.display import Display
 from rnn_scaling.links.gemm import Gemm
@@ -124,7 +124,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
         try:
             write_bytes(make(), out / name)
         except OSError as e:
-            print(f"error: {out / name}: {e.strerror or e}; the file was not written", file=sys.stderr)
+            entry.fail(f"{out / name}: {e.strerror or e}; the file was not written")
             whole = False
     return whole
 
@@ -177,4 +177,4 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(peaks.as_text(peaks.read(file), measured), file)
     except OSError as e:
-        print(f"warning: {file}: {e.strerror or e}; runs will not know the rate of matrix products", file=sys.stderr)
+        entry.warn(f"{file}: {e.strerror or e}; runs will not know the rate of matrix products")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,7 @@ def compare(before: Path, after: Path, question: Question, format: str = "text")
     """
     try:
         sides = judgement.read(before, after)
-        for line in (line for side in sides for line in side.left_out):
-            print(f"warning: {line}; left out", file=sys.stderr)
+        entry.warn(*(f"{line}; left out" for side in sides for line in side.left_out))
         report = judgement.judge(*sides, question)
     except InputError as e:
         raise entry.Refusal(*str(e).splitlines()) from None

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.analysis.steps import counts
 from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_text
@@ -17,10 +18,9 @@ from rnn_scaling.sweeps.plan import identity
 def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     """Prints what the records say and writes it to `out`; returns whether everything is as it must be."""
     inspection = counts.inspect(records)
-    for line in inspection.left_out:
-        print(f"warning: {line}; left out", file=sys.stderr)
+    entry.warn(*(f"{line}; left out" for line in inspection.left_out))
     if not inspection.groups:
-        print("error: no run was counted", file=sys.stderr)
+        entry.fail("no run was counted")
         return False
     placed = _one_of_each(records)
     widest = max(placed, key=lambda label: placed[label].config["num_devices"])
@@ -31,7 +31,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
         write_text(counts_table.markdown(inspection) + whole, out / "inspect.md")
         write_text(counts_table.to_json(inspection), out / "inspect.json")
     except OSError as e:
-        print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
+        entry.fail(f"--out={out}: {e.strerror or e}")
         return False
     print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
     return not inspection.differences

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_bytes, write_text
@@ -27,14 +28,14 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
     probes = dispatch_threads.probes(records, defaults)
     tell(threads_table.summary(probes))
     if all(probe.best is None for probe in probes):
-        print("error: no run measured anything", file=sys.stderr)
+        entry.fail("no run measured anything")
         return False
     try:
         write_text(threads_table.markdown(probes), out / "threads.md")
         write_text(threads_table.to_json(probes), out / "threads.json")
         write_bytes(threads_table.picture(probes), out / "threads.png")
     except OSError as e:
-        print(f"error: --out={out}: {e.strerror or e}", file=sys.stderr)
+        entry.fail(f"--out={out}: {e.strerror or e}")
         return False
     print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
     return True

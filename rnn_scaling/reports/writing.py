@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +32,7 @@ def report(source: Path, target: Path, force: bool = False) -> None:
       OSError: if the folder cannot be read, or what is printed cannot be written.
     """
     content = folder.read(source)
-    for line in content.left_out:
-        print(f"warning: {line}; left out", file=sys.stderr)
+    entry.warn(*(f"{line}; left out" for line in content.left_out))
     if not content.runs:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""

@@ -284,6 +284,7 @@ def help_text(usage: str, groups: Sequence[type], command: str) -> str:
             lines += _help_lines(field)
         lines.append("")
     lines.append("--flagfile=FILE reads flags from a file, one a line. --version says which version this is.")
+    lines.append(f"Exit status {entry.EXIT_INTERNAL}: a fault of this program, no answer; {entry.DEBUG}=1 shows where.")
     lines += [
         f"--{alias} is another name of --{target}." for alias, target in ALIASES.items() if target in fields(groups)
     ]

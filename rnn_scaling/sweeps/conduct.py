@@ -54,7 +54,7 @@ class Outcome:
         """Names every failed run on stderr; returns whether there is one."""
         failed = {label: result for label, result in self.records.items() if result.status != "ok"}
         for label, result in failed.items():
-            print(f"error: {label}: {result.error.message if result.error else result.status}", file=sys.stderr)
+            entry.fail(f"{label}: {result.error.message if result.error else result.status}")
         if failed:
             print("--retry_failed runs failed runs again", file=sys.stderr)
         return bool(failed)
@@ -91,23 +91,19 @@ def conduct(
             if not options.dry_run:
                 folder.remove_leftovers(jobs)
             if survey.conflicts:
-                for line in survey.conflicts:
-                    print(f"error: {line}", file=sys.stderr)
-                outcome.exit_status = entry.EXIT_USAGE
+                outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
             elif options.dry_run:
                 print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
                 _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records)
     except folder.BusyError as e:
-        print(f"error: {e}", file=sys.stderr)
-        outcome.exit_status = entry.EXIT_USAGE
+        outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except BrokenPipeError:  # of what is printed
         raise
     except OSError as e:
         kept = f"; {len(outcome.records)} finished runs are kept, the same command goes on" if outcome.records else ""
-        print(f"error: --out={out}: {e.strerror or e}{_at(e)}{kept}", file=sys.stderr)
-        outcome.exit_status = entry.EXIT_FAILED
+        outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{_at(e)}{kept}")
     except KeyboardInterrupt:
         print(
             f"\ninterrupted: {len(outcome.records)} of {len(jobs)} runs are finished in {out}; to go on:\n"
@@ -241,7 +237,7 @@ def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
 def _tell_unreadable(survey: folder.Survey, dry_run: bool) -> None:
     for path, what in survey.unreadable:
         done = "would be set aside" if dry_run else f"renamed to {folder.set_aside(path).name}"
-        print(f"warning: {what}; {done}", file=sys.stderr)
+        entry.warn(f"{what}; {done}")
 
 
 def _at(error: OSError) -> str:

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from typing import NoReturn
 
+from rnn_scaling import entry
+
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
 
@@ -28,7 +30,8 @@ class NativeLog:
             return
         os.environ[LEVEL_VARIABLE] = "1"
         sys.stderr.flush()
-        terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
+        terminal = entry.PlainText(os.fdopen(os.dup(2), "wb"), "utf-8", "replace", line_buffering=True)
+        terminal.bars = True
         self._file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         crash_reader, self._crash = os.pipe()
         ready_reader, ready = os.pipe()

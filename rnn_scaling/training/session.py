@@ -78,7 +78,7 @@ class Session:
                 os.makedirs(log_dir, exist_ok=True)
                 tempfile.TemporaryFile(dir=log_dir).close()
         except OSError as e:
-            print(f"error: --log_dir={log_dir}: {e.strerror or e}; name another folder", file=sys.stderr)
+            entry.fail(f"--log_dir={log_dir}: {e.strerror or e}; name another folder")
             return False
         return True
 
@@ -98,7 +98,7 @@ class Session:
             change = self._texts.change()
             return self._fail(corpus.DataError(change) if change else e)
         if change := self._texts.change():
-            _warn(change)
+            entry.warn(change)
         result = state.record("ok")
         if result.steady_state:
             print(result.steady_state.text, file=sys.stderr)
@@ -114,14 +114,14 @@ class Session:
                 result = state.record("ok")
                 written = self._save(result)
         except Exception as e:
-            print(f"error: --trace_batches={self._config.output.trace_batches}: {_first_line(e)}", file=sys.stderr)
+            entry.fail(f"--trace_batches={self._config.output.trace_batches}: {_first_line(e)}")
             written = False
         try:
             if log_dir:
                 record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
-            print(f"error: --log_dir={log_dir}: {_first_line(e)}", file=sys.stderr)
+            entry.fail(f"--log_dir={log_dir}: {_first_line(e)}")
             written = False
         return 0 if written else EXIT_FAILED
 
@@ -130,7 +130,7 @@ class Session:
         if not expected:
             traceback.print_exception(error)
             print(self._native_log.tail(), file=sys.stderr)
-        print(f"error: {message}", file=sys.stderr)
+        entry.fail(message)
         self._save(self._state.record("failed", RunError(type=kind, message=message)))
         return EXIT_FAILED
 
@@ -155,7 +155,7 @@ class Session:
         try:
             record.write(result, path)
         except OSError as e:
-            print(f"error: --result_file={path}: {e.strerror or e}; the record was not written", file=sys.stderr)
+            entry.fail(f"--result_file={path}: {e.strerror or e}; the record was not written")
             return False
         return True
 
@@ -175,19 +175,19 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         wanted = devices.num_devices * devices.cpu_cores_per_device
         resolved["oversubscribed"] = wanted > len(cores)
         if resolved["oversubscribed"]:
-            _warn(
+            entry.warn(
                 f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
                 f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
             )
         cores = bind_to_cores(wanted)
         if share_a_core(cores):
-            _warn("some cores of this run are hyper-threads of one physical core: it has less than a core a device")
+            entry.warn("some cores of this run are hyper-threads of one core: it has less than a core a device")
     resolved["cpu_affinity"] = cores
     inter, intra = pool_sizes(config, len(cores))
     if not measure.num_warmup_batches:
-        _warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
+        entry.warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
     if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
-        _warn(
+        entry.warn(
             f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
             "towers wait for each other's operators; use 0 or a larger number"
         )
@@ -232,7 +232,3 @@ def _devices(config: RunConfig) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)

@@ -232,4 +232,4 @@ def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
 def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
     write_folder(tmp_path, [timed(1, 100)])
     (tmp_path / "odd.json").mkdir()
-    assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: Is a directory",)
+    assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: a folder; expected a regular file",)

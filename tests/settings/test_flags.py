@@ -196,6 +196,7 @@ def test_the_help_page_is_made_of_the_declarations(monkeypatch):
         "      the largest file that is read, in MB; JSON takes ten times its size in memory (default: 128)",
         "",
         "--flagfile=FILE reads flags from a file, one a line. --version says which version this is.",
+        "Exit status 70: a fault of this program, no answer; RNN_SCALING_DEBUG=1 shows where.",
     ]
 
 

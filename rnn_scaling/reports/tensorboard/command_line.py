@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[dict[str, Any], 
     doorway.allow(own.max_file_mb)
     if is_here and not folder.exists():  # it may still come
         made_by = f"{entry.program()} train --log_dir={folder}/NAME"
-        print(f"warning: {folder} is not there yet; {made_by} makes it", file=sys.stderr)
+        entry.warn(f"{folder} is not there yet; {made_by} makes it")
     return given, own
 
 

@@ -1,24 +1,33 @@
-"""The report's answer in sentences: how far each series scales and where the rest goes; no more than was measured."""
+"""The report's answer in sentences: how far each series scales and where the rest goes; no more than was measured.
+
+A short statement first, with the tables' own numbers; what qualifies it follows in sentences of its own. A number whose
+interval over processes is not known is never weighed against one that has it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
-from rnn_scaling.analysis.attribution import Attribution, Part
-from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.attribution import REPEATS, Attribution
+from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports.loss_text import listed, parts_sentence, rounded_up, untold
+from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
-from rnn_scaling.reports.table import plus_minus
 from rnn_scaling.settings.spelling import command
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
-ONE_RUN = "cannot be told from the difference between two processes"
-MORE = "more repeats on a quieter machine would tell"
+MOST_NAMED = 6  # series in one sentence
 
 
 def lead(summary: Summary) -> str:
-    """The first sentence: the only series' own, or that of the fastest series which trains one model.
+    """What to know first: the only series' own sentence, or which series is fastest, as far as that can be told.
 
     Weak and strong scaling have one each: they are never compared with each other.
     """
@@ -42,70 +51,112 @@ def _of_each_scaling(summary: Summary, sentence_of: Callable[[Sequence[SeriesSum
 def _lead(series: Sequence[SeriesSummary]) -> str:
     if len(series) == 1:
         return sentence(series[0])
-    judged = _judged(series)
-    if not judged:
-        if any(each.largest and each.largest.row.num_devices > 1 and each.largest.efficiency for each in series):
-            return f"The runs vary too much to tell how any of the {len(series)} series scales; {MORE}."
-        return f"None of the {len(series)} series was measured both on one device and on several."
-    one_model = [each for each in judged if registry.trains_one_model(_mode(each))]
-    candidates = one_model or judged
-    training = " that trains one model" if one_model and len(one_model) < len(judged) else ""
+    several = [each for each in series if _most(each) > 1]
+    if not several:
+        return f"None of the {len(series)} series was measured on several devices."
+    one_model = [each for each in several if registry.trains_one_model(_mode(each))]
+    candidates = one_model or several
+    training = " that train one model" if one_model and len(one_model) < len(several) else ""
     if len(candidates) == 1:
-        which = "The only series that trains one model" if len(judged) > 1 else "The only series that can be judged"
-        return f"{which}: {sentence(candidates[0])}"
+        only = "trains one model" if training else "was measured on several devices"
+        return f"One of the {len(series)} series {only}. {sentence(candidates[0])}"
     count = _common_count(candidates)
     if count is None:
-        first = max(candidates, key=_most)
-        return f"No number of devices is common to all series; the one on the most{training}: {sentence(first)}"
-    fastest = sorted(candidates, key=lambda each: -_rate(each, count).value)
-    which = f"The fastest series{training}"
-    if any(_most(each) != count for each in candidates):
-        which += f" on {devices(count)}, the most that all have"
-    rates = [_rate(each, count) for each in fastest[:2]]
-    if _overlap(*rates):
-        which += f" (with {fastest[1].title}, from which its speed is not distinguishable)"
-    elif any(rate.processes == (1,) for rate in rates):
-        which += ", going by one run"
-    return f"{which}: {sentence(fastest[0])}"
+        text = f"The series{training} have no number of devices above 1 in common. None of them is called the fastest."
+        return " ".join([text, *_conditions(candidates, None)])
+    text = _fastest(candidates, count, training)
+    return " ".join([text, *_conditions(candidates, count)])
+
+
+def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> str:
+    """Which of several series has the highest rate on so many devices, or that it cannot be told."""
+    ordered = sorted(series, key=lambda each: -_rate(each, count).value)
+    first, best = ordered[0], _rate(ordered[0], count)
+    rivals = [each for each in ordered[1:] if not is_above(best, _rate(each, count))]
+    where, unit = f"on {devices(count)}", f"{first.unit}/s"
+    where += ", the most that all have" if any(_most(each) != count for each in series) else ""
+    if not rivals:
+        text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {_number(best)} {unit}."
+        return f"{text} {_about(first)}"
+    tied = [first, *rivals]
+    named = [f"{each.title} ({_number(_rate(each, count))} {unit})" for each in tied[:MOST_NAMED]]
+    named += [f"{len(tied) - MOST_NAMED} more"] if len(tied) > MOST_NAMED else []
+    others = len(series) - len(tied)
+    slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
+    text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
+    text += f" {listed(named)} cannot be told apart{slower}."
+    return f"{text} {_would_tell([_rate(each, count) for each in tied])}"
+
+
+def _about(series: SeriesSummary) -> str:
+    """The sentence of a series that was just named."""
+    text = " ".join(_statement(series))
+    return f"It{text.removeprefix(series.title)}" if text.startswith(f"{series.title} ") else text
+
+
+def _would_tell(rates: Sequence[Interval]) -> str:
+    """How many runs of each would show which differences between rates."""
+    now = max(1, min(count for rate in rates for count in rate.processes or (1,)))
+    if any(rate.standard_error is None or rate.ends is None for rate in rates):
+        return f"--repeats={REPEATS[0]} would show how much runs differ."
+    repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
+    grown, relative = repeats / now, max((rate.standard_error or 0.0) / rate.value for rate in rates)
+    degrees = min(2 * rate.degrees for rate in rates) * grown
+    least = 100 * t_quantile((1 + LEVEL) / 2, degrees) * relative * math.sqrt(2 / grown)
+    return f"--repeats={repeats} would show differences of {rounded_up(least)} %."
 
 
 def _overview(series: Sequence[SeriesSummary]) -> str:
-    judged = sorted(_judged(series), key=lambda each: _known(each).value)
-    if len(series) < 2 or not judged:
+    scaled = [each for each in series if each.largest and _most(each) > 1 and each.largest.efficiency]
+    if len(series) < 2 or not scaled:
         return ""
-    unjudged = len(series) - len(judged)
-    rest = f"; {unjudged} can not be judged" if unjudged else ""
-    if len(judged) == 1:
-        return f"1 of {len(series)} series can be judged."
-    single = sum(each.largest is not None and bool(_one_run(each.largest)) for each in judged)
-    by_one = f" ({single} by one run on a side)" if single else ""
-    low, high = judged[0], judged[-1]
-    span = f"between {_at(low)} ({low.title}) and {_at(high)} ({high.title})"
-    return f"{len(judged)} series{by_one} reach {span} of the ideal{rest}."
+    judged = sorted((each for each in scaled if _is_judged(each)), key=lambda each: _efficiency(each).value)
+    once = sorted((each for each in scaled if not is_known(_efficiency(each))), key=lambda e: _efficiency(e).value)
+    texts = []
+    if len(judged) > 1:
+        low, high = judged[0], judged[-1]
+        texts = [f"{len(judged)} series reach between {_at(low)} ({low.title}) and {_at(high)} ({high.title})."]
+        if not is_above(_efficiency(high), _efficiency(low)):
+            texts += ["These two cannot be told apart."]
+    if len(once) > 1 and not judged:
+        low, high = once[0], once[-1]
+        span = f"between {_at(low)} ({low.title}) and {_at(high)} ({high.title})"
+        texts += [f"Going by one run each, {len(once)} series reach {span}; how sure that is nobody knows."]
+    elif once:
+        texts += [f"{len(once)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
+    if unjudged := len(series) - len(judged) - len(once):
+        texts += [f"{unjudged} of {len(series)} series cannot be judged."]
+    return " ".join(texts)
 
 
 def sentence(series: SeriesSummary) -> str:
-    """One series at its most devices: its efficiency, and what the lost points are."""
+    """One series at its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
+    row = series.largest
+    if row is None:
+        return f"{series.title}: no run succeeded."
+    first, *others = _statement(series)
+    crowding = [text] if (text := crowding_sentence(row.row)) else []
+    return " ".join([first, *crowding, *others, *_of_load(_records(row)), *_failed_above(series, row)])
+
+
+def _statement(series: SeriesSummary) -> list[str]:
+    """How far a measured series scales, as far as that can be told, and what the lost points are."""
     row, title = series.largest, series.title
     if row is None:
-        return f"{title}: no run succeeded."
+        raise ValueError("expected a measured series")
+    rate = f"{title}: {_number(row.row.rate)} {series.unit}/s on {row.devices}."
     if row.row.num_devices == 1:
-        text = f"{title}: {plus_minus(row.row.rate, 1)} {series.unit}/s on 1 device, and no run on more"
-    elif row.efficiency is None:
-        text = (
-            f"{title}: {plus_minus(row.row.rate, 1)} {series.unit}/s on {row.devices}; how it scales needs its run on "
-            "1 device"
-        )
-    elif _too_wide(row.efficiency):
-        low, high = row.efficiency.low, row.efficiency.high
-        varied = "batches" if _one_run(row) else "runs"
-        text = (
-            f"{title}: the {varied} vary too much to tell how it scales on {row.devices} (efficiency "
-            f"{row.efficiency.value:.1f} %, 95 % interval {low:.1f} to {high:.1f} %); {MORE}"
-        )
-    else:
-        text = f"{title}{_kept(row)}{_where(row.loss, hedged=bool(_one_run(row)))}"
-    return text + _failed_above(series, row) + "."
+        return [rate, "It was not run on more devices."]
+    if row.efficiency is None:
+        return [rate, "How it scales needs its run on 1 device."]
+    if not is_known(row.efficiency):
+        reached = f"{title} reaches about {_reached(row)}, {_one_run(row)}."
+        return [reached, f"--repeats={REPEATS[0]} would show how sure that is."]
+    if _too_wide(row.efficiency):
+        low, high = (f"{end:.0f}" for end in row.efficiency.ends or ())
+        text = f"{title}: the runs vary too much to tell how it scales on {row.devices}"
+        return [f"{text} ({low} to {high} % of the ideal).", "More repeats on a quieter machine would tell."]
+    return [f"{title} reaches {_reached(row)}.", *_where(row.loss)]
 
 
 def missing(series: SeriesSummary) -> list[str]:
@@ -129,26 +180,30 @@ def all_missing(summary: Summary) -> list[str]:
     return [summary.supplying(command) for command in dict.fromkeys(commands)]
 
 
-def part_text(part: Part) -> str:
-    """One part in words: "23.1 ± 2.0 points are exchange", or what can be said instead."""
-    points = part.points
-    if points is None:
-        return f"{part.name} is not known"
-    if not points.value and not points.half_width:
-        return f"{part.name} takes nothing"
-    if contains_zero(points):
-        return f"{part.name} is not distinguishable from 0 ({plus_minus(points, 1)})"
-    unknown = "" if points.half_width is not None else " (no interval)"
-    if points.value < 0:
-        return f"{part.name} gives back {plus_minus(negated(points), 1)} points{unknown}"
-    return f"{plus_minus(points, 1)} points are {part.name}{unknown}"
+def kinds(series: Sequence[SeriesSummary]) -> list[str]:
+    """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
+    columns_of: dict[str, dict[str, None]] = {}
+    for row in (each.largest for each in series if each.largest):
+        parts = [part.points for part in row.loss.shown] if row.loss else []
+        name, main = "speedup and efficiency", row.efficiency
+        if main is None or row.row.num_devices == 1:
+            name, main = f"{row.row.unit}/s", row.row.rate
+        for what, value in [(name, main), *(("parts", points) for points in parts)]:
+            if value is not None and value.half_width and is_known(value):
+                columns_of.setdefault(value.kind, {})[what] = None
+    if len(columns_of) < 2:
+        return list(columns_of)
+    return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
 
 
-def negated(value: Interval) -> Interval:
-    """The interval of the number with its sign turned."""
-    low = None if value.high is None else -value.high
-    high = None if value.low is None else -value.low
-    return Interval(-value.value, low, high, value.kind, value.standard_error, value.degrees, value.processes)
+def is_known(value: Interval) -> bool:
+    """Whether an interval over processes is known; one over the batches of a process says nothing about others."""
+    return value.ends is not None and "batches" not in value.kind
+
+
+def is_above(a: Interval, b: Interval) -> bool:
+    """Whether the interval of `a` lies above that of `b`; False where one is not known."""
+    return bool(is_known(a) and is_known(b) and a.ends and b.ends and a.ends[0] > b.ends[1])
 
 
 def contains_zero(value: Interval) -> bool:
@@ -156,76 +211,79 @@ def contains_zero(value: Interval) -> bool:
     return value.ends is not None and value.ends[0] <= 0 <= value.ends[1]
 
 
-def kinds(series: Sequence[SeriesSummary]) -> list[str]:
-    """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
-    columns_of: dict[str, dict[str, None]] = {}
-    for row in (each.largest for each in series if each.largest):
-        parts = [part.points for part in row.loss.parts] if row.loss else []
-        name, main = "speedup and efficiency", row.efficiency
-        if main is None or row.row.num_devices == 1:
-            name, main = f"{row.row.unit}/s", row.row.rate
-        for what, value in [(name, main), *(("parts", points) for points in parts)]:
-            if value is not None and value.half_width:
-                columns_of.setdefault(value.kind, {})[what] = None
-    if len(columns_of) < 2:
-        return list(columns_of)
-    return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
+def load_sentence(records: Sequence[RunRecord]) -> str:
+    """What other processes took of the cores while these runs were measured; empty where it was not noticed."""
+    loads = [load for record in records if (load := disturbance.load(record))]
+    if not loads:
+        return ""
+    runs = f"{len(loads)} of the {len(records)} runs" if len(records) > 1 else "the run"
+    return f"Other processes took up to {share(max(loads))} of the cores during {runs} behind these numbers."
 
 
-def _kept(row: RowSummary) -> str:
+def crowding_sentence(row: Row) -> str:
+    """That devices shared cores, and what they can reach at most; empty where each had its own."""
+    if row.baseline is None or (most := disturbance.most_efficiency(row, row.baseline)) >= 1:
+        return ""
+    cores = max(len(disturbance.cores_of(record)) for record in row.good)
+    shared = f"{cores} core{'' if cores == 1 else 's'}"
+    return f"{devices(row.num_devices)} share {shared}, so {share(most)} of the ideal is the most that they can reach."
+
+
+def _where(loss: Attribution | None) -> list[str]:
+    """What the lost points are, for a loss with an interval."""
+    if loss is None:
+        return []
+    if loss.is_told:
+        return [parts_sentence(loss)]
+    if contains_zero(loss.loss_points):
+        repeats, points = loss.would_show()
+        more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
+        return [f"That cannot be told apart from the ideal{more}."]
+    if loss.loss_points.value < 0:
+        return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
+    return [untold(loss)]
+
+
+def _of_load(records: Sequence[RunRecord]) -> list[str]:
+    return [text] if (text := load_sentence(records)) else []
+
+
+def _conditions(series: Sequence[SeriesSummary], count: int | None) -> list[str]:
+    """What slowed runs of several series that one sentence compares."""
+    rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
+    crowded = [text for row in rows if (text := crowding_sentence(row.row))]
+    return [*dict.fromkeys(crowded[:1]), *_of_load([record for row in rows for record in row.row.good])]
+
+
+def _records(row: RowSummary) -> list[RunRecord]:
+    """The runs behind the numbers of a row."""
+    base = row.row.baseline
+    return [*row.row.good, *(base.good if base and base is not row.row else ())]
+
+
+def _reached(row: RowSummary) -> str:
+    """ "88.0 ± 1.2 % of the ideal on 2 devices, 1.76 ± 0.02 times the speed of one"."""
     speedup = row.row.metric(SPEEDUP)
-    single = _one_run(row)
-    verb = " scales at" if not single else f" ({single}: {ONE_RUN}) ran at"
-    return f"{verb} {_percent(_efficiency(row))} on {row.devices} ({plus_minus(speedup, 2)} times the speed of one)"
+    return f"{_percent(row.efficiency)} of the ideal on {row.devices}, {_number(speedup, 2)} times the speed of one"
 
 
 def _one_run(row: RowSummary) -> str:
-    """Which side of a ratio is a single process; empty if none is."""
+    """Which side of a ratio is a single process."""
     base = row.row.baseline
     sides = [each for each in (base, row.row) if each is not None and len(each.good) == 1]
     if len(sides) == 2 and base is not row.row:
-        return "one run each"
-    return f"one run on {devices(sides[0].num_devices)}" if sides else ""
+        return "going by one run each"
+    return f"going by one run on {devices(sides[0].num_devices)}" if sides else "of which no interval is known"
 
 
-def _where(loss: Attribution | None, hedged: bool) -> str:
-    if loss is None:
-        return ""
-    if contains_zero(loss.loss_points):
-        return ": not distinguishable from the ideal"
-    if loss.loss.value < 0:
-        return ": more than the ideal, so the run on one device was slow or fits its caches worse"
-    known = sorted((part for part in loss.parts if part.value), key=lambda part: -part.value.value if part.value else 0)
-    texts = [part_text(part) + ("" if hedged else _by_one_run(part)) for part in known]
-    unknown = [part.name for part in loss.parts if part.value is None]
-    if unknown:
-        texts.append(
-            f"{plus_minus(loss.residual_points, 1)} points are not split: {' and '.join(unknown)} {_need(len(unknown))}"
-        )
-    return ": " + ", ".join(texts)
-
-
-def _by_one_run(part: Part) -> str:
-    return " (by one run on a side)" if part.points and part.points.half_width and 1 in part.points.processes else ""
-
-
-def _need(count: int) -> str:
-    return f"need{'s' if count == 1 else ''} runs that are missing"
-
-
-def _failed_above(series: SeriesSummary, row: RowSummary) -> str:
+def _failed_above(series: SeriesSummary, row: RowSummary) -> list[str]:
     above = [each.row.num_devices for each in series.rows if each.row.num_devices > row.row.num_devices]
-    return f"; on {' and '.join(str(n) for n in above[:-1] + [devices(above[-1])])} no run succeeded" if above else ""
+    return [f"On {listed([*map(str, above[:-1]), devices(above[-1])])} no run succeeded."] if above else []
 
 
-def _judged(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
-    """The series with an efficiency on several devices that is known well enough to say something."""
-    judged = []
-    for each in series:
-        row = each.largest
-        if row and row.row.num_devices > 1 and row.efficiency and not _too_wide(row.efficiency):
-            judged.append(each)
-    return judged
+def _is_judged(series: SeriesSummary) -> bool:
+    """Whether an efficiency on several devices is known well enough to say something."""
+    return is_known(_efficiency(series)) and not _too_wide(_efficiency(series))
 
 
 def _mode(series: SeriesSummary) -> str:
@@ -249,11 +307,11 @@ def _rate(series: SeriesSummary, count: int) -> Interval:
     return row.row.rate
 
 
-def _known(series: SeriesSummary) -> Interval:
+def _efficiency(series: SeriesSummary) -> Interval:
     row = series.largest
-    if row is None:
-        raise ValueError("expected a measured series")
-    return _efficiency(row)
+    if row is None or row.efficiency is None:
+        raise ValueError("expected a series with a baseline")
+    return row.efficiency
 
 
 def _too_wide(value: Interval) -> bool:
@@ -262,18 +320,13 @@ def _too_wide(value: Interval) -> bool:
 
 def _at(series: SeriesSummary) -> str:
     row = series.largest
-    return f"{_percent(_known(series))} on {row.devices}" if row else ""
+    return f"{_percent(_efficiency(series))} of the ideal on {row.devices}" if row else ""
 
 
-def _percent(value: Interval) -> str:
-    return f"{plus_minus(value, 1)} %"
+def _percent(value: Interval | None) -> str:
+    return f"{_number(value, 1)} %"
 
 
-def _efficiency(row: RowSummary) -> Interval:
-    if row.efficiency is None:
-        raise ValueError("expected a row with a baseline")
-    return row.efficiency
-
-
-def _overlap(a: Interval, b: Interval) -> bool:
-    return bool(a.ends and b.ends and a.ends[0] <= b.ends[1] and b.ends[0] <= a.ends[1])
+def _number(value: Interval | None, digits: int = 1) -> str:
+    """As in the tables."""
+    return plus_minus(value, digits)

@@ -15,7 +15,7 @@ from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
-SEEDS_DIGITS = 3  # of seconds and rates in the seed's tables
+SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
 RESTS = "the rest: parts that cannot be told apart from 0, and those whose runs are missing."
 
@@ -184,9 +184,8 @@ def _numbers(row: Row, metrics: Sequence[Metric], is_plain: bool) -> list[str]:
     cells = []
     for metric in metrics:
         value = metric.printed(row.metric(metric))
-        digits = SEEDS_DIGITS if metric.always and metric.ideal is None else metric.digits
         if is_plain and value is not None:
-            cells.append("n/a" if metric.ideal else plain(value.value, digits))
+            cells.append("n/a" if metric.ideal else plain(value.value, metric.digits))
         else:
-            cells.append(plus_minus(value, digits))
+            cells.append(plus_minus(value, metric.digits))
     return cells

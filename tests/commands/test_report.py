@@ -210,7 +210,7 @@ def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path
     runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
     assert report.main([str(write_folder(tmp_path, runs))]) == 0
     out = capsys.readouterr().out.split("Runs that would say more:\n")
-    assert "± is half of the interval: " in out[0].split("report.html")[0].splitlines()[-2] + out[0]
+    assert "± is the longer side of the interval: " in out[0].split("report.html")[0].splitlines()[-2] + out[0]
     lines = out[1].splitlines()
     assert [line.startswith("  ./run.sh sweep ") for line in lines[:4]] == [True] * 3 + [False]
     assert re.fullmatch(r"and \d+ more in report.html", lines[3])

@@ -202,7 +202,7 @@ def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
     lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
     lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
     values = [*(part.points for part in loss.shown), loss.loss_points]
-    kinds = dict.fromkeys(f"± is half the interval: {v.kind}." for v in values if v and v.half_width)
+    kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and v.half_width)
     caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
     figure = None
     if k < MOST_FIGURES and loss.is_told:

@@ -1,0 +1,153 @@
+"""Random folders of runs against an oracle that knows only the tables: no sentence says more than they do."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import random
+import re
+
+import pytest
+
+from rnn_scaling.reports import answer, csv_table, table
+from tests.support.records import changed
+from tests.support.scaling_runs import of, run
+
+MODES = ("independent", "parameter_server", "replicated", "mirrored")
+ONE_MODEL = MODES[1:]
+NUMBER = r"-?[\d,]+(?:\.\d+)?"
+WITH_INTERVAL = re.compile(rf"{NUMBER} ± {NUMBER}|{NUMBER} \[{NUMBER}, {NUMBER}\]")
+
+
+def folder(random_):
+    """Runs of one to four series on one to three numbers of devices: repeats, ties, failures, missing baselines."""
+    modes = random_.sample(MODES, random_.randint(1, 4))
+    encoders = random_.choice([("cudnn_lstm",), ("cudnn_lstm", "dynamic_rnn")])
+    scatter, tie = random_.choice([0.0005, 0.01, 0.1]), random_.random() < 0.3
+    totals = random_.choice([(0,), (0,), (64,), (0, 64)])
+    most_repeats, lm = random_.randint(1, 5), random_.random() < 0.15
+    runs = []
+    for mode in modes:
+        for encoder in encoders:
+            for total in totals:
+                base = 1000.0 if tie else random_.uniform(500, 2000)
+                for count in (1, 2, 4)[: random_.randint(1, 3)]:
+                    if random_.random() < 0.12:
+                        continue
+                    for _ in range(random_.randint(1, most_repeats)):
+                        loss = 0.0 if tie else random_.uniform(-0.1, 0.5) * math.log2(count)
+                        rate = base * count * max(0.1, 1 - loss) * math.exp(random_.gauss(0, scatter))
+                        status = "failed" if random_.random() < 0.05 else "ok"
+                        names = {"variable_update": mode, "encoder_type": encoder, "global_batch_size": total}
+                        made = run(count, rate, status, seconds=20_000 / rate, **names)
+                        if lm:
+                            made = changed(made, unit="tokens")
+                            made.config["model"] = "lm"
+                        runs.append(made)
+    return runs
+
+
+def lines_of(made):
+    """The CSV's lines as numbers, by series and devices."""
+    lines = {}
+    for line in csv.DictReader(io.StringIO(csv_table.render(made).decode())):
+        numbers = {}
+        for name in ("rate", "efficiency"):
+            column = name if name == "efficiency" else next(c for c in line if c.endswith("_per_second"))
+            ends = [float(line[f"{column}{end}"] or "nan") for end in ("", "_low", "_high")]
+            numbers[name] = ends
+        lines[line["series"], int(line["num_devices"])] = numbers
+    return lines
+
+
+def above(first, second):
+    """By the ends alone; nan is above nothing."""
+    return first[1] > second[2]
+
+
+def judge_lead(said, made, lines):
+    """What the sentence on the fastest series says, against the numbers of the table."""
+    kind = "strong" if made.series[0].strong else "weak"
+    titles = [each.title for each in made.series]
+    modes = {each.title: each.rows[0].row.config["variable_update"] for each in made.series}
+    fastest = re.search(r"The fastest of the \d+ series(?P<one> that train one model)? on (?P<n>\d) devices", said)
+    untold = re.search(r"Which of the \d+ series(?P<one> that train one model)? is fastest on (?P<n>\d) devices", said)
+    if not fastest and not untold:
+        assert "fastest" not in said or "called the fastest" in said
+        return ""
+    match = fastest or untold
+    count = int(match["n"])
+    several = [title for title in titles if any(lines.get((title, n), {}).get("rate", [0.0])[0] > 0 for n in (2, 4))]
+    rivals = [title for title in several if modes[title] in ONE_MODEL] if match["one"] else several
+    assert bool(match["one"]) == (0 < sum(modes[title] in ONE_MODEL for title in several) < len(several)), kind
+    rates = {title: lines[title, count]["rate"] for title in rivals}
+    best = max(rates, key=lambda title: rates[title][0])
+    tied = [title for title in rates if title == best or not above(rates[best], rates[title])]
+    if fastest:
+        assert f"is {best}: " in said and tied == [best]
+    else:
+        assert len(tied) > 1 and all(title in said for title in tied[:6])
+        assert all(title not in said.split(" cannot be told apart")[0] for title in rates if title not in tied)
+    return "fastest" if fastest else "untold"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_sentence_says_more_than_the_tables(part):
+    random_, seen = random.Random(100 + part), []
+    for _ in range(60):
+        made = of(folder(random_))
+        if not made.measured:
+            continue
+        lead, lines, text = answer.lead(made), lines_of(made), table.text(made)
+        everything = [lead, answer.overview(made), *(answer.sentence(each) for each in made.series)]
+        for said in everything:
+            assert "can be judged" not in said.replace("cannot be judged", "") and " only series" not in said
+            assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said), said
+            assert said == "" or said.endswith("."), said
+            for number in WITH_INTERVAL.findall(said):
+                assert number in text or number in answer_of_parts(made), (number, said)
+        for each in made.series:
+            section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
+            numbers = WITH_INTERVAL.findall(answer.sentence(each))
+            assert all(number in section for number in numbers), (numbers, section)
+            judge_sentence(answer.sentence(each), each, lines)
+        if len(made.scalings) == 1 and len(made.series) > 1:
+            seen.append(judge_lead(lead, made, lines))
+            judge_overview(answer.overview(made), lines, made)
+    assert {"fastest", "untold"} <= set(seen)
+
+
+def answer_of_parts(made):
+    """Every number of the parts' tables."""
+    return [cell for each in made.series for line in table.parts_grid(each)[1] for cell in line]
+
+
+def judge_sentence(said, series, lines):
+    row = series.largest
+    if row is None or row.row.num_devices == 1:
+        return
+    value, low, high = lines[series.title, row.row.num_devices]["efficiency"]
+    if math.isnan(value):
+        assert "needs its run on 1 device" in said
+    elif math.isnan(low):
+        assert "about" in said and "--repeats=" in said and "points" not in said.split("--repeats=")[0]
+    elif high - low < value:
+        assert "reaches" in said and "about" not in said
+        assert ("cannot be told apart from the ideal" in said) <= (low <= 1 <= high)
+        assert ("more than the ideal" in said) <= (low > 1)
+        assert "slow" not in said and "cache" not in said
+
+
+def judge_overview(said, lines, made):
+    match = re.search(r"(\d+) series reach between .*? \((?P<low>.*?)\) and .*? \((?P<high>.*?)\)[.;]", said)
+    if not match or "Going by" in said:
+        return
+    known = {}
+    for each in made.series:
+        if each.largest and each.largest.row.num_devices > 1:
+            value, low, high = lines[each.title, each.largest.row.num_devices]["efficiency"]
+            if not math.isnan(low) and high - low <= value:
+                known[each.title] = value
+    assert int(match[1]) == len(known)
+    assert (match["low"], match["high"]) == (min(known, key=known.get), max(known, key=known.get))

@@ -74,7 +74,7 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> str:
     first, best = ordered[0], _rate(ordered[0], count)
     rivals = [each for each in ordered[1:] if not is_above(best, _rate(each, count))]
     where, unit = f"on {devices(count)}", f"{first.unit}/s"
-    where += ", the most that all have" if any(_most(each) != count for each in series) else ""
+    where += ", the most that all have," if any(_most(each) != count for each in series) else ""
     if not rivals:
         text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {_number(best)} {unit}."
         return f"{text} {_about(first)}"
@@ -198,7 +198,7 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
 def is_known(value: Interval) -> bool:
     """Whether an interval over processes is known; one over the batches of a process says nothing about others."""
-    return value.ends is not None and "batches" not in value.kind
+    return value.ends is not None
 
 
 def is_above(a: Interval, b: Interval) -> bool:
@@ -233,14 +233,14 @@ def _where(loss: Attribution | None) -> list[str]:
     """What the lost points are, for a loss with an interval."""
     if loss is None:
         return []
+    if loss.loss_points.ends and loss.loss_points.ends[1] < 0:
+        return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
     if loss.is_told:
         return [parts_sentence(loss)]
     if contains_zero(loss.loss_points):
         repeats, points = loss.would_show()
         more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
         return [f"That cannot be told apart from the ideal{more}."]
-    if loss.loss_points.value < 0:
-        return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
     return [untold(loss)]
 
 

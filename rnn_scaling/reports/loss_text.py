@@ -18,7 +18,7 @@ def untold(loss: Attribution) -> str:
     known = [part.name for part in loss.parts if part.points and part.points.ends != (0.0, 0.0)]
     missing = listed([part.name for part in loss.missing])
     if not known:
-        return f"The loss is not split: {missing} {_need(loss)}." if missing else ""
+        return f"{plus_minus(loss.loss_points, 1)} points are not split: {missing} {_need(loss)}." if missing else ""
     why, remedy = _why(loss)
     lines = [f"{_capital(listed(known))} cannot be told apart from {why}", remedy]
     return " ".join([*lines, *([f"{_capital(missing)} {_need(loss)}."] if missing else [])])
@@ -32,7 +32,7 @@ def parts_sentence(loss: Attribution) -> str:
         for part in loss.told
         if part.points and _value(part) < 0
     ]
-    text = f"{_capital(_points(listed([*lost, *gained])))}."
+    text = f"{_capital('. '.join(filter(None, [_points(listed(lost)), _capital(listed(gained))])))}."
     rest = loss.rest.points
     if rest is None or rest.ends == (0.0, 0.0):
         return text

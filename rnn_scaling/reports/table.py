@@ -164,8 +164,8 @@ def _devices_column(rows: Sequence[Row]) -> str:
 
 
 def _is_plain(rows: Sequence[Row]) -> bool:
-    """A single run has nothing to be compared with: the seed's own form."""
-    return len(rows) == 1 and len(rows[0].records) == 1
+    """A single run has nothing to be compared with, and no interval: the seed's own form."""
+    return len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
 
 
 def _work(row: Row, repeated: bool) -> list[str]:

@@ -55,7 +55,7 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = of(weak_and_strong())
     said = answer.lead(made)
-    assert said.startswith("Weak scaling: The only series that trains one model: cudnn_lstm, replicated")
+    assert said.startswith("Weak scaling: One of the 2 series trains one model. cudnn_lstm, replicated")
     assert "Strong scaling: cudnn_lstm, independent, strong" in said
     assert answer.overview(made).startswith("Weak scaling: 2 series reach") and "strong" not in answer.overview(made)
     text = document.render(made).decode()

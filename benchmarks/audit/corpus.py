@@ -41,8 +41,9 @@ class Document:
 
     @property
     def project(self) -> str:
-        """Owner and name of the project, so that documents of one project are never parted."""
-        return self.keys["source"].partition(",")[0]
+        """Owner and name of the project, whose documents are never parted; a document made for a header is its own."""
+        owner = self.keys["source"].partition(",")[0]
+        return self.name if owner == "made" else owner
 
     @property
     def held_out(self) -> bool:

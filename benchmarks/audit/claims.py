@@ -61,6 +61,21 @@ def _cells(line: str, outer: bool) -> tuple[str, list[str]]:
     return "", []
 
 
+def put(line: str, cells: list[str], column: int, factor: float) -> str:
+    """A line of a table with the first number of one of its cells times `factor`, in the form that it has."""
+    at = 0
+    for k, cell in enumerate(cells):
+        at = line.index(cell, at)
+        match = _NUMBER.search(cell) if k == column else None
+        if match:
+            digits = len(match[0].partition(".")[2])
+            value = float(match[0].replace(",", "")) * factor
+            shown = f"{value:{',' if ',' in match[0] else ''}.{digits}f}"
+            return line[:at] + cell[: match.start()] + shown + cell[match.end() :] + line[at + len(cell) :]
+        at += len(cell)
+    return line
+
+
 def number(text: str) -> tuple[float, float] | None:
     """(low, high) of what prints as the first number of a cell; per cent is a fraction."""
     match = _NUMBER.search(text.replace("**", "").replace("\u202f", "").replace("−", "-").replace("’", ""))

@@ -42,8 +42,12 @@ class Document:
     @property
     def project(self) -> str:
         """Owner and name of the project, whose documents are never parted; a document made for a header is its own."""
-        owner = self.keys["source"].partition(",")[0]
-        return self.name if owner == "made" else owner
+        return self.name if self.made else self.keys["source"].partition(",")[0]
+
+    @property
+    def made(self) -> bool:
+        """Whether it was made for a header instead of found."""
+        return self.keys["source"].startswith("made,")
 
     @property
     def held_out(self) -> bool:

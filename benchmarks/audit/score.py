@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.audit import corpus, faults, made
+from benchmarks.audit import claims, corpus, faults, made
 from rnn_scaling.audit import auditing
 from rnn_scaling.audit.auditing import FileReport
 from rnn_scaling.audit.finding import Finding
@@ -35,10 +36,11 @@ class Read:
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """One spoiled table. hit: a finding in a spoiled row; cell: one that names the spoiled column too."""
+    """One spoiled table. hit: a finding in a spoiled row; name: of the document that it was made from, or of none."""
 
     kind: str
     seed: int
+    name: str
     family: str
     form: str
     text: str
@@ -48,8 +50,8 @@ class Planted:
 
     @property
     def held_out(self) -> bool:
-        """Every third, by a hash of both."""
-        return zlib.crc32(f"{self.kind} {self.seed}".encode()) % 3 == 0
+        """Every third, by a hash; faults in documents of the corpus as their documents."""
+        return zlib.crc32(f"{self.kind} {self.seed}".encode()) % 3 == 0 if not self.name else bool(self.seed)
 
 
 class Auditor:
@@ -103,8 +105,53 @@ def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: in
             spoiled = {lines[row] for row in rows}
             hit = any(finding.line in spoiled or finding.line == 0 for finding in report.findings)
             yield Planted(
-                kind, seed, table.family, table.form, text, hit, tuple(report.findings), tuple(sorted(spoiled))
+                kind, seed, "", table.family, table.form, text, hit, tuple(report.findings), tuple(sorted(spoiled))
             )
+
+
+FACTORS = {"speedup or ratio": 1.25, "number that it is made from": 0.8}
+
+
+def plant_in_corpus(auditor: Auditor, found: Iterable[corpus.Document]) -> Iterator[Planted]:
+    """Spoils one number of each claim of the corpus, and all numbers of the column that it is about."""
+    for document in found:
+        tables = claims.tables(document.text)
+        for claim in document.keys.get("claims", "").split(" ; "):
+            if not claim or any(claims.check(claim, tables)):
+                continue
+            where, _, equation = claim.partition(":")
+            target, _, formula = (part.strip() for part in equation.partition("="))
+            rows = tables[int(where)][1:]
+            source = re.search(r"c(\d+)(?!\d*@)", formula)
+            for what, factor in FACTORS.items():
+                column = int(target[1:]) if factor > 1 else int(source[1]) if source else -1
+                if column >= 0:
+                    yield from _spoil(
+                        auditor, document, claim, f"real tables: one {what} off", rows[-1:], column, factor
+                    )
+            kind = "real tables: all speedups or ratios off"
+            yield from _spoil(auditor, document, claim, kind, rows[1:], int(target[1:]), 1.25)
+
+
+def _spoil(
+    auditor: Auditor, document: corpus.Document, claim: str, kind: str,
+    rows: list[tuple[int, list[str]]], column: int, factor: float,
+) -> Iterator[Planted]:  # fmt: skip
+    lines = document.text.splitlines()
+    for line, cells in rows:
+        if column < len(cells):
+            lines[line - 1] = claims.put(lines[line - 1], cells, column, factor)
+    text = "\n".join(lines) + "\n"
+    spoiled = {line for place in claims.check(claim, claims.tables(text)) for line in place.lines}
+    if not spoiled:
+        return  # within rounding, or the number stands in for no other
+    report = auditor.audit(text, document.keys["form"])
+    hit = any(finding.line in spoiled or finding.line == 0 for finding in report.findings)
+    form = document.keys["form"]
+    yield Planted(
+        kind, int(document.held_out), document.name, "real", form, text, hit, tuple(report.findings),
+        tuple(sorted(spoiled)),
+    )  # fmt: skip
 
 
 def clean(auditor: Auditor, seeds: Iterable[int]) -> Iterator[tuple[int, str, FileReport]]:

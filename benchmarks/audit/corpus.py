@@ -26,6 +26,12 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "tests" / "golden" / "audit" / "corpus"
 VERDICTS = FOLDER.parent / "verdicts.json"
+KNOWN = FOLDER.parent / "known.json"
+
+# Their tables were discussed while the checks were mended.
+_OPEN = (
+    "NVIDIA/DeepLearningExamples", "deepmodeling/deepmd-kit", "apache/mxnet", "horovod/horovod", "a gist of FRosner",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Document:
     @property
     def held_out(self) -> bool:
         """Whether it belongs to the third that nobody looks at while mending the checks."""
-        return hashlib.sha256(self.project.encode()).digest()[0] % 3 == 0
+        return self.project not in _OPEN and hashlib.sha256(self.project.encode()).digest()[0] % 3 == 0
 
 
 def documents(folder: Path = FOLDER) -> list[Document]:

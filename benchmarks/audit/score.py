@@ -87,6 +87,14 @@ def read(auditor: Auditor, documents: Iterable[corpus.Document]) -> Iterator[Rea
         yield Read(document, report, right, false, missed, len(verdict.due))
 
 
+def faults_of_the_audit(documents: Iterable[Read]) -> dict[str, list[str]]:
+    """What the audit gets wrong in the corpus: false alarms by place and check, misses by place."""
+    documents = list(documents)
+    alarms = {f"{r.document.name}:{f.line} {f.check}" for r in documents for f in r.false}
+    misses = {f"{r.document.name}:{place.lines[0]}" for r in documents for place in r.missed}
+    return {"false_alarms": sorted(alarms), "misses": sorted(misses)}
+
+
 def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: int = EACH) -> Iterator[Planted]:
     """Spoils `each` tables by every kind, the first from a seed of its own that have what it spoils."""
     for kind in kinds:

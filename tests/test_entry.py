@@ -198,6 +198,20 @@ def test_closed_streams_hurt_nobody(closed, tmp_path):
     assert (tmp_path / "file").read_text() == "", "what is printed never lands in a file that was opened"
 
 
+def test_a_stream_that_can_only_be_read_hurts_nobody():
+    code = "def main(): print('out', flush=True); print('err', file=sys.stderr, flush=True); return 7"
+    with open(__file__) as script:  # as bash leaves it in the place of a stderr that its caller closed
+        for streams in ({"stdout": script}, {"stderr": script}):
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+            program = f"import sys; from rnn_scaling import entry\n{code}\nentry.leave(main)"
+            done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
+            assert (done.returncode, done.stdout or "", done.stderr or "") == (
+                7,
+                "" if "stdout" in streams else "out\n",
+                "" if "stderr" in streams else "err\n",
+            )
+
+
 def test_a_full_disk_behind_stdout_is_one_line():
     with open("/dev/full", "w") as full:
         code = "from rnn_scaling import entry; entry.leave(lambda: print('x' * 9999) or 0)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 
 from rnn_scaling.audit.rounding import Bounds
@@ -37,9 +38,21 @@ def name_row(row: ScalingRow) -> str:
     return ", ".join(part for part in (row.series, devices) if part) or f"line {row.line}"
 
 
-def column_of(table: ScalingTable, field: str) -> str:
-    """The header of the column that was read as `field`, or the field's own name."""
-    return next((column for column, role in table.roles.items() if role == field), field.replace("_", " "))
+def column_of(table: ScalingTable, field: str, row: ScalingRow | None = None) -> str:
+    """The header of the column that was read as `field`, or the field's own name.
+
+    Where several columns were ("speedup" once for each precision), it is the one in which the row's number stands.
+    """
+    columns = [column for column, role in table.roles.items() if role == field]
+    value = getattr(row, field, None)
+    if row is None or value is None or len(columns) < 2:
+        return columns[0] if columns else field.replace("_", " ")
+    at = bisect.bisect_left(table.grid, row.line, key=lambda line: line.line)
+    lines = table.grid[at : at + 1]
+    text = str(value) if isinstance(value, int) else value.text
+    holding = [c for c in columns for line in lines if text in line.texts[table.columns.index(c)]]
+    named = [c for c in holding or columns if any(part and part in c for part in row.series.split(" / "))]
+    return (named or holding or columns)[0]
 
 
 def show(value: float, like: Cell | None = None) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnn_scaling.audit import verdicts
 from rnn_scaling.audit.scaling_table import GridRow, ScalingTable
+from rnn_scaling.audit.verdicts import Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,6 +15,13 @@ class Context:
 
     previous: ScalingTable | None = None
     items_per_sample: float | None = None
+    _known: dict[int, list[Verdict]] = dataclasses.field(default_factory=dict, repr=False)
+
+    def verdicts(self, table: ScalingTable) -> list[Verdict]:
+        """What each series of the table says of itself; made once, several checks read it."""
+        if id(table) not in self._known:
+            self._known[id(table)] = list(verdicts.verdicts(table.rows))
+        return self._known[id(table)]
 
 
 def name_line(table: ScalingTable, line: GridRow) -> str:

@@ -1,0 +1,193 @@
+"""What speedup, efficiency and the measured number of a series must be to each other, and in which rows they are.
+
+speedup = measured / measured of the baseline; efficiency = speedup / devices. "Measured" has several honest readings (the
+total rate, a worker's rate, the time of one work, the time of a work that grows with the devices): that one counts which
+the most rows bear out. The baseline need not be in the table: what the rows must agree on is measured / speedup.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.rounding import Bounds
+from rnn_scaling.audit.scaling_table import ScalingRow
+
+Values = Sequence[Bounds | None]
+_ONE = rounding.point(1.0)
+_MAX_ANCHORS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """One way to understand a measured column.
+
+    field: of the row that is read.
+    words: what is said when this reading is not the plain one; "" for the plain ones.
+    speed: a row's number that grows as the speedup does, or None.
+    back: such a number and its row -> what the field should say.
+    """
+
+    field: str
+    words: str
+    speed: Callable[[ScalingRow], Bounds | None]
+    back: Callable[[Bounds, ScalingRow], Bounds]
+
+
+def _rate(row: ScalingRow) -> Bounds | None:
+    return rounding.of(row.rate) if row.rate else None
+
+
+def _worker_rate(row: ScalingRow) -> Bounds | None:
+    return rounding.of(row.rate) * row.devices if row.rate and row.devices else None
+
+
+def _time(row: ScalingRow) -> Bounds | None:
+    return _ONE / rounding.of(row.seconds) if row.seconds else None
+
+
+def _grown_time(row: ScalingRow) -> Bounds | None:
+    return rounding.point(row.devices) / rounding.of(row.seconds) if row.seconds and row.devices else None
+
+
+TOTAL = Reading("rate", "", _rate, lambda value, row: value)
+EACH = Reading("rate", "", _worker_rate, lambda value, row: value / (row.devices or 1))
+TIME = Reading("seconds", "", _time, lambda value, row: _ONE / value)
+GROWN = Reading("seconds", "", _grown_time, lambda value, row: rounding.point(row.devices or 1) / value)
+TIME_BESIDE_RATE = dataclasses.replace(TIME, words="are of the times and not of the rates")
+GROWN_BESIDE_RATE = dataclasses.replace(GROWN, words="are of the times, of a work that grows with the devices")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """How far the rows bear out that two columns are the same up to a constant.
+
+    constant: the first column over the second where they agree.
+    holds: row number -> whether it agrees; rows without both numbers are not in it.
+    anchors: the rows that state the baseline ("1.00x"); they agree with themselves.
+    other_baseline: most rows agree with each other, and not with the anchors.
+    """
+
+    constant: Bounds
+    holds: Mapping[int, bool]
+    anchors: frozenset[int] = frozenset()
+    other_baseline: bool = False
+
+    @property
+    def hits(self) -> int:
+        """Rows that agree and are no anchors."""
+        return sum(holds for k, holds in self.holds.items() if k not in self.anchors)
+
+    @property
+    def rest(self) -> int:
+        """Rows that are no anchors."""
+        return sum(k not in self.anchors for k in self.holds)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row agrees."""
+        return all(self.holds.values())
+
+    @property
+    def refuted(self) -> bool:
+        """Whether hardly a row agrees: then the columns contradict each other and not their rows."""
+        return self.rest >= 2 and 2 * self.hits < self.rest and self.rest - self.hits >= 2
+
+
+def fit(above: Values, below: Values, anchors: Sequence[int], trusted: bool = True) -> Fit | None:
+    """Which rows agree on above / below.
+
+    Args:
+      above, below: a number a row, or None.
+      anchors: the rows that state the baseline.
+      trusted: whether the anchors count even when fewer than half of the rows agree with them.
+
+    Returns:
+      None when nothing can be said: fewer than two rows, or no anchor and no majority of three.
+    """
+    ratios = {k: a / b for k, (a, b) in enumerate(zip(above, below)) if a is not None and b is not None}
+    held = [k for k in anchors if k in ratios][:_MAX_ANCHORS]
+    rest = [k for k in ratios if k not in set(anchors)]
+    if len(ratios) < 2:
+        return None
+    if not held or not rest:
+        return _by_majority(ratios)
+    holds = {k: any(ratios[k].meets(ratios[a]) for a in held) for k in rest}
+    hits = sum(holds.values())
+    if 2 * hits < len(rest):
+        found = _by_majority({k: ratios[k] for k in rest}) if len(rest) >= 3 else None
+        if found and len(found.holds) and found.hits > hits and not any(found.constant.meets(ratios[a]) for a in held):
+            return Fit(found.constant, {**found.holds, **dict.fromkeys(held, False)}, frozenset(held), True)
+        if not trusted:
+            return _by_majority(ratios)
+    return Fit(ratios[held[0]], {**holds, **dict.fromkeys(held, True)}, frozenset(held))
+
+
+def _by_majority(ratios: Mapping[int, Bounds]) -> Fit | None:
+    rows = list(ratios)
+    shared, members = rounding.consensus([ratios[k] for k in rows])
+    if len(members) < 3 or 2 * len(members) <= len(rows):
+        return None
+    inside = {rows[k] for k in members}
+    return Fit(shared, {k: k in inside for k in rows})
+
+
+def anchors(rows: Sequence[ScalingRow], field: str) -> list[int]:
+    """The rows that state the baseline of a column: those of the fewest devices, where they say 1, 100 % or nothing.
+
+    A speedup of n on the fewest n devices states it too. Without devices it is the rows that say exactly 1.
+    """
+    fewest = min((row.devices for row in rows if row.devices), default=None)
+    out = []
+    for k, row in enumerate(rows):
+        cell = getattr(row, field)
+        if fewest is None:
+            if cell and cell.value == 1.0:
+                out.append(k)
+        elif row.devices == fewest:
+            stated = cell and rounding.of(cell)
+            if stated is None and fewest == 1:
+                out.append(k)
+            elif stated and (stated.meets(_ONE) or (field == "speedup" and stated.meets(rounding.point(fewest)))):
+                out.append(k)
+    return out
+
+
+def speedups(rows: Sequence[ScalingRow], base: Sequence[int] = ()) -> list[Bounds | None]:
+    """The printed speedups; 1 where a baseline row prints none."""
+    stated = set(base)
+    return [
+        rounding.of(row.speedup) if row.speedup else _ONE if k in stated and row.devices == 1 else None
+        for k, row in enumerate(rows)
+    ]
+
+
+def speedups_of_efficiencies(rows: Sequence[ScalingRow], base: Sequence[int] = ()) -> list[Bounds | None]:
+    """Efficiency x devices; 1 where a baseline row prints none."""
+    stated = set(base)
+    return [
+        rounding.of(row.efficiency) * row.devices if row.efficiency and row.devices
+        else _ONE if k in stated and row.devices == 1 else None
+        for k, row in enumerate(rows)
+    ]  # fmt: skip
+
+
+def gains(values: Values) -> list[Bounds | None]:
+    """Speedups of a column that prints what was gained: "90 %" for 1.9."""
+    return [value + _ONE if value is not None and value != _ONE else value for value in values]
+
+
+def inverses(values: Values) -> list[Bounds | None]:
+    """Speedups of a column that prints the time in times of the baseline."""
+    return [_ONE / value if value is not None else None for value in values]
+
+
+def steps_agree(measured: Values, printed: Values) -> bool:
+    """Whether every printed number (two at least) compares its row with the row before."""
+    pairs = [
+        (here / before).meets(said)
+        for before, here, said in zip(measured, measured[1:], printed[1:])
+        if before is not None and here is not None and said is not None
+    ]
+    return len(pairs) >= 2 and all(pairs)

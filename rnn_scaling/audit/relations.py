@@ -1,8 +1,8 @@
 """What speedup, efficiency and the measured number of a series must be to each other, and in which rows they are.
 
-speedup = measured / measured of the baseline; efficiency = speedup / devices. "Measured" has several honest readings (the
-total rate, a worker's rate, the time of one work, the time of a work that grows with the devices): that one counts which
-the most rows bear out. The baseline need not be in the table: what the rows must agree on is measured / speedup.
+speedup = measured / measured of the baseline; efficiency = speedup / devices. "Measured" has several honest readings
+(the total rate, a worker's rate, the time of one work, the time of a work that grows with the devices): that one counts
+which the most rows bear out. The baseline need not be in the table: rows must agree on measured / speedup.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def fit(above: Values, below: Values, anchors: Sequence[int], trusted: bool = Tr
 
     Args:
       above, below: a number a row, or None.
-      anchors: the rows that state the baseline.
+      anchors: the rows that state the baseline; there `below` is what they state, as printed.
       trusted: whether the anchors count even when fewer than half of the rows agree with them.
 
     Returns:
@@ -113,15 +113,24 @@ def fit(above: Values, below: Values, anchors: Sequence[int], trusted: bool = Tr
         return None
     if not held or not rest:
         return _by_majority(ratios)
-    holds = {k: any(ratios[k].meets(ratios[a]) for a in held) for k in rest}
+    stated = {k: above[k] / exactly(below[k]) for k in held}  # type: ignore[operator, arg-type]
+    holds = {k: any(ratios[k].meets(one) for one in stated.values()) for k in rest}
     hits = sum(holds.values())
     if 2 * hits < len(rest):
         found = _by_majority({k: ratios[k] for k in rest}) if len(rest) >= 3 else None
-        if found and len(found.holds) and found.hits > hits and not any(found.constant.meets(ratios[a]) for a in held):
-            return Fit(found.constant, {**found.holds, **dict.fromkeys(held, False)}, frozenset(held), True)
+        if found and found.hits > hits:
+            rounded = {k: found.constant.meets(ratios[k]) for k in held}  # "1.0" of another baseline than 1 exactly
+            if not any(found.constant.meets(one) for one in stated.values()):
+                return Fit(found.constant, {**found.holds, **rounded}, frozenset(held), not any(rounded.values()))
         if not trusted:
             return _by_majority(ratios)
-    return Fit(ratios[held[0]], {**holds, **dict.fromkeys(held, True)}, frozenset(held))
+    return Fit(stated[held[0]], {**holds, **dict.fromkeys(held, True)}, frozenset(held))
+
+
+def exactly(stated: Bounds) -> Bounds:
+    """The whole number that a baseline states: the 1.00 of a baseline was not rounded."""
+    whole = stated.integers()
+    return rounding.point(float(whole[0])) if len(whole) == 1 else stated
 
 
 def _by_majority(ratios: Mapping[int, Bounds]) -> Fit | None:
@@ -146,10 +155,10 @@ def anchors(rows: Sequence[ScalingRow], field: str) -> list[int]:
             if cell and cell.value == 1.0:
                 out.append(k)
         elif row.devices == fewest:
-            stated = cell and rounding.of(cell)
-            if stated is None and fewest == 1:
-                out.append(k)
-            elif stated and (stated.meets(_ONE) or (field == "speedup" and stated.meets(rounding.point(fewest)))):
+            stated = rounding.of(cell) if cell else None
+            if stated is None:
+                out += [k] if fewest == 1 else []
+            elif stated.meets(_ONE) or (field == "speedup" and stated.meets(rounding.point(fewest))):
                 out.append(k)
     return out
 

@@ -86,7 +86,9 @@ def verdicts(rows: Sequence[ScalingRow]) -> Iterator[Verdict]:
             yield judge(part.rows)
     for key, part in own.items():
         others = borrowers.get(key, [])
-        together = judge([*part.rows, *(row for other in others for row in other.rows)], shared=True) if others else None
+        together = (
+            judge([*part.rows, *(row for other in others for row in other.rows)], shared=True) if others else None
+        )
         if together is not None and _borne_out(together):
             yield together
             continue
@@ -132,7 +134,10 @@ def _related(
     if like and like.fit.hits:
         plain, others = [like.reading], []
     elif any(row.rate for row in rows):
-        plain, others = [TOTAL], [EACH, *([TIME_BESIDE_RATE, GROWN_BESIDE_RATE] if any(r.seconds for r in rows) else [])]
+        plain, others = (
+            [TOTAL],
+            [EACH, *([TIME_BESIDE_RATE, GROWN_BESIDE_RATE] if any(r.seconds for r in rows) else [])],
+        )
     else:
         plain, others = [TIME, GROWN], []
     best = _best(rows, printed, base, trusted, plain)
@@ -158,7 +163,9 @@ def _within(rows: Sequence[ScalingRow], speedups: relations.Values, others: rela
         return None
     counts = {row.devices for row in rows if row.devices}
     fewest = min(counts)
-    base = frozenset(k for k in ratios if rows[k].devices == fewest and len(counts) > 1)  # 1 and 100 %: not a comparison
+    base = frozenset(
+        k for k in ratios if rows[k].devices == fewest and len(counts) > 1
+    )  # 1 and 100 %: not a comparison
     candidates = [rounding.point(1.0), rounding.point(1.0 / fewest)]
     fits = [Fit(one, {k: ratio.meets(one) for k, ratio in ratios.items()}, base) for one in candidates]
     best = max(fits, key=lambda fit: fit.hits)
@@ -200,7 +207,8 @@ def _blame(verdict: Verdict, k: int, ab: bool | None, ac: bool | None, bc: bool 
     devices = _devices(verdict, k) if ab is not False and (ac is False or bc is False) else None
     if devices is not None:
         return [Wrong(row, "devices", rounding.point(devices))]
-    measured, speedup, efficiency = _measured(verdict, k), _speedup(verdict, k), _efficiency(verdict, k)
+    speedup, efficiency = _speedup(verdict, k), _efficiency(verdict, k)
+    measured = _measured(verdict, k) if verdict.reading else efficiency
     known = (ab, ac, bc)
     if known in ((False, False, True), (False, False, None)):
         return [measured]
@@ -272,7 +280,7 @@ def _devices(verdict: Verdict, k: int) -> int | None:
         return None
     line = _line_of(verdict, k)
     here = (speed / constant).middle / row.devices
-    if line is not None and _far(here, line) <= _far(rounding.of(row.efficiency).middle, line):
+    if line is None or _far(here, line) <= 3 * _far(rounding.of(row.efficiency).middle, line):
         return None  # with the printed devices the row is in line, and its efficiency is not
     before = [other.devices for other in verdict.rows[:k] if other.devices]
     after = [other.devices for other in verdict.rows[k + 1 :] if other.devices]
@@ -281,22 +289,22 @@ def _devices(verdict: Verdict, k: int) -> int | None:
 
 
 def _line_of(verdict: Verdict, k: int) -> float | None:
-    """The efficiency that the nearest rows that fit lead one to expect of row k."""
+    """The efficiency that the nearest rows lead one to expect of row k; None where fewer than two of several do."""
     row = verdict.rows[k]
-    if len(verdict.rows) > _LONG:
+    if len(verdict.rows) > _LONG or not row.devices:
         return None
-    fits = [
-        (other.devices, value.middle / other.devices)
-        for j, (other, value) in enumerate(zip(verdict.rows, verdict.speedups if verdict.by_speedup or verdict.within
-                                                else verdict.from_efficiencies))
+    values = verdict.speedups if verdict.by_speedup or verdict.within else verdict.from_efficiencies
+    good = {
+        other.devices: value.middle / other.devices
+        for j, (other, value) in enumerate(zip(verdict.rows, values))
         if j != k and value is not None and other.devices and all(fit.holds.get(j, True) for fit in verdict.fits())
-    ]  # fmt: skip
-    if not row.devices or not fits:
+    }
+    below, above = sorted(n for n in good if n < row.devices)[-2:], sorted(n for n in good if n > row.devices)[:2]
+    near = [below[-1], above[0]] if below and above else below or above
+    if len(near) < 2 or len(good) - (1 in good) < 2:
         return None
-    below = max((fit for fit in fits if fit[0] < row.devices), default=None)
-    above = min((fit for fit in fits if fit[0] > row.devices), default=None)
-    near = [fit[1] for fit in (below, above) if fit]
-    return sum(near) / len(near) if near else None
+    (a, of_a), (b, of_b) = ((math.log(devices), good[devices]) for devices in near)
+    return of_a + (of_b - of_a) * (math.log(row.devices) - a) / (b - a)
 
 
 def _far(value: float, line: float) -> float:

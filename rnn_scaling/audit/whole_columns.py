@@ -1,4 +1,4 @@
-"""Columns that contradict each other in (nearly) every row: an honest reading that explains it, or what was done wrong."""
+"""Columns that contradict each other in nearly every row: an honest reading that explains it, or what was done."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from rnn_scaling.audit.finding import column_of
 from rnn_scaling.audit.relations import EACH, Fit, Values
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable, parse_cell
-from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Verdict
+from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Related, Verdict
 
 _ONE = rounding.point(1.0)
 # A speedup of something else than devices, or a rate that says itself that it is a worker's.
 _OTHER_THING = re.compile(
-    r"\bvs\b|\bover\b|compared|against|relative|\bfp ?\d|\bbf ?\d|\btf32|\bint8|\bamp\b|mixed|precision|\bxla\b|half|baseline"
+    r"\bvs\b|\bover\b|compared|against|relative|\bfp ?\d|\bbf ?\d|\btf32|\bint8|\bamp\b|mixed|precision|\bxla\b"
+    r"|half|baseline"
 )
 _SAYS_EACH = re.compile(
-    r"(?:/|\bper|\bper-|\ba|\beach) ?(?:gpu|cpu|device|worker|card|rank|process|node|chip|core)|\beach\b|\bavg\b|average|\bmean\b"
-    r"|\blocal\b"
+    r"(?:/|\bper|\bper-|\ba|\beach) ?(?:gpu|cpu|device|worker|card|rank|process|node|chip|core)"
+    r"|\b(?:each|avg|average|mean|local)\b"
 )
 
 
@@ -40,66 +41,91 @@ class WrongColumn:
     cause: str = ""
 
 
-def find(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], list[str]]:
-    """(wrong columns, sentences on honest readings) of one series; at most one column, where one explains the others."""
-    ab = verdict.by_speedup.fit if verdict.by_speedup and verdict.by_speedup.fit.refuted else None
-    ac = verdict.by_efficiency.fit if verdict.by_efficiency and verdict.by_efficiency.fit.refuted else None
-    bc = verdict.within if verdict.within and verdict.within.refuted else None
-    sentences = []
-    if not (ab or ac or bc) or not _is_scaling(verdict):
-        return [], []
+def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], list[str], Verdict]:
+    """The columns of one series that are wrong as such.
+
+    Returns:
+      Wrong columns, sentences on honest readings, and the verdict without the relations that these explain.
+    """
+    related = {"ab": verdict.by_speedup, "ac": verdict.by_efficiency}
+    fits = {"ab": _fit(related["ab"]), "ac": _fit(related["ac"]), "bc": verdict.within}
+    off = {name for name, fit in fits.items() if fit and (fit.refuted or fit.other_baseline)}
+    if not off or not _is_scaling(verdict):
+        return [], [], verdict
     exchanged = _exchanged(table, verdict)
     if exchanged:
-        return [exchanged], []
-    if ab:
-        said = _honest_speedup(table, verdict)
-        if said:
-            sentences.append(f"the speedups {said}")
-            ab = None
-            ac = ac if bc else None
-    if ac or bc:
-        said = _honest_efficiency(verdict)
-        if said:
-            sentences.append(f"the efficiencies {said}")
-            ac = bc = None
-    return _blamed(verdict, ab, ac, bc), sentences
+        return [exchanged], [], without(verdict, {"ab", "ac", "bc"})
+    sentences, explained = [], set()
+    if "ab" in off and fits["ab"] and fits["ab"].refuted and (said := _honest_speedup(table, verdict)):
+        sentences.append(f"the speedups {said}")
+        explained |= {"ab"} | ({"ac"} if "bc" not in off else {"bc"} if "ac" not in off else set())
+    if off - explained & {"ac", "bc"} and (said := _honest_efficiency(verdict)):
+        sentences.append(f"the efficiencies {said}")
+        explained |= {"ac", "bc"}
+    left = off - explained
+    wrong = _blamed(verdict, left, {name for name, fit in fits.items() if fit} - off - explained)
+    for column in wrong:
+        explained |= {SPEEDUP: {"ab", "bc"}, EFFICIENCY: {"ac", "bc"}}.get(column.field, {"ab", "ac"})
+    return wrong, sentences, without(verdict, explained)
+
+
+def _fit(related: Related | None) -> Fit | None:
+    return related.fit if related else None
+
+
+def without(verdict: Verdict, names: set[str]) -> Verdict:
+    """The verdict without some relations: "ab" of measured number and speedup, "ac", "bc"."""
+    gone = {"ab": "by_speedup", "ac": "by_efficiency", "bc": "within"}
+    return dataclasses.replace(verdict, **dict.fromkeys(gone[name] for name in names))  # type: ignore[arg-type]
 
 
 def _is_scaling(verdict: Verdict) -> bool:
-    """Whether the rows are one series over several numbers of devices, each once."""
+    """Whether the rows are one series over several numbers of devices, few of them repeated."""
     counts = [row.devices for row in verdict.rows if row.devices]
-    return len(set(counts)) == len(counts) >= 2
+    return 2 <= len(set(counts)) >= 0.75 * len(counts)
 
 
-def _blamed(verdict: Verdict, ab: Fit | None, ac: Fit | None, bc: Fit | None) -> list[WrongColumn]:
+def _blamed(verdict: Verdict, off: set[str], holding: set[str]) -> list[WrongColumn]:
     """Of three columns the one that contradicts the other two; of two the derived one."""
-    within_holds = verdict.within is not None and bc is None
-    if ab and ac and within_holds:
-        reading = verdict.reading
-        assert reading is not None
-        expected = [
-            reading.back(value * ab.constant, row) if value is not None else None
-            for row, value in zip(verdict.rows, verdict.speedups)
+    ab, ac, bc = _fit(verdict.by_speedup), _fit(verdict.by_efficiency), verdict.within
+    if "ab" in off and "ac" in off and "bc" in holding:
+        if not (ab and ac and verdict.reading) or ab.other_baseline or ac.other_baseline:
+            return []  # the baseline's cell is wrong
+        back, constant = verdict.reading.back, _stated(ab, verdict.measured, verdict.speedups)
+        measured = [
+            back(v * constant, row) if v is not None else None for row, v in zip(verdict.rows, verdict.speedups)
         ]
-        return [_column(verdict, ab, reading.field, "neither the speedups nor the efficiencies", expected)]
-    if ab:
-        expected = [value / ab.constant if value is not None else None for value in verdict.measured]
-        both = bool(verdict.by_efficiency and not ac)
+        return [_column(verdict, ab, verdict.reading.field, "neither the speedups nor the efficiencies", measured)]
+    if "ab" in off and ab and (ab.refuted or "ac" in holding or _shifted_speedups(verdict)):
+        constant = _stated(ab, verdict.measured, verdict.speedups)
         field = verdict.reading.field if verdict.reading else "rate"
-        against = f"neither the {_PLURAL[field]} nor the efficiencies" if both else f"the {_PLURAL[field]} in no way"
-        return [_column(verdict, ab, SPEEDUP, against, expected)]
-    fit = bc or ac
-    if fit is None:
+        against = f"neither the {_PLURAL[field]} nor the efficiencies" if "ac" in holding else f"no {_PLURAL[field]}"
+        return [
+            _column(verdict, ab, SPEEDUP, against, [v / constant if v is not None else None for v in verdict.measured])
+        ]
+    fit = bc if "bc" in off else ac if "ac" in off else None
+    if fit is None or (fit is ac and ac.other_baseline and "ab" not in holding):
         return []
-    if bc and ac is None and verdict.by_efficiency and verdict.by_speedup is None:
-        expected = [v * fit.constant if v is not None else None for v in verdict.from_efficiencies]
-        return [_column(verdict, fit, SPEEDUP, "efficiency x devices in no way", expected)]
-    speeds = verdict.speedups if bc else verdict.measured
+    speeds = verdict.speedups if fit is bc else verdict.measured
+    constant = fit.constant if fit is bc else _stated(fit, speeds, verdict.from_efficiencies)
     expected = [
-        value / fit.constant / row.devices if value is not None and row.devices else None
+        value / constant / row.devices if value is not None and row.devices else None
         for row, value in zip(verdict.rows, speeds)
     ]
-    return [_column(verdict, fit, EFFICIENCY, "speedup / devices in no way", expected)]
+    return [_column(verdict, fit, EFFICIENCY, "no speedup / devices", expected)]
+
+
+def _stated(fit: Fit, measured: Values, printed: Values) -> Bounds:
+    """The measured number of a speedup of 1, by the row that states it."""
+    pairs = ((measured[k], printed[k]) for k in sorted(fit.anchors))
+    return next((a / relations.exactly(b) for a, b in pairs if a is not None and b is not None), fit.constant)
+
+
+def _shifted_speedups(verdict: Verdict) -> bool:
+    assert verdict.by_speedup is not None
+    constant = _stated(verdict.by_speedup.fit, verdict.measured, verdict.speedups)
+    rows = [(c, v / constant) for row, v in zip(verdict.rows, verdict.measured) if (c := row.speedup) and v is not None]
+    return "shifted" in _slip([cell for cell, _ in rows], [value for _, value in rows])
 
 
 _PLURAL = {"rate": "rates", "seconds": "times"}
@@ -108,7 +134,8 @@ _PLURAL = {"rate": "rates", "seconds": "times"}
 def _column(verdict: Verdict, fit: Fit, field: str, against: str, expected: Values) -> WrongColumn:
     at = [k for k in fit.holds if k not in fit.anchors and getattr(verdict.rows[k], field) and expected[k] is not None]
     rows, values = [verdict.rows[k] for k in at], [value for k in at if (value := expected[k]) is not None]
-    return WrongColumn(rows, field, against, values, fit.hits, _slip([getattr(row, field) for row in rows], values))
+    hits = 0 if fit.other_baseline else fit.hits
+    return WrongColumn(rows, field, against, values, hits, _slip([getattr(row, field) for row in rows], values))
 
 
 def _slip(cells: Sequence[Cell], expected: Sequence[Bounds]) -> str:

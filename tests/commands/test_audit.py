@@ -76,11 +76,11 @@ def test_wrong_use(words, capsys):
 
 def test_text_names_file_line_value_and_cause(files, capsys):
     audit.main([str(files / "bad.md")])
-    first, last = capsys.readouterr().out.splitlines()
+    first, *_, last = capsys.readouterr().out.splitlines()
     assert first.startswith(
         f"{files / 'bad.md'}:4: impossible [speedup] 2 devices: speedup is 1.99, expected 1.900 [1.89"
     )
-    assert last.endswith("1 tables, 6 numbers, 9 comparisons, 1 findings")
+    assert "1 tables, 6 numbers" in last and last.endswith("1 findings")
 
 
 def test_markdown_is_a_table(files, capsys):
@@ -91,7 +91,7 @@ def test_markdown_is_a_table(files, capsys):
 
 def test_findings_and_notes_stay_bounded(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(auditing, "MAX_FINDINGS", 5)
-    rows = "".join(f"|{n}|{100 * n}|{n + 3 + n * n % 7}|\n" for n in range(2, 40))
+    rows = "".join(f"|{n}|-{100 * n}|{n}|\n" for n in range(2, 40))
     (tmp_path / "t.md").write_text("|GPUs|images/s|speedup|\n|-|-|-|\n|1|100|1.00|\n|2|200|\n" + rows)
     assert audit.main([str(tmp_path / "t.md")]) == 1
     shown = capsys.readouterr()

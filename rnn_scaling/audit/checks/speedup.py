@@ -26,12 +26,12 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 
 def findings(table: ScalingTable, verdict: Verdict) -> Iterator[tuple[str, Finding]]:
     """(field, finding) of each wrong column and cell of one series; of the field EFFICIENCY another check tells."""
-    columns, _ = whole_columns.find(table, verdict)
+    columns, _, rest = whole_columns.examine(table, verdict)
     each, _ = whole_columns.worker_rates(table, verdict)
     for column in [*columns, *([each] if each else [])]:
         yield column.field, _of_column(table, column)
-    for wrong in verdicts.wrong_cells(verdict):
-        yield wrong.field, _of_cell(table, verdict, wrong)
+    for wrong in verdicts.wrong_cells(rest):
+        yield wrong.field, _of_cell(table, rest, wrong)
 
 
 def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:
@@ -76,12 +76,10 @@ def _cause(verdict: Verdict, wrong: Wrong, cell: Cell) -> str:
     if wrong.baseline and wrong.field != SPEEDUP and wrong.field != EFFICIENCY:
         number = "time" if wrong.field == "seconds" else "rate"
         return f"the other rows are against this other {number}: the baseline was mistyped, or measured again"
-    if wrong.field == "rate" and (row.devices or 1) > 1 and verdict.reading is TOTAL:
-        if rounding.of(cell).meets(wrong.expected / (row.devices or 1)):
-            return f"the rate is one worker's, not the total of {row.devices}"
-    if wrong.field == SPEEDUP and (row.devices or 1) > 1:
-        if rounding.of(cell).meets(wrong.expected * (row.devices or 1)):
-            return f"the rate is one worker's, not the total of {row.devices}"
+    devices, printed = row.devices or 1, rounding.of(cell)
+    of_worker = wrong.field == "rate" and verdict.reading is TOTAL and printed.meets(wrong.expected / devices)
+    if devices > 1 and (of_worker or (wrong.field == SPEEDUP and printed.meets(wrong.expected * devices))):
+        return f"the rate is one worker's, not the total of {devices}"
     return misprints.guess(cell, wrong.expected, _elsewhere(verdict, wrong))
 
 

@@ -41,7 +41,10 @@ def name_row(row: ScalingRow) -> str:
 def column_of(table: ScalingTable, field: str, row: ScalingRow | None = None) -> str:
     """The header of the column that was read as `field`, or the field's own name.
 
-    Where several columns were ("speedup" once for each precision), it is the one in which the row's number stands.
+    Args:
+      table: whose columns they are.
+      field: of ScalingRow.
+      row: where several columns were read so ("speedup" once a precision), that in which this row's number stands.
     """
     columns = [column for column, role in table.roles.items() if role == field]
     value = getattr(row, field, None)

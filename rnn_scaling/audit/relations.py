@@ -90,9 +90,14 @@ class Fit:
         return all(self.holds.values())
 
     @property
+    def doubtful(self) -> bool:
+        """Whether fewer than half of the rows agree: then an honest reading is looked for."""
+        return 2 * self.hits < self.rest
+
+    @property
     def refuted(self) -> bool:
         """Whether hardly a row agrees: then the columns contradict each other and not their rows."""
-        return self.rest >= 2 and 2 * self.hits < self.rest and self.rest - self.hits >= 2
+        return self.rest >= 2 and (self.hits == 0 or (2 * self.hits < self.rest and self.rest - self.hits >= 3))
 
 
 def fit(above: Values, below: Values, anchors: Sequence[int], trusted: bool = True) -> Fit | None:

@@ -77,13 +77,21 @@ class Wrong:
 def verdicts(rows: Sequence[ScalingRow]) -> Iterator[Verdict]:
     """One a series; series that share the baseline of another are judged together with it where the numbers allow."""
     parts = baselines.groups(rows)
+    if len(parts) > 1 and all(len(part.rows) == 1 for part in parts) and len({r.devices for r in rows}) == len(rows):
+        yield judge(rows, shared=True)  # a column of notes parts the rows of one series
+        return
     own = {id(part.baseline): part for part in parts if part.baseline is not None and not part.inferred}
     borrowers: dict[int, list[Group]] = {}
+    single: list[ScalingRow] = []
     for part in parts:
         if part.inferred:
             borrowers.setdefault(id(part.baseline), []).append(part)
+        elif part.baseline is None and len(part.rows) == 1 and not part.rows[0].devices:
+            single.append(part.rows[0])
         elif part.baseline is None:
             yield judge(part.rows)
+    if single:
+        yield judge(single, shared=True)  # "method | time | speedup": each row has a name of its own
     for key, part in own.items():
         others = borrowers.get(key, [])
         together = (

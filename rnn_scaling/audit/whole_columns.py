@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rnn_scaling.audit import relations, rounding
 from rnn_scaling.audit.finding import column_of
@@ -13,6 +13,7 @@ from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable, parse_cell
 from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Related, Verdict
 
+_COARSE = 0.02  # a number that was rounded by more explains anything
 _ONE = rounding.point(1.0)
 # A speedup of something else than devices, or a rate that says itself that it is a worker's.
 _OTHER_THING = re.compile(
@@ -49,20 +50,26 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     """
     related = {"ab": verdict.by_speedup, "ac": verdict.by_efficiency}
     fits = {"ab": _fit(related["ab"]), "ac": _fit(related["ac"]), "bc": verdict.within}
-    off = {name for name, fit in fits.items() if fit and (fit.refuted or fit.other_baseline)}
+    off = {name for name, fit in fits.items() if fit and (fit.doubtful or fit.other_baseline)}
+    verdict, sentences = _by_other_columns(table, verdict)
     if not off or not _is_scaling(verdict):
-        return [], [], verdict
+        return [], sentences, verdict
     exchanged = _exchanged(table, verdict)
     if exchanged:
         return [exchanged], [], without(verdict, {"ab", "ac", "bc"})
-    sentences, explained = [], set()
-    if "ab" in off and fits["ab"] and fits["ab"].refuted and (said := _honest_speedup(table, verdict)):
+    explained: set[str] = set()
+    if (
+        "ab" in off
+        and verdict.by_speedup
+        and verdict.by_speedup.fit.doubtful
+        and (said := _honest_speedup(table, verdict))
+    ):
         sentences.append(f"the speedups {said}")
         explained |= {"ab"} | ({"ac"} if "bc" not in off else {"bc"} if "ac" not in off else set())
     if off - explained & {"ac", "bc"} and (said := _honest_efficiency(verdict)):
         sentences.append(f"the efficiencies {said}")
         explained |= {"ac", "bc"}
-    left = off - explained
+    left = {name for name in off - explained if (fit := fits[name]) and (fit.refuted or fit.other_baseline)}
     wrong = _blamed(verdict, left, {name for name, fit in fits.items() if fit} - off - explained)
     for column in wrong:
         explained |= {SPEEDUP: {"ab", "bc"}, EFFICIENCY: {"ac", "bc"}}.get(column.field, {"ab", "ac"})
@@ -132,7 +139,11 @@ _PLURAL = {"rate": "rates", "seconds": "times"}
 
 
 def _column(verdict: Verdict, fit: Fit, field: str, against: str, expected: Values) -> WrongColumn:
-    at = [k for k in fit.holds if k not in fit.anchors and getattr(verdict.rows[k], field) and expected[k] is not None]
+    at = [
+        k for k, holds in fit.holds.items()
+        if k not in fit.anchors and getattr(verdict.rows[k], field) and expected[k] is not None
+        and (fit.other_baseline or not holds)
+    ]  # fmt: skip
     rows, values = [verdict.rows[k] for k in at], [value for k in at if (value := expected[k]) is not None]
     hits = 0 if fit.other_baseline else fit.hits
     return WrongColumn(rows, field, against, values, hits, _slip([getattr(row, field) for row in rows], values))
@@ -149,6 +160,8 @@ def _slip(cells: Sequence[Cell], expected: Sequence[Bounds]) -> str:
         return "the column is shifted by a row: each number is that of the row above"
     if all(a.meets(b) for a, b in zip(printed, reversed(expected))):
         return "the column stands upside down"
+    if all((a * b).meets(_ONE) for a, b in zip(printed, expected)):
+        return "each number is 1 / what it should be"
     ratios = [a / b for a, b in zip(printed, expected)]
     shared, members = rounding.consensus(ratios)
     if len(members) == len(ratios):
@@ -208,17 +221,40 @@ def _honest_speedup(table: ScalingTable, verdict: Verdict) -> str:
         return "compare something else than devices"
     if _fits_all(relations.fit(measured, relations.gains(verdict.speedups), base)):
         return "are what was gained: 90 % for 1.9 times"
-    if _fits_all(relations.fit(measured, relations.inverses(verdict.speedups), base)):
-        return "are times in times of the baseline, so that less is better"
     if relations.steps_agree(measured, [rounding.of(row.speedup) if row.speedup else None for row in verdict.rows]):
         return "compare each row with the row before"
+    name = _other_column(table, verdict, verdict.speedups, base)
+    return f"are of the column {name}" if name else ""
+
+
+def _by_other_columns(table: ScalingTable, verdict: Verdict) -> tuple[Verdict, list[str]]:
+    """The verdict without a relation of which another column, one that was not read, bears out every row."""
+    sentences = []
+    for field, related, printed in (
+        (SPEEDUP, verdict.by_speedup, verdict.speedups),
+        (EFFICIENCY, verdict.by_efficiency, verdict.from_efficiencies),
+    ):
+        if related is None or related.fit.whole or related.fit.rest < 3:
+            continue
+        name = _other_column(table, verdict, printed, relations.anchors(verdict.rows, field), but=set(table.roles))
+        if name:
+            sentences.append(f"the {'speedups' if field == SPEEDUP else 'efficiencies'} are of the column {name}")
+            verdict = without(verdict, {"ab" if field == SPEEDUP else "ac"})
+    return verdict, sentences
+
+
+def _other_column(
+    table: ScalingTable, verdict: Verdict, printed: Values, base: Sequence[int], but: Collection[str] = ()
+) -> str:
+    """The column of rates or times, a device or together, that bears all printed numbers out; "" for none."""
     for name, values in _other_columns(table, verdict.rows):
+        if name in but:
+            continue
         inverse = relations.inverses(values)
-        grown = [v * row.devices if v is not None and row.devices else None for v, row in zip(values, verdict.rows)]
-        for column in (values, inverse, grown, [v * row.devices if v is not None and row.devices else None
-                                                for v, row in zip(inverse, verdict.rows)]):  # fmt: skip
-            if _fits_all(relations.fit(column, verdict.speedups, base)):
-                return f"are of the column {name}"
+        for speeds in (values, inverse):
+            grown = [v * row.devices if v is not None and row.devices else None for v, row in zip(speeds, verdict.rows)]
+            if any(_fits_all(relations.fit(column, printed, base)) for column in (speeds, grown)):
+                return name
     return ""
 
 
@@ -239,7 +275,7 @@ def _honest_efficiency(verdict: Verdict) -> str:
 
 
 def _other_columns(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[tuple[str, list[Bounds | None]]]:
-    """Every column of numbers that is not speedup, efficiency or devices, with its number in each row."""
+    """Every column of measured numbers, with its number in each row: no speedup, efficiency or count of devices."""
     lines: dict[int, GridRow] = {line.line: line for line in table.grid}
     if len(lines) != len(table.grid):
         return  # a turned table: its lines are its columns
@@ -247,7 +283,10 @@ def _other_columns(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[
         if table.roles.get(name) in (SPEEDUP, EFFICIENCY, "devices"):
             continue
         cells = [lines[row.line].cells[k] if row.line in lines else None for row in rows]
-        if sum(cell is not None and cell.value > 0 for cell in cells) >= 3:
+        known = [cell for cell in cells if cell and cell.value > 0]
+        if any(cell.value in (1.0, 100.0) or cell.unit in ("%", "x", "×") for cell in known):
+            continue  # itself a speedup or an efficiency
+        if len(known) >= 3 and all(cell.half_ulp < _COARSE * cell.value for cell in known):
             yield name, [rounding.of(cell) if cell and cell.value > 0 else None for cell in cells]
 
 

@@ -38,8 +38,12 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
 
 
 def _size(row: ScalingRow) -> float:
+    """The batch size, of all steps that are accumulated before an update."""
     cell = row.global_batch_size or row.batch_size
-    return cell.value if cell else 0.0
+    if row.global_batch_size or not cell:
+        return cell.value if cell else 0.0
+    steps = next((value.value for name, value in row.extra.items() if "accum" in name.lower()), 1.0)
+    return cell.value * max(steps, 1.0)
 
 
 def _of_each(row: WithDevices) -> Bounds:

@@ -17,6 +17,11 @@ _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<botto
 _VERSUS = re.compile(r"(?:speed-?up|ratio|gain)?\s*(?:of)?\s*(?P<top>.+?)\s+(?:vs\.?|over)\s+(?P<bottom>.+)")
 _FROM_TO = re.compile(r".*[(:,]\s*(?P<bottom>[\w. ]+?)(?: to | - |-to-| -> )(?P<top>[\w. ]+?)\)?")
 _PERCENT_OF = re.compile(r"%\s*of\s+(?P<bottom>.+?)(?:\s*#\d+)?")
+_SAYS_RATIO = frozenset({"speedup", "speed", "up", "ratio", "gain", "of", "to", "vs", "over", "x", "factor"})
+_SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"parallel", "par"})
+_UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
+_DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
+_NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
 
@@ -24,9 +29,14 @@ _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below th
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each comparison that does not fit the columns it names; None for each that does."""
     for k, name in enumerate(table.columns):
-        if name in table.roles or not any(line.cells[k] for line in table.grid):
-            continue
         header = plain(name)
+        if not any(line.cells[k] for line in table.grid):
+            continue
+        if name in table.roles:
+            ratio = _parallel(table, k, header)
+            if ratio:
+                yield from _column(table, k, *ratio)
+            continue
         if re.fullmatch(r"(?:%|relative|rel\.?)(?: #\d+)?", header):
             yield from _relative(table, k)
             continue
@@ -69,11 +79,56 @@ def _words(name: str) -> set[str]:
 
 
 def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    """The columns of one quantity and one unit that differ in the two names of the header alone."""
     match = _VERSUS.fullmatch(header) or (_FROM_TO.fullmatch(header) if "speed" in header else None)
     if not match:
         return None
-    top, bottom = (_holding(table, k, match[side]) for side in ("top", "bottom"))
-    return (top, bottom) if top and bottom and not set(top) & set(bottom) else None
+    top, bottom = _words(match["top"]), _words(match["bottom"])
+    about = _words(header[: match.start("bottom")] + header[match.end("bottom") :]) - top - bottom - _SAYS_RATIO
+    sides: dict[tuple[object, ...], _Ratio] = {}
+    for i, name in enumerate(table.columns):
+        words = _words(re.sub(r" #\d+$", "", name))
+        of_top, of_bottom = top <= words, bottom <= words
+        compared = _is_value(table, i) and not _DERIVED.search(name.lower())
+        if i == k or of_top == of_bottom or not compared or table.roles.get(name) in _NOT_COMPARED:
+            continue
+        rest = frozenset(words - (top if of_top else bottom))
+        quantity = (rest, table.roles.get(name, ""), _units(table, i))
+        sides.setdefault(quantity, ([], []))[0 if of_top else 1].append(i)
+    whole = {quantity: ratio for quantity, ratio in sides.items() if all(ratio)}
+    named = [ratio for (rest, *_), ratio in whole.items() if about and about <= rest]  # type: ignore[operator]
+    rates = [ratio for (_, role, _), ratio in whole.items() if role == "rate"]
+    of_a_unit: dict[object, _Ratio] = {}
+    for (_, _, unit), ratio in sides.items():
+        for side, found in zip(of_a_unit.setdefault(unit, ([], [])), ratio):
+            side += found
+    alike = [ratio for ratio in of_a_unit.values() if all(len(side) == 1 for side in ratio)]
+    for candidates in (named, rates, list(whole.values()), alike):
+        if len(candidates) == 1:
+            return candidates[0]
+    return None
+
+
+def _units(table: ScalingTable, i: int) -> frozenset[str]:
+    return frozenset(cell.unit for line in table.grid for cell in line.numbers([i]))
+
+
+def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    """A speedup beside "Sequential" and "Parallel": of the row itself."""
+    if table.roles.get(table.columns[k]) != "speedup":
+        return None
+    about = _words(header) - _SAYS_RATIO
+    sides: _Ratio = ([], [])
+    for i, name in enumerate(table.columns):
+        words = _words(name)
+        for side, names in zip(sides, (_SERIAL, _PARALLEL)):
+            if words & names and words - names - _UNITS == about and _is_value(table, i):
+                side.append(i)
+    return (
+        sides
+        if len(sides[0]) == len(sides[1]) == 1 and _units(table, sides[0][0]) == _units(table, sides[1][0])
+        else None
+    )
 
 
 def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
@@ -89,10 +144,7 @@ def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
     return [
         i
         for i, other in enumerate(table.columns)
-        if i != k
-        and wanted <= _words(other)
-        and _is_value(table, i)
-        and table.roles.get(other) not in ("speedup", "efficiency", "batch_size", "global_batch_size")
+        if i != k and wanted <= _words(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
     ]
 
 

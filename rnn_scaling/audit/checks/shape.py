@@ -15,6 +15,8 @@ from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 NAME = "shape"
 # A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
 _FAR_BELOW = 0.6
+# Each device more may add this much more than one before it is worth a word: below it is the noise of any measurement.
+_SUPERLINEAR = 1.01
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
@@ -59,7 +61,7 @@ def _points(table: ScalingTable, known: Sequence[tuple[WithDevices, Bounds]]) ->
         (row, value), (left, left_value) = known[k], known[k - 1]
         gain = value.low * row.devices - left_value.high * left.devices
         steps = row.devices - left.devices
-        if gain > steps * (1 + 1e-9) and all(value.low > other.high for _, other in neighbours):
+        if gain > steps * _SUPERLINEAR and all(value.low > other.high for _, other in neighbours):
             yield _superlinear(table, row, value, left, left_value, [other for _, other in neighbours])
         elif row.rate and _is_each(row, value, [other for _, other in neighbours]):
             yield _each(table, row, row.rate)

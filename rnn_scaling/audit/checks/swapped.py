@@ -28,14 +28,14 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         whole = f"{table.columns[a]}: "
         if b == a + 1 and table.columns[b].startswith(whole):
             continue  # a sum and its first part
-        if b == a + 1 and _unit(table, a) == _unit(table, b):
+        if b == a + 1 and (unit := _unit(table, a)) is not None and unit == _unit(table, b):
             yield from _pair(table, a, b)
 
 
-def _unit(table: ScalingTable, k: int) -> str:
-    """Role and unit: only like quantities are exchanged by mistake without it being seen."""
+def _unit(table: ScalingTable, k: int) -> str | None:
+    """Role and unit: only like quantities are exchanged without it being seen. None: the lines have several."""
     units = {cell.unit for line in table.grid for cell in line.numbers([k])}
-    return f"{table.roles.get(table.columns[k], '')}/{min(units, default='')}"
+    return f"{table.roles.get(table.columns[k], '')}/{min(units, default='')}" if len(units) <= 1 else None
 
 
 def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:

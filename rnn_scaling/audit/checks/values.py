@@ -17,6 +17,7 @@ _FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "spe
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each number that cannot be, in the columns that are understood; None for each that can."""
     fields = {k: table.roles[name] for k, name in enumerate(table.columns) if table.roles.get(name, ASIDE) != ASIDE}
+    fields = {k: field for k, field in fields.items() if field != "devices" or _counts(table, k)}
     for line in table.grid:
         for k, field in fields.items():
             cell, text = line.cells[k], line.texts[k]
@@ -35,6 +36,12 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             wrong = _wrong(field, cell, cell.text) if cell else None
             if wrong:
                 yield Finding(NAME, IMPOSSIBLE, row.source, row.line, name_row(row), field, cell.text, *wrong)
+
+
+def _counts(table: ScalingTable, k: int) -> bool:
+    """Whether most numbers of a column are whole: "1.152" thousands of GPUs, or a load, is no count that is wrong."""
+    values = [float(cell.value).is_integer() for line in table.grid for cell in line.numbers([k])]
+    return 2 * sum(values) > len(values)
 
 
 def _wrong(field: str, cell: Cell | None, text: str) -> tuple[str, str] | None:

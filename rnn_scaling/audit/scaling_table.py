@@ -7,6 +7,7 @@ unrounded number lay. A value within those bounds is never a fault.
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -23,13 +24,13 @@ _THING = (
     r"|epoch)s?"
 )
 _UNIT = (  # a closed list: "7gforce" and "4x4" are names
-    rf"%|[xX×]|n?s|[mµμu]s|secs?|seconds?|mins?|minutes?|h|hours?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
+    rf"%|percent|[xX×]|times|n?s|[mµμu]s|msecs?|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
     rf"|(?:GPU|CPU|device|worker|node|card|core|tower|replica)s?|{_THING}(?:\s?(?:/|per)\s?(?:s|secs?|second))?"
-    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)|in\s(?:all|total)"
+    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)(?:\s?/\s?(?:GPU|device|worker|node))?|in\s(?:all|total)|(?:global|total)"
 )
 _NUMBER = re.compile(
-    rf"""[~≈]?\s*[$€]?\s*
-    (?P<number>[-+−]?(?:\d{{1,3}}(?:[,' \u2009\u202f_]\d{{3}})+|\d+)(?:\.\d*)?|[-+−]?\.\d+)
+    rf"""(?P<about>[~≈∼]|ca\.?\s|about\s|approx\.?\s)?\s*[$€]?\s*
+    (?P<number>[-+−]?(?:[1-9]\d{{0,2}}(?:[,'’ \u2009\u202f\xa0_]\d{{3}})+(?!\d)|\d+)(?:\.\d*)?|[-+−]?\.\d+)
     (?P<exponent>[eE][-+]?\d+)?
     \s*(?P<multiplier>[kKMG](?![A-Za-z]))?
     \s*(?P<unit>{_UNIT})?""",
@@ -44,7 +45,17 @@ _ASIDE = re.compile(
     rf"(?P<value>[^()\[\]]*[^()\[\]\s])\s*[(\[]\s*(?:{_NAME_OF_SPREAD})?(?P<aside>[^()\[\]]+?)\s*[)\]]", re.IGNORECASE
 )
 _FROM_TO = re.compile(r",\s+|\s*;\s*|\s+to\s+|\s*–\s*|\s+-\s+|(?<=\d)-(?=\d)|\s*\.\.+\s*")
-_MARKS = re.compile(r"[<*`_]|\s\s|[^\S ]")
+_MARKS = re.compile(r"[<*`_&$\\†‡§¶^¹²³⁴\[]|\s\s|[^\S ]")
+# "12.1x[1]", "93%*", "1446 †", "1446^a": a note is below the table, not in the number.
+_FOOTNOTE = re.compile(
+    r"(?<=[\w%)\]×.])\s*(?:(?:\[\^?(?:\d{1,2}|[a-z])\]|\^\{?(?:\d|[a-z]|\*)\}?|[†‡§¶¹²³⁴]|\((?:[a-z*])\))\s*)+$"
+)
+_SUPERSCRIPT = re.compile(r"(?<=[\w%)\]×.])\s*<sup>(?:(?!</sup>).){0,40}</sup>", re.IGNORECASE)
+_POWER_OF_TEN = re.compile(r"\s*(?:[x×·*]|&times;)\s*10(?:<sup>|\^\{?)\s*([-+−]?\d+)\s*(?:</sup>|\}?)", re.IGNORECASE)
+_HOURS = re.compile(
+    r"(?:(?P<h>\d+)\s*h(?:(?:ou)?rs?)?\s*)?(?:(?P<m>\d+)\s*m(?:in(?:ute)?s?)?\s*)?(?:(?P<s>\d+(?:\.\d*)?)\s*s(?:ec(?:ond)?s?)?)?"
+)
+_CLOCK = re.compile(r"(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d(?:\.\d*)?)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Cell:
     unit: what follows the number in the cell ("%", "x", "s", ...), "" for none.
     spread: how far the interval or the deviation beside the number reaches, in the unit of `value`; 0 for none. It says
       that the number is a mean, and nothing about how the mean was rounded.
+    step: what the last printed digit counts, where that is no power of ten ("1.5 h" in seconds: 360); else 0.
     """
 
     value: float
@@ -64,11 +76,22 @@ class Cell:
     text: str
     unit: str = ""
     spread: float = 0.0
+    step: float = 0.0
 
     @property
     def half_ulp(self) -> float:
         """Half a unit of the last printed digit, and the slack of floating point."""
-        return 0.5 * 10.0**-self.digits + abs(self.value) * FLOAT_SLACK
+        return 0.5 * (self.step or 10.0**-self.digits) + abs(self.value) * FLOAT_SLACK
+
+    def times(self, factor: float) -> Cell:
+        """The same number in another unit: its rounding and its spread go with it."""
+        shift = round(math.log10(factor))
+        value, spread = self.value * factor, self.spread * factor
+        if not self.step and math.isclose(factor, 10.0**shift):
+            value = self.value / 10**-shift if shift < 0 else value
+            return dataclasses.replace(self, value=value, digits=self.digits - shift, spread=spread)
+        step = (self.step or 10.0**-self.digits) * factor
+        return dataclasses.replace(self, value=value, digits=math.ceil(-math.log10(step)), spread=spread, step=step)
 
     @property
     def low(self) -> float:
@@ -97,7 +120,10 @@ class ScalingRow:
     batch_size: samples a device a step; global_batch_size: of all devices together.
     batches: steps that `seconds` covers; work: items (words, images) that it covers.
     rate: items a second, in `rate_unit` ("words/s", "images/s", ...).
-    speedup: against one device; efficiency: speedup / devices, as a fraction.
+    rate_each: items a second of one device, where the header says that; rate_scope: "total" where it says so, else "".
+    speedup: against one device, or against `baseline_devices` where the header names another number.
+    efficiency: speedup / devices, as a fraction.
+    scaling: "weak" or "strong" where the source states it, else "".
     extra: numbers of columns that have no field here, by column name.
     """
 
@@ -111,8 +137,12 @@ class ScalingRow:
     seconds: Cell | None = None
     rate: Cell | None = None
     rate_unit: str = ""
+    rate_each: Cell | None = None
+    rate_scope: str = ""
     speedup: Cell | None = None
+    baseline_devices: int | None = None
     efficiency: Cell | None = None
+    scaling: str = ""
     work: Cell | None = None
     extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
 
@@ -140,6 +170,9 @@ class ScalingTable:
     grid: the lines as they stand, one cell a column; empty for sources that are not tables.
     notes: what was not understood or left out, one sentence each.
     roles: column -> the ScalingRow field that it was read as, or ASIDE; columns that are not in it went to `extra`.
+    quantities: column -> what it measures, with its unit ("rate images/s", "seconds"); only columns of one quantity may
+      be divided by each other or averaged. Columns that are not in it are not understood.
+    ratios: column -> (column above the line, column below it), where the header names two columns of one quantity.
     """
 
     source: str
@@ -150,6 +183,8 @@ class ScalingTable:
     grid: tuple[GridRow, ...] = ()
     notes: tuple[str, ...] = ()
     roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    quantities: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ratios: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 def parse_cell(text: str) -> Cell | None:
@@ -161,13 +196,29 @@ def parse_cell(text: str) -> Cell | None:
     >>> parse_cell("**88 %**").value
     0.88
     """
+    if _PLAIN.fullmatch(text):  # most cells
+        return Cell(float(text), len(text.partition(".")[2]), text)
     bare = strip_marks(text)
-    if _PLAIN.fullmatch(bare):  # most cells
-        return Cell(float(bare), len(bare.partition(".")[2]), bare)
     if not bare or len(bare) >= 80:
         return None
     match = _NUMBER.fullmatch(bare)
-    return _from_match(match, bare) if match else _with_spread(bare)
+    return _from_match(match, bare) if match else _with_spread(bare) or _duration(bare)
+
+
+def _duration(bare: str) -> Cell | None:
+    """ "1:02:30" and "1 h 2 min 30 s" in seconds."""
+    match = _CLOCK.fullmatch(bare) or _HOURS.fullmatch(bare)
+    given = [unit for unit in "hms" if match and match[unit]]
+    if not match or len(given) < 2:
+        return None
+    hours, minutes, seconds = (float(match[unit] or 0) for unit in "hms")
+    step = {"h": 3600.0, "m": 60.0, "s": 10.0 ** -len((match["s"] or "").partition(".")[2])}[given[-1]]
+    return Cell(3600 * hours + 60 * minutes + seconds, round(-math.log10(step)), bare, "s", step=step)
+
+
+def decimal_comma(text: str) -> str:
+    """A number as "1.446,3" or "12,1x" in the other convention: "1446.3", "12.1x"."""
+    return re.sub(r"(?<=\d)\.(?=\d{3}(?!\d))", "", text).replace(",", ".") if "," in text or "." in text else text
 
 
 def _with_spread(bare: str) -> Cell | None:
@@ -221,16 +272,19 @@ def _number(text: str) -> Cell | None:
 
 
 def _from_match(match: re.Match[str], bare: str) -> Cell | None:
-    number = re.sub(r"[,' \u2009\u202f_]", "", match["number"]).replace("−", "-")
+    number = re.sub(r"[,'’ \u2009\u202f\xa0_]", "", match["number"]).replace("−", "-")
     shift = int(match["exponent"][1:]) if match["exponent"] else 0
     shift += _MULTIPLIERS[match["multiplier"] or ""]
     unit = (match["unit"] or "").strip()
-    if unit == "%":
-        shift -= 2
+    if unit in ("%", "percent"):
+        shift, unit = shift - 2, "%"
     if abs(shift) > 300:
         return None
     value = float(f"{number}e{shift}")
     digits = len(number.partition(".")[2]) - shift
+    if match["about"]:  # "~30": not to the last digit
+        whole = number.lstrip("-+").partition(".")[0]
+        digits -= max(1, len(whole) - len(whole.rstrip("0")) if "." not in number else 1)
     return Cell(value, digits, bare, unit) if math.isfinite(value) else None
 
 
@@ -239,9 +293,18 @@ def strip_marks(text: str) -> str:
     text = text.strip()
     if not _MARKS.search(text):
         return text
-    text = re.sub(r"<br\s*/?>", " ", text)
-    text = re.sub(r"</?(?:b|i|em|strong|code|sup|sub|del)>", "", text)
-    return re.sub(r"\s+", " ", re.sub(r"\*+|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", "", text)).strip()
+    if "<" in text or "&" in text or "^" in text:
+        text = _SUPERSCRIPT.sub("", _POWER_OF_TEN.sub(r"e\1", html.unescape(text)))
+        text = re.sub(r"<br\s*/?>", " ", text, flags=re.IGNORECASE)
+        text = re.sub(
+            r"</?(?:b|i|em|strong|code|sup|sub|del|span|small|tt|font|p|a|u)(?:\s[^<>]*)?>",
+            "",
+            text,
+            flags=re.IGNORECASE,
+        )
+    text = re.sub(r"\[([^\[\]]+)\]\([^()\s]*\)", r"\1", text)  # a link
+    text = re.sub(r"\*+|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", "", text)
+    return re.sub(r"\s+", " ", _FOOTNOTE.sub("", text.strip())).strip()
 
 
 def exact(value: float, text: str = "") -> Cell:

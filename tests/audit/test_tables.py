@@ -190,7 +190,7 @@ ROLES = {
     "images/sec per GPU": "rate_each", "Speedup ratio": "speedup", "speed-up": "speedup",
     "scaling efficiency (%)": "efficiency", "total words": "work",
     "memoryClockRate (GHz)": "", "learning rate": "", "busbw (GB/s)": "", "% of NCHW": "", "number of params": "",
-    "speedup PIX vs. PHB": "", "ratio (a / b)": "", "model": "",
+    "speedup PIX vs. PHB": "compared", "ratio (a / b)": "compared", "model": "",
 }  # fmt: skip
 
 
@@ -231,9 +231,9 @@ def test_the_seconds_are_those_that_the_speedup_names(tmp_path):
 
 
 def test_a_long_table_is_read_in_pieces(tmp_path, monkeypatch):
-    from rnn_scaling.audit.tables import delimited, text
+    from rnn_scaling.audit.tables import delimited, pipes
 
-    monkeypatch.setattr(text, "MAX_ROWS", 10)
+    monkeypatch.setattr(pipes, "MAX_ROWS", 10)
     monkeypatch.setattr(delimited, "MAX_ROWS", 10)
     (tmp_path / "t.csv").write_text("GPUs,images/s\n" + "".join(f"{n},{n * 100}\n" for n in range(1, 26)))
     (tmp_path / "t.md").write_text("|GPUs|images/s|\n|-|-|\n" + "".join(f"|{n}|{n * 100}|\n" for n in range(1, 26)))

@@ -21,9 +21,10 @@ _MISSING = re.compile(
 def apply(table: Grid, kinds: Sequence[Column]) -> tuple[Grid, list[Column]]:
     """Gives bounds, deviations and counts of runs the role ASIDE, and the numbers that they bound their spread."""
     out, bounds, value = list(kinds), {}, 0
+    alone = _ends_without_a_number(table.columns)
     for k, name in enumerate(table.columns):
         bound = columns.bound(name)
-        if columns.is_about_runs(name):
+        if columns.is_about_runs(name) or k in alone:
             out[k] = Column(ASIDE)
         elif bound and k > 0 and _bounds(table, kinds, value, bound[0]):
             out[k], bounds[k] = Column(ASIDE), (value, bound[1])
@@ -33,6 +34,15 @@ def apply(table: Grid, kinds: Sequence[Column]) -> tuple[Grid, list[Column]]:
         return table, out
     rows = tuple(dataclasses.replace(row, cells=_with_spreads(row.cells, bounds)) for row in table.rows)
     return dataclasses.replace(table, rows=rows), out
+
+
+def _ends_without_a_number(names: Sequence[str]) -> set[int]:
+    """The columns "within_run_low" and "within_run_high" of an interval whose number is under another name."""
+    ends = {k: found for k, name in enumerate(names) if (found := columns.bound(name)) and found[0]}
+    stems = {"low": {stem for stem, end in ends.values() if end == "low"}}
+    stems["high"] = {stem for stem, end in ends.values() if end == "high"}
+    both = stems["low"] & stems["high"] - {columns.plain(name) for name in names}
+    return {k for k, (stem, end) in ends.items() if stem in both and not columns.recognise(stem).role}
 
 
 def _bounds(table: Grid, kinds: Sequence[Column], value: int, stem: str) -> bool:
@@ -77,6 +87,6 @@ def not_understood(table: Grid, kinds: Sequence[Column], roles: Mapping[str, str
             continue
         if roles.get(name, ASIDE) != ASIDE:
             yield from (f"line {row.line}: {row.texts[k]!r} under {name!r} is no number; left out" for row in odd)
-        elif not kinds[k].role and columns.recognise(table.base[k]).role in _MEASURED:
+        elif not kinds[k].role and (said := columns.recognise(table.base[k])).sure and said.role in _MEASURED:
             example = f"{odd[0].texts[k]!r} at line {odd[0].line}"
             yield f"column {name!r}: no cell of it is a number ({example}); not compared"

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from rnn_scaling.audit.tables.grid import RawTable
-from rnn_scaling.audit.tables.text import MAX_ROWS
+from rnn_scaling.audit.tables.pipes import MAX_ROWS
 
 DELIMITERS = (",", ";", "\t")
 

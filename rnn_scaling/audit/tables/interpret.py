@@ -3,183 +3,208 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingRow, ScalingTable, exact
-from rnn_scaling.audit.tables import asides, columns, grid
-from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingRow, ScalingTable, exact
+from rnn_scaling.audit.tables import asides, bearing, columns, comparisons, devices, grid, kinds, layout
+from rnn_scaling.audit.tables import series as series_of
+from rnn_scaling.audit.tables.columns import COMPARED, Column
+from rnn_scaling.audit.tables.devices import Devices
 from rnn_scaling.audit.tables.grid import Grid, RawTable
+from rnn_scaling.audit.tables.layout import Layout
 
-# Fields that a wide table repeats for each thing that it compares ("images/sec | speedup | images/sec | speedup").
-REPEATED = ("rate", "speedup", "efficiency")
-POSITIVE = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "speedup", "efficiency", "work")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """Columns by number: of labels, shared by all groups, and of each group (name, field -> column)."""
-
-    labels: tuple[int, ...]
-    shared: Mapping[str, int]
-    groups: tuple[tuple[str, Mapping[str, int]], ...]
-    notes: tuple[str, ...]
+_POSITIVE = (
+    *("batch_size", "global_batch_size", "batches", "seconds", "rate", "rate_each", "speedup", "efficiency", "work"),
+    "accumulation",
+)
+_SAYS_ENOUGH = frozenset({"rate", "rate_each", "speedup", "efficiency", "seconds"})
 
 
 def interpret(raw: RawTable) -> ScalingTable:
     """The points of a raw table; `rows` is empty when none of its columns is understood."""
     table = grid.build(raw)
-    kinds = [_kind(table, k) for k in range(len(table.columns))]
-    table, kinds = asides.apply(table, kinds)
-    layout = _layout(table, kinds)
-    rows = [row for line in table.rows for row in _points(raw.source, table, kinds, layout, line)]
-    roles = {table.columns[k]: field for field, k in layout.shared.items()}
-    roles.update({table.columns[k]: field for _, group in layout.groups for field, k in group.items()})
-    roles.update({table.columns[k]: ASIDE for k, kind in enumerate(kinds) if kind.role == ASIDE})
-    filled = [k for k, name in enumerate(table.columns) if name and any(row.texts[k] for row in table.rows)]
-    unread = [table.columns[k] for k in filled if table.columns[k] not in roles and k not in layout.labels]
-    notes = [*table.notes, *layout.notes, *asides.not_understood(table, kinds, roles)]
+    said, pair = kinds.of(table)
+    table, said = asides.apply(table, said)
+    counted = devices.find(table, said)
+    table = _with_counts(table, counted)
+    said = [
+        Column() if kind.role in ("devices", "ids", "per_part") and k not in counted.columns else kind
+        for k, kind in enumerate(said)
+    ]
+    plan = layout.of(table, said, counted, (raw.caption, raw.title))
+    stated = columns.stated_scaling(raw.caption, raw.title)
+    rows = bearing.borne_out(_Points(raw.source, table, plan, counted, stated).all(), plan)
+    roles = _roles(table, plan, counted, rows)
+    notes = [*table.notes, *counted.notes, *plan.notes, *asides.not_understood(table, plan.kinds, roles)]
+    unread = _not_understood(table, plan, roles)
     if unread and roles:
-        notes.append(f"line {raw.line}: not understood, compared with their neighbours only: {', '.join(unread)}")
+        notes.append(f"line {raw.line}: columns not understood: {', '.join(unread)}")
     return ScalingTable(
         raw.source,
         raw.line,
         raw.title,
         table.columns,
-        tuple(_series_by_setting(_series_by_batch(rows))) if _says_enough(roles) else (),
+        tuple(series_of.by_setting(series_of.by_batch(rows))) if _SAYS_ENOUGH & set(roles.values()) else (),
         table.rows,
         tuple(notes),
         roles,
+        {name: kind.quantity for name, kind in zip(table.columns, plan.kinds) if kind.quantity},
+        comparisons.stated(table, plan.kinds, pair),
     )
 
 
-def _says_enough(roles: Mapping[str, str]) -> bool:
-    """Whether the columns tell a measurement: a rate, speedup or time, not a batch size alone."""
-    return bool({"rate", "speedup", "efficiency", "seconds"} & set(roles.values()))
+def _with_counts(table: Grid, counted: Devices) -> Grid:
+    """The grid with the numbers of devices as the cells of their column, where a cell says more than a number."""
+    k = counted.column
+    if counted.values is None or counted.labels or table.rows == ():
+        return table
+    own = [
+        cell if cell and cell.text == row.texts[k] else row.cells[k] for row, cell in zip(table.rows, counted.values)
+    ]
+    if all(cell is row.cells[k] for row, cell in zip(table.rows, own)):
+        return table
+    rows = tuple(
+        dataclasses.replace(row, cells=(*row.cells[:k], cell, *row.cells[k + 1 :]))
+        for row, cell in zip(table.rows, own)
+    )
+    return dataclasses.replace(table, rows=rows)
 
 
-def _kind(table: Grid, k: int) -> Column:
-    if table.quantity and k > 0:
-        return columns.recognise(table.quantity)
-    kind = columns.recognise(table.base[k])
-    if not kind.role and table.sub[k] and columns.recognise(table.columns[k]).role != "devices":
-        kind = columns.recognise(table.columns[k])
-    cells = [row.cells[k] for row in table.rows]
-    if kind.role == "devices" and _is_index(table.base[k], cells):
-        return Column()
-    if kind.role and not any(cells):
-        return Column()  # a label with a familiar name: "GPU: Tesla M60"
-    return kind
-
-
-def _is_index(header: str, cells: Sequence[Cell | None]) -> bool:
-    """Whether a "GPU" column numbers the devices from 0 instead of counting them."""
-    values = [cell.value for cell in cells if cell]
-    return not re.search(r"s\b|number|count|num", columns.plain(header)) and values == list(range(len(values)))
-
-
-def _layout(table: Grid, kinds: Sequence[Column]) -> _Layout:
-    labels = tuple(k for k, kind in enumerate(kinds) if not kind.role and _is_label(table, k))
-    places: dict[str, list[int]] = {}
-    for k, kind in enumerate(kinds):
-        if kind.role and kind.role != ASIDE:
-            places.setdefault(kind.role, []).append(k)
-    notes: list[str] = []
-    counts = {len(places[field]) for field in REPEATED if field in places}
-    size = max(counts, default=1)
+def _roles(table: Grid, plan: Layout, counted: Devices, rows: Sequence[ScalingRow]) -> dict[str, str]:
+    """The role of each column that was read, the devices first."""
+    names = table.columns
+    roles = {names[k]: "devices" for k in counted.columns if k not in plan.labels}
     if table.quantity:
-        members = [k for k in range(1, len(kinds)) if kinds[k].role]
-        groups = tuple((f"{table.base[k]} {table.sub[k]}".strip(), {kinds[k].role: k}) for k in members)
-        return _Layout((), {"devices": 0}, groups, ())
-    shared: dict[str, int] = {}
-    grouped: list[dict[str, int]] = [{} for _ in range(size)]
-    for field, where in places.items():
-        if size > 1 and len(where) == size:
-            for group, k in zip(grouped, _aligned(table, where, places)):
-                group[field] = k
-        elif len(where) == 1 and (size == 1 or field not in REPEATED):
-            shared[field] = where[0]
-        elif field == "seconds":
-            shared[field] = _main_time(table, kinds, where, places.get("speedup", []))
-        elif size > 1 and field in REPEATED:
-            notes.append(f"column {table.columns[where[0]]!r}: one for {size} compared things; not read as a scaling")
-        else:
-            shared[field] = where[0]
-    if size == 1:
-        return _Layout(labels, shared, (("", {}),), tuple(notes))
-    names = [_group_name(table, kinds, group, index) for index, group in enumerate(grouped)]
-    return _Layout(labels, shared, tuple(zip(names, grouped)), tuple(notes))
+        roles[names[0]] = "devices"
+    if counted.column >= 0 and counted.column not in plan.labels:
+        roles = {names[counted.column]: "devices", **roles}
+    roles.update({names[k]: field for field, k in plan.shared.items()})
+    borne = {field for field in ("speedup", "efficiency") if any(getattr(row, field) for row in rows)}
+    for group in plan.groups:
+        for field, k in group.places.items():
+            roles[names[k]] = field
+    for k, kind in enumerate(plan.kinds):
+        if not kind.sure and kind.role not in borne and roles.get(names[k]) == kind.role:
+            del roles[names[k]]
+    roles.update({names[k]: ASIDE for k, kind in enumerate(plan.kinds) if kind.role == ASIDE})
+    return roles
 
 
-def _aligned(table: Grid, where: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[int]:
-    """Columns of one field in the order of the things that the first repeated field names ("Throughput - FP32")."""
-    first = next(places[field] for field in REPEATED if field in places and len(places[field]) == len(where))
-    names = [_said_of(table.columns[k]) for k in first]
-    own = {_said_of(table.columns[k]): k for k in where}
-    fits = len(own) == len(where) and set(own) == set(names)
-    return [own[name] for name in names] if fits else list(where)
+def _not_understood(table: Grid, plan: Layout, roles: Mapping[str, str]) -> list[str]:
+    """Columns with something in them that nobody knows the meaning of."""
+    known = set(plan.labels)
+    return [
+        name for k, (name, kind) in enumerate(zip(table.columns, plan.kinds))
+        if name and name not in roles and k not in known and not kind.other and kind.role != COMPARED
+        and any(row.texts[k] for row in table.rows)
+    ]  # fmt: skip
 
 
-def _said_of(column: str) -> str:
-    """What a header says behind its last dash or comma: "FP32" of "Weak scaling - FP32 (tok/s)"."""
-    return re.sub(r"[\[(].*?[\])]", "", re.split(r" - |, |: ", columns.plain(column))[-1]).strip()
+@dataclasses.dataclass(frozen=True)
+class _Points:
+    """Makes the points of a table; `stated`: weak or strong, where the texts above it say so."""
+
+    source: str
+    table: Grid
+    plan: Layout
+    counted: Devices
+    stated: str
+
+    def all(self) -> list[ScalingRow]:
+        """Every point, row by row."""
+        used = {k for group in self.plan.groups for k in group.places.values()}
+        used |= {*self.plan.shared.values(), *self.plan.labels, *self.counted.columns}
+        names = self.table.columns
+        kept = [
+            (k, names[k])
+            for k, kind in enumerate(self.plan.kinds)
+            if k not in used and kind.role not in (ASIDE, COMPARED)
+        ]
+        rests = dict(self.counted.labels)
+        groups = [self._group(group) for group in self.plan.groups]
+        points = []
+        for i, line in enumerate(self.table.rows):
+            extra = {name: cell for k, name in kept if (cell := line.cells[k])}
+            labels = [text for k in self.plan.labels if (text := rests[k][i] if k in rests else line.texts[k])]
+            for name, places, count, fixed, own in groups:
+                if own and not any(line.cells[k] for k in own):
+                    continue
+                numbers = _numbers(line.cells, places)
+                if not numbers:
+                    continue
+                n = count if count is not None else self._devices(i)
+                series = " / ".join([name, *labels] if name else labels)
+                _put_batch(numbers, n)
+                unit = fixed.get("rate_unit") or _unit_of(numbers)
+                scaling = fixed.get("scaling") or self._stated_in(labels)
+                same: dict[str, Any] = {**fixed, "rate_unit": unit, "scaling": scaling, **numbers}
+                points.append(ScalingRow(self.source, line.line, series, n, extra=extra, **same))
+        return points
+
+    def _group(
+        self, group: layout.Group
+    ) -> tuple[str, list[tuple[str, int, Column]], int | None, dict[str, Any], tuple[int, ...]]:
+        """(name, (field, column, kind) of each, devices, what is the same in all rows, the group's own columns)."""
+        places = {**self.plan.shared, **group.places}
+        of = self.plan.kinds
+        read = [(field, k, of[k]) for field, k in places.items() if field in _POSITIVE]
+        rate = next((of[places[f]] for f in ("rate", "rate_each") if f in places), Column())
+        stated = next((of[k].scaling for k in places.values() if of[k].scaling), "") or self.stated
+        fixed: dict[str, Any] = {"rate_unit": rate.unit, "rate_scope": rate.scope, "scaling": stated}
+        if "speedup" in places:
+            fixed["baseline_devices"] = of[places["speedup"]].baseline
+        return group.name, read, group.devices, fixed, tuple(group.places.values())
+
+    def _devices(self, i: int) -> int | None:
+        if self.table.quantity:
+            return as_devices(self.table.rows[i].cells[0])
+        return as_devices(self.counted.values[i]) if self.counted.values is not None else None
+
+    @staticmethod
+    def _stated_in(labels: Sequence[str]) -> str:
+        return next(
+            (low for text in labels if (low := text.lower()) in ("weak", "strong")), columns.stated_scaling(*labels)
+        )
 
 
-def _is_label(table: Grid, k: int) -> bool:
-    texts = [(row.texts[k], row.cells[k]) for row in table.rows if row.texts[k]]
-    return bool(texts) and 2 * sum(cell is None for _, cell in texts) > len(texts) and not _all_missing(texts)
+def _numbers(cells: Sequence[Cell | None], places: Sequence[tuple[str, int, Column]]) -> dict[str, Cell]:
+    """The numbers above zero of a point by field; {} where none of them was measured."""
+    numbers: dict[str, Cell] = {}
+    measured = False
+    batches: int | None = None
+    for field, k, kind in places:
+        cell = cells[k]
+        cell = scaled(cell, kind) if cell else None
+        if cell and cell.value > 0:
+            numbers[field] = cell
+            measured = measured or field not in ("batches", "accumulation")
+        if field == "seconds" and kind.batches:
+            batches = kind.batches
+    if not measured:
+        return {}
+    if batches and not any(field == "batches" for field, _, _ in places):
+        numbers["batches"] = exact(batches)
+    return numbers
 
 
-def _all_missing(texts: Sequence[tuple[str, Cell | None]]) -> bool:
-    return all(asides.is_missing(text) for text, _ in texts)
+def _put_batch(numbers: dict[str, Cell], devices: int | None) -> None:
+    """Batches as they are meant: "64 in all" is of all devices, and so is one that is accumulated."""
+    batch, accumulated = numbers.get("batch_size"), numbers.pop("accumulation", None)
+    if batch and batch.unit in ("in all", "in total", "global", "total"):
+        numbers.setdefault("global_batch_size", numbers.pop("batch_size"))
+    elif batch and accumulated and accumulated.value > 1:
+        # A step is `accumulated` passes; whether the batch is that of a pass or of a step, nobody says.
+        del numbers["batch_size"]
+        together = numbers.get("global_batch_size")
+        if together is None and devices and accumulated.value.is_integer() and batch.value.is_integer():
+            whole = batch.value * accumulated.value * devices
+            numbers["global_batch_size"] = Cell(whole, 0, f"{batch.text} x {accumulated.text} x {devices}")
 
 
-def _main_time(table: Grid, kinds: Sequence[Column], where: Sequence[int], speedups: Sequence[int]) -> int:
-    """The time that the speedup is of: named by its header, else the one of a number of batches, else the total."""
-    words = set(re.findall(r"[a-z]+", " ".join(columns.plain(table.base[k]) for k in speedups))) - {"speedup", "time"}
-    named = [k for k in where if words & set(re.findall(r"[a-z]+", columns.plain(table.base[k])))]
-    batches = [k for k in where if kinds[k].batches]
-    total = [k for k in where if "total" in columns.plain(table.base[k])]
-    return (named or batches or total or list(where))[0]
-
-
-def _group_name(table: Grid, kinds: Sequence[Column], group: Mapping[str, int], index: int) -> str:
-    k = min(group.values())
-    if table.sub[k]:
-        return table.sub[k]
-    words = [set(re.findall(r"[\w-]+", table.base[column])) for column in group.values()]
-    common = set.intersection(*words) if len(words) > 1 else set()
-    return " ".join(word for word in re.findall(r"[\w-]+", table.base[k]) if word in common) or f"group {index + 1}"
-
-
-def _points(source: str, table: Grid, kinds: Sequence[Column], layout: _Layout, line: GridRow) -> list[ScalingRow]:
-    labels = [line.texts[k] for k in layout.labels if line.texts[k]]
-    used = {k for _, group in layout.groups for k in group.values()} | set(layout.shared.values())
-    extra = {
-        table.columns[k]: cell
-        for k, cell in enumerate(line.cells)
-        if cell and k not in used and k not in layout.labels and kinds[k].role != ASIDE
-    }
-    points = []
-    for name, group in layout.groups:
-        places = {**layout.shared, **group}
-        if group and not any(line.cells[k] for k in group.values()):
-            continue
-        read = ((field, scaled(line.cells[k], kinds[k])) for field, k in places.items() if field in POSITIVE)
-        numbers = {field: cell for field, cell in read if cell and cell.value > 0}
-        batches = kinds[places["seconds"]].batches if "seconds" in places else None
-        if batches and "batches" not in places:
-            numbers["batches"] = exact(batches)
-        if "batch_size" in numbers and numbers["batch_size"].unit in ("in all", "in total"):
-            numbers.setdefault("global_batch_size", numbers.pop("batch_size"))
-        if not any(cell for field, cell in numbers.items() if field != "batches"):
-            continue
-        count = line.cells[places["devices"]] if "devices" in places else None
-        series = " / ".join([name, *labels] if name else labels)
-        unit = kinds[places["rate"]].unit if "rate" in places else ""
-        unit = unit or (numbers["rate"].unit if "rate" in numbers else "")
-        points.append(ScalingRow(source, line.line, series, as_devices(count), rate_unit=unit, extra=extra, **numbers))
-    return points
+def _unit_of(numbers: Mapping[str, Cell]) -> str:
+    rate = numbers.get("rate") or numbers.get("rate_each")
+    return columns.recognise(rate.unit).unit if rate and rate.unit else ""
 
 
 def as_devices(cell: Cell | None) -> int | None:
@@ -187,58 +212,16 @@ def as_devices(cell: Cell | None) -> int | None:
     return int(cell.value) if cell and cell.value >= 1 and float(cell.value).is_integer() else None
 
 
-def scaled(cell: Cell | None, kind: Column) -> Cell | None:
-    """A cell in seconds, or as a fraction where the header says per cent."""
-    if cell is None or (cell.unit == "%" and kind.role in ("efficiency", "speedup")):
+def scaled(cell: Cell, kind: Column) -> Cell:
+    """A cell in seconds, a second, or as a fraction where the header says per cent."""
+    if cell.unit == "%" and kind.role in ("efficiency", "speedup"):
         return cell
     scale = kind.scale
-    if kind.role == "seconds" and cell.unit in columns.TIME_UNITS:
-        scale = columns.TIME_UNITS[cell.unit]
+    if kind.role == "seconds" and cell.unit in columns.words.TIME_UNITS:
+        scale = columns.words.TIME_UNITS[cell.unit]
     if kind.role == "efficiency" and scale == 1.0 and cell.value > 3:
         scale = 0.01  # "96.4" under "efficiency" is per cent
     if scale == 1.0:
         return cell
-    if scale in (0.01, 1e-3, 1e-6):
-        shift = {0.01: 2, 1e-3: 3, 1e-6: 6}[scale]
-        unit = "%" if scale == 0.01 else cell.unit
-        value, spread = float(cell.value) / 10**shift, cell.spread / 10**shift
-        return dataclasses.replace(cell, value=value, digits=cell.digits + shift, unit=unit, spread=spread)
-    # Minutes: one more decimal keeps the bounds at least as wide as the print's.
-    digits = cell.digits - len(str(int(scale)))
-    return dataclasses.replace(cell, value=cell.value * scale, digits=digits, spread=cell.spread * scale)
-
-
-def _series_by_setting(rows: list[ScalingRow]) -> list[ScalingRow]:
-    """Puts a numeric setting into the series (sequence length) where only it tells points of the same devices apart."""
-    seen: dict[tuple[str, int | None], int] = {}
-    for row in rows:
-        seen[row.series, row.devices] = seen.get((row.series, row.devices), 0) + 1
-    repeated = {series for (series, devices), count in seen.items() if count > 1 and devices}
-    if not repeated:
-        return rows
-    for column in dict.fromkeys(name for row in rows[:100] for name in row.extra):
-        keys = [(r.series, r.devices, r.extra[column].text if column in r.extra else "") for r in rows]
-        few = len({key[2] for key in keys}) <= max(2, len(rows) // 2)
-        if few and len(set(keys)) == len(rows):
-            return [
-                dataclasses.replace(row, series=" / ".join(filter(None, [row.series, f"{column} {key[2]}"])))
-                if row.series in repeated
-                else row
-                for row, key in zip(rows, keys)
-            ]
-    return rows
-
-
-def _series_by_batch(rows: list[ScalingRow]) -> list[ScalingRow]:
-    """Puts the batch size into the series where the same devices were measured with several."""
-    sizes: dict[tuple[str, int], set[float]] = {}
-    for row in rows:
-        if row.devices and row.batch_size:
-            sizes.setdefault((row.series, row.devices), set()).add(row.batch_size.value)
-    several = {series for (series, _), values in sizes.items() if len(values) > 1}
-    return [
-        dataclasses.replace(row, series=" / ".join(filter(None, [row.series, f"batch {row.batch_size.text}"])))
-        if row.series in several and row.batch_size
-        else row
-        for row in rows
-    ]
+    out = cell.times(scale)
+    return dataclasses.replace(out, unit="%") if scale == 0.01 else out

@@ -27,6 +27,9 @@ def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
         objects = [item for item in document if isinstance(item, Mapping)]
         if objects:
             yield _rows(objects, source, name)
+        elif _is_matrix(document):
+            lines = [(number, [text(value) for value in row]) for number, row in enumerate(document[1:], 2)]
+            yield RawTable(source, 1, name, [text(value) for value in document[0]], lines)
         return
     if not isinstance(document, Mapping):
         return
@@ -37,6 +40,13 @@ def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
         return
     for key, value in document.items():
         yield from tables(value, source, f"{name}.{key}" if name else str(key))
+
+
+def _is_matrix(document: Sequence[Any]) -> bool:
+    """Whether a list holds rows, the first of them the headers."""
+    if len(document) < 2 or not all(isinstance(row, list) for row in document):
+        return False
+    return len(document[0]) > 1 and all(isinstance(name, str) and name for name in document[0])
 
 
 def report(document: Mapping[str, Any], source: str) -> Iterator[RawTable]:

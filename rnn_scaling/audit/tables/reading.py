@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import ScalingTable
-from rnn_scaling.audit.tables import delimited, json_rows, records, text
+from rnn_scaling.audit.tables import delimited, json_rows, pipes, records, text
 from rnn_scaling.audit.tables.grid import RawTable
 from rnn_scaling.audit.tables.interpret import interpret
 from rnn_scaling.machine import doorway
@@ -19,6 +20,7 @@ from rnn_scaling.records.record import RecordError
 MAX_LINE_BYTES = 2**20
 REPORT_SCHEMA = "rnn_scaling.report/1"
 _HEAD_BYTES = 64 * 2**10
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")  # colours, links
 
 
 class UnreadableError(ValueError):
@@ -79,7 +81,7 @@ def _form(path: Path, head: bytes) -> str:
         return "json"
     if path.suffix in (".csv", ".tsv"):
         return delimited.delimiter_of(lines[:2]) or ("\t" if path.suffix == ".tsv" else ",")
-    if "|" in first or path.suffix == ".md":
+    if "|" in first or first[:1] in ("<", "\\") or path.suffix in (".md", ".rst", ".html", ".htm", ".tex", ".org"):
         return ""
     delimiter = delimited.delimiter_of(lines[:8]) if len(lines) > 1 else ""
     return delimiter if delimiter in (",", ";") else ""  # the reader of prose knows tabs
@@ -101,6 +103,8 @@ def _lines(file: io.BufferedReader) -> Iterator[tuple[int, str]]:
         if not line.endswith(b"\n"):
             while (more := file.readline(MAX_LINE_BYTES)) and not more.endswith(b"\n"):
                 pass
+        if b"\x1b" in line:
+            line = _ESCAPES.sub(b"", line)
         yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").rstrip("\r\n")
 
 
@@ -133,7 +137,7 @@ def _report(path: Path, document: dict[str, Any]) -> Iterator[ScalingTable]:
 
 def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
     """Objects, one a line, in pieces; lines that are not objects are named in the notes."""
-    for _, piece in itertools.groupby(enumerate(lines), key=lambda item: item[0] // text.MAX_ROWS):
+    for _, piece in itertools.groupby(enumerate(lines), key=lambda item: item[0] // pipes.MAX_ROWS):
         objects, numbers, bad = [], [], []
         for _, (number, line) in piece:
             if not line.strip():

@@ -1,25 +1,26 @@
-"""Tables inside prose: Markdown and Org pipes, and plain columns parted by tabs or blanks. Reads line by line.
-
-Markdown: https://github.github.com/gfm/#tables-extension-; a pipe block without a delimiter row is taken as well.
-"""
+"""Tables inside prose: pipes and grids, HTML, LaTeX, and plain columns parted by tabs or blanks. Reads line by line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rnn_scaling.audit.scaling_table import parse_cell, strip_marks
+from rnn_scaling.audit.tables import markup, pipes
 from rnn_scaling.audit.tables.grid import RawTable
 
-# A longer table is checked in pieces, so that memory stays bounded.
-MAX_ROWS = 20_000
-
-_RULE = re.compile(r"[\s|:+=-]*[-=]{2,}[\s|:+=-]*|[\s|:]*\|[\s|:-]*-[\s|:-]*")
 # No header starts or ends with a number, or has two.
 _NO_HEADER = re.compile(r"\s*[-+]?[\d,.:]*\d%?\s|.*\s[\d,.]*\d%?\s*$|(?:.*\s[\d,.]*\d%?(?=\s)){2}")
 _DIGIT = re.compile(r"\d")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_LATEX_CAPTION = re.compile(r"\\caption(?:\[[^\[\]]*\])?\{(.*?)\}\s*(?:\\label.*)?$")
+_RUNS = re.compile(r"[=-]{2,}")
 _SPLITS = (re.compile(r"\t"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_QUOTED = re.compile(r"\s{0,3}(?:>\s?)+(?=.*\|)")
+_MAX_CAPTION = 160
+
+_Block = list[tuple[int, str]]
+_Reader = Callable[[Iterator[tuple[int, str]], tuple[int, str], str, str], Iterator[RawTable]]
 
 
 def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
@@ -29,70 +30,81 @@ def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
       lines: (number, text) of each line.
       source: the file's name, for the findings.
     """
-    title, kind = "", ""
-    block: list[tuple[int, str]] = []
+    title, kind, caption = "", "", ""
+    block: _Block = []
     for number, line in lines:
+        if not line.isascii():
+            line = pipes.without_boxes(line)
+        if line.lstrip()[:1] == ">":
+            line = _QUOTED.sub("", line)
         heading = _HEADING.match(line) if line.lstrip()[:1] == "#" else None
-        now = "" if heading else _kind_of(line)
-        if block and (now != kind or len(block) > MAX_ROWS):
-            yield from _cut(block, kind, source, title)
+        reader = _markup(line)
+        now = "" if heading or reader else _kind_of(line)
+        if block and (now != kind or len(block) > pipes.MAX_ROWS):
+            yield from _cut(block, kind, source, title, caption)
+            caption = _caption(block, kind, caption)
             block = block[:2] if now == kind and kind == "pipes" else block[:1] if now == kind else []
+        if reader:
+            found = _LATEX_CAPTION.search(caption)
+            for table in reader(lines, (number, line), source, title):
+                yield table if table.caption or not found else _with_caption(table, found[1])
+            caption = ""
         if heading:
-            title = strip_marks(heading[1])
+            title, caption = strip_marks(heading[1]), ""
         if now:
             kind = now
             block.append((number, line))
     if block:
-        yield from _cut(block, kind, source, title)
+        yield from _cut(block, kind, source, title, caption)
+
+
+def _markup(line: str) -> _Reader | None:
+    """What reads the table that a line opens; None where it opens none."""
+    if "<" in line and "<table" in line.lower():
+        return markup.html_tables
+    if "\\begin{" in line and markup.opens_tabular(line):
+        return markup.latex_tables
+    return None
+
+
+def _with_caption(table: RawTable, caption: str) -> RawTable:
+    return RawTable(table.source, table.line, table.title, table.header, table.lines, table.notes, caption)
+
+
+def _caption(block: _Block, kind: str, before: str) -> str:
+    """The line above what follows a block: its last one, if it is short and no row of a table."""
+    last = block[-1][1].strip()
+    if kind != "columns":
+        return ""
+    return last if len(last) <= _MAX_CAPTION else ""
 
 
 def _kind_of(line: str) -> str:
-    if line.count("|") >= 2 or ("|" in line and not re.search(r"[.!?]\s*$", line)):
+    bars = line.count("|")
+    if bars >= 2 or (bars and not re.search(r"[.!?]\s*$", line)):
         return "pipes"
-    return "columns" if line.strip() else ""
-
-
-def _cut(block: list[tuple[int, str]], kind: str, source: str, title: str) -> Iterator[RawTable]:
-    yield from (_pipes if kind == "pipes" else _columns)(block, source, title)
-
-
-def _pipes(block: list[tuple[int, str]], source: str, title: str) -> Iterator[RawTable]:
-    loose = block[0][1].count("|") < 2  # one pipe is a table only above a delimiter row, or in prose by chance
-    if len(block) < 2 or (loose and not _RULE.fullmatch(block[1][1])):
-        return
-    lines = [(number, split_pipes(line)) for number, line in block if not _RULE.fullmatch(line)]
-    if len(lines) < 2:
-        return
-    width = len(lines[0][1])
-    lines = [(number, _trim(texts, width)) for number, texts in lines]
-    yield RawTable(source, lines[0][0], title, lines[0][1], lines[1:], _too_long(lines))
-
-
-def split_pipes(line: str) -> list[str]:
-    """The cells of a pipe row; an escaped pipe belongs to its cell."""
     text = line.strip()
-    text = text[1:] if text.startswith("|") else text
-    text = text[:-1] if text.endswith("|") and not text.endswith("\\|") else text
-    return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", text)]
+    if "-+" in text and pipes.RULE.fullmatch(text) or text[:2] in ("+=", "+-") and pipes.RULE.fullmatch(text):
+        return "pipes"
+    return "columns" if text else ""
 
 
-def _trim(texts: list[str], width: int) -> list[str]:
-    while len(texts) > width and not texts[-1]:
-        texts = texts[:-1]
-    return texts
+def _cut(block: _Block, kind: str, source: str, title: str, caption: str) -> Iterator[RawTable]:
+    if kind == "pipes":
+        yield from pipes.table(block, source, title, caption)
+    else:
+        yield from _columns(block, source, title, caption)
 
 
-def _too_long(lines: Sequence) -> tuple[str, ...]:
-    if len(lines) < MAX_ROWS:
-        return ()
-    return (f"line {lines[0][0]}: more than {MAX_ROWS} rows; checked in pieces, each against itself",)
-
-
-def _columns(block: list[tuple[int, str]], source: str, title: str) -> Iterator[RawTable]:
+def _columns(block: _Block, source: str, title: str, caption: str) -> Iterator[RawTable]:
     """Plain columns: a header and lines of as many fields, at least one of them a number in every line."""
-    lines = [
-        (number, line) for number, line in block if not ("--" in line or "==" in line) or not _RULE.fullmatch(line)
-    ]
+    rules = [k for k, (_, line) in enumerate(block) if ("--" in line or "==" in line) and pipes.RULE.fullmatch(line)]
+    ruled = _under_rules(block, rules) if rules else None
+    if ruled:
+        yield RawTable(source, ruled[0][0], title, ruled[0][1], ruled[1:], pipes.too_long(ruled), caption)
+        return
+    apart = set(rules)
+    lines = [line for k, line in enumerate(block) if k not in apart]
     start = 0
     while start + 1 < len(lines):
         if not _DIGIT.search(lines[start + 1][1]) or _NO_HEADER.match(lines[start][1]):
@@ -102,17 +114,38 @@ def _columns(block: list[tuple[int, str]], source: str, title: str) -> Iterator[
             end = _run(lines, start, split)
             if end >= start + 2:
                 rows = [(number, _fields(line, split)) for number, line in lines[start + 1 : end]]
-                yield RawTable(source, lines[start][0], title, _fields(lines[start][1], split), rows, _too_long(lines))
+                above = lines[start - 1][1].strip() if start else caption
+                yield RawTable(
+                    source, lines[start][0], title, _fields(lines[start][1], split), rows,
+                    pipes.too_long(rows), above if len(above) <= _MAX_CAPTION else "",
+                )  # fmt: skip
                 start = end - 1
                 break
         start += 1
 
 
-def _fields(line: str, split: re.Pattern) -> list[str]:
+def _under_rules(block: _Block, rules: Sequence[int]) -> list[tuple[int, list[str]]] | None:
+    """The rows of a table whose columns "=== ===" draws below its header; None where the lines cross them."""
+    drawn = next((k for k in rules if len(_RUNS.findall(block[k][1])) > 1 and "|" not in block[k][1]), None)
+    if drawn is None:
+        return None
+    starts = [match.start() for match in _RUNS.finditer(block[drawn][1])]
+    first = drawn if drawn == 0 or rules[0] == drawn and drawn > 1 else drawn - 1
+    lines = [line for k, line in enumerate(block) if k >= first and k not in set(rules)]
+    crossed = sum(any(at < len(line) and line[at - 1 : at].strip() for at in starts[1:]) for _, line in lines)
+    if len(lines) < 2 or crossed:
+        return None
+    edges = [*starts[1:], None]
+    return [
+        (number, [line[a:b].strip() for a, b in zip([0, *starts[1:]], edges)]) for number, line in lines
+    ]  # fmt: skip
+
+
+def _fields(line: str, split: re.Pattern[str]) -> list[str]:
     return [field.strip() for field in split.split(line.rstrip("\r\n") if split is _SPLITS[0] else line.strip())]
 
 
-def _run(lines: list[tuple[int, str]], start: int, split: re.Pattern) -> int:
+def _run(lines: _Block, start: int, split: re.Pattern[str]) -> int:
     """One past the last line of the table whose header is line `start`; `start` if it is no header."""
     header = _fields(lines[start][1], split)
     if len(header) < 2 or any(parse_cell(field) for field in header if not field[:1].isalpha()):

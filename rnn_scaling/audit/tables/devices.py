@@ -1,0 +1,152 @@
+"""Which column, or which columns together, say how many devices a row was measured on."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from rnn_scaling.audit.scaling_table import Cell
+from rnn_scaling.audit.tables import columns, counts
+from rnn_scaling.audit.tables import vocabulary as words
+from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.grid import Grid
+
+_MOST = 10_000_000  # devices of a row; a larger number is something else
+_LETTERS = ("n", "p", "np", "# p", "#p")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Where a table says its devices.
+
+    values: of each row, None where it does not say; None altogether: no column says devices.
+    column: the one that says them, or the coarser of two that are multiplied; columns: all that count something.
+    labels: the text that is left of a label column once its count is read, by column.
+    """
+
+    values: Sequence[Cell | None] | None = None
+    column: int = -1
+    columns: tuple[int, ...] = ()
+    labels: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find(table: Grid, kinds: Sequence[Column]) -> Devices:
+    """The devices of each row: from a column, a product of two, a list of indices, or "4 GPUs" in a label."""
+    counted = {k: _values(table, k, kinds[k]) for k, kind in enumerate(kinds) if kind.role in ("devices", "ids")}
+    counted = {k: values for k, values in counted.items() if values}
+    each = {k: _values(table, k, kinds[k]) for k, kind in enumerate(kinds) if kind.role == "per_part"}
+    every = (*counted, *each)
+    for k, values in each.items():
+        part, _, whole = kinds[k].unit.partition("/")
+        totals = [i for i in counted if kinds[i].unit == part]
+        if totals and _consistent(counted[totals[0]], values):
+            return Devices(counted[totals[0]], totals[0], every)
+        wholes = [i for i in counted if kinds[i].unit == whole]
+        if len(wholes) == 1 and values:
+            return Devices(_product(counted[wholes[0]], values), wholes[0], every)
+    if not counted:
+        return _in_labels(table, kinds)
+    if len(counted) == 1:
+        (k,) = counted
+        return Devices(counted[k], k, every)
+    return _of_several(table, kinds, counted)
+
+
+def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
+    """The number of devices of each cell of a column; [] where it is none: an index, a list of indices, a label."""
+    texts = [row.texts[k] for row in table.rows]
+    if kind.role == "ids":
+        lists = [counts.in_list(text) for text in texts]
+        enough = any(number and number > 1 for number in lists)
+        return [Cell(float(n), 0, text) if n else None for n, text in zip(lists, texts)] if enough else []
+    if _is_index(table.base[k], [row.cells[k] for row in table.rows]) or any(map(counts.is_list, texts)):
+        return []
+    grouped = all(re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+|\d{0,3}", text) for text in texts)  # "1.152" GPUs are 1152
+    out = [
+        cell if cell and not (grouped and "." in text) else _cell(text, kind.unit)
+        for text, cell in zip(texts, (row.cells[k] for row in table.rows))
+    ]
+    numbers = [cell.value for cell in out if cell]
+    if not numbers or max(numbers) > _MOST:
+        return []
+    if columns.plain(table.base[k]) in _LETTERS and (min(numbers) > 64 or max(numbers) > 65536):
+        return []  # "n" is a size of the problem
+    return out
+
+
+def _cell(text: str, unit: str) -> Cell | None:
+    plain = text.replace(".", "") if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text) else text
+    number = counts.in_cell(plain, unit) if text else None
+    return Cell(float(number), 0, text) if number is not None else None
+
+
+def _is_index(header: str, cells: Sequence[Cell | None]) -> bool:
+    """Whether a "GPU" column numbers the devices from 0 instead of counting them."""
+    values = [cell.value for cell in cells if cell]
+    return not re.search(r"s\b|number|count|num", columns.plain(header)) and values == list(range(len(values)))
+
+
+def _product(a: Sequence[Cell | None], b: Sequence[Cell | None]) -> list[Cell | None]:
+    return [
+        Cell(one.value * other.value, 0, f"{one.text} x {other.text}") if one and other else None
+        for one, other in zip(a, b)
+    ]
+
+
+def _consistent(totals: Sequence[Cell | None], each: Sequence[Cell | None]) -> bool:
+    """Whether no total is less than what one of its parts has, and one is more: it does count all."""
+    pairs = [(total.value, part.value) for total, part in zip(totals, each) if total and part]
+    return all(total >= part for total, part in pairs) and any(total > part for total, part in pairs)
+
+
+def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Cell | None]]) -> Devices:
+    """Several counts: the one that is the product of the others, else the finest that varies; none where two may be."""
+    every = tuple(counted)
+    distinct = {k: {cell.value for cell in values if cell} for k, values in counted.items()}
+    total = [k for k in every if re.search(r"\btotal\b|\ball\b|world ?size", columns.plain(table.base[k]))]
+    if len(total) == 1:
+        return Devices(counted[total[0]], total[0], every)
+    for k in every:
+        others = [i for i in every if i != k]
+        if len(others) == 2 and _same(counted[k], _product(counted[others[0]], counted[others[1]])):
+            return Devices(counted[k], k, every)
+    rank = list(words.NOUNS).index
+    finest = min(every, key=lambda k: (rank(kinds[k].unit) if kinds[k].unit in words.NOUNS else 0, k))
+    varying = [k for k in every if len(distinct[k]) > 1]
+    coarse = [k for k in varying if kinds[k].unit == "nodes"]
+    if len(distinct[finest]) == 1 and coarse and kinds[finest].unit != "nodes" and len(every) == 2:
+        return Devices(_product(counted[coarse[0]], counted[finest]), coarse[0], every)  # 8 GPUs in every row: a node's
+    if kinds[finest].unit == "gpus" or not varying:
+        return Devices(counted[finest], finest, every)
+    rest = [k for k in varying if kinds[k].unit != "nodes"] or varying
+    if len(rest) == 1:
+        return Devices(counted[rest[0]], rest[0], every)
+    names = " and ".join(repr(table.columns[k]) for k in rest)
+    return Devices(None, -1, every, notes=(f"columns {names} both count; which are the devices is not said",))
+
+
+def _same(a: Sequence[Cell | None], b: Sequence[Cell | None]) -> bool:
+    pairs = [(one.value, other.value) for one, other in zip(a, b) if one and other]
+    return len(pairs) > 1 and all(one == other for one, other in pairs)
+
+
+def _in_labels(table: Grid, kinds: Sequence[Column]) -> Devices:
+    """A column of labels that name a number of devices: "4 GPUs", "8x V100", "Horovod, 2 nodes x 4 GPUs"."""
+    for k, kind in enumerate(kinds):
+        if kind.role or (kind.other and kind.other != "count") or table.quantity:
+            continue
+        texts = [row.texts[k] for row in table.rows]
+        found = [counts.find(text) if text else None for text in texts[:20]]
+        if not any(found):
+            continue
+        found = [counts.find(text) if text else None for text in texts]
+        known = [count for count in found if count]
+        same_noun = len({count.noun for count in known}) == 1
+        if 3 * len(known) < 2 * sum(map(bool, texts)) or len({count.number for count in known}) < 2 or not same_noun:
+            continue
+        values = [Cell(float(c.number), 0, text) if c else None for c, text in zip(found, texts)]
+        rests = tuple(c.rest if c else text for c, text in zip(found, texts))
+        return Devices(values, k, (k,), labels=((k, rests),))
+    return Devices()

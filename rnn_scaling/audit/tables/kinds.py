@@ -1,0 +1,101 @@
+"""What each column of a grid says: by its header, its cells, and the columns beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from rnn_scaling.audit.tables import columns
+from rnn_scaling.audit.tables import vocabulary as words
+from rnn_scaling.audit.tables.columns import COMPARED, Column
+from rnn_scaling.audit.tables.grid import Grid
+
+# "p | Tp | Sp | Ep" of textbooks: letters mean these only beside a column of devices.
+_LETTERS = (
+    (re.compile(r"[Tt]_?\(?[pPnN]?\)?(?<!TP)(?<!TN)(?: ?[(\[]\w+[)\]])?"), "seconds"),
+    (re.compile(r"S_?\(?[pPnN]?\)?|s_?\(?[pn]\)?|SU"), "speedup"),
+    (re.compile(r"[E]_?\(?[pPnN]?\)?(?<!EP)|e_?\(?[pn]\)?|η"), "efficiency"),
+    (re.compile(r"[Tt]_?\(?(?:1|s|S|seq|serial)\)?(?<!TS)(?: ?[(\[]\w+[)\]])?"), "alone"),
+)
+_ALONE = re.compile(rf"(?:{words.SERIAL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
+_TOGETHER = re.compile(rf"(?:{words.PARALLEL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two columns of one quantity, on one device and on several: "Sequential | Parallel"."""
+
+    alone: int
+    together: int
+
+
+def of(table: Grid) -> tuple[list[Column], Pair | None]:
+    """What each column says, and the pair of "Sequential | Parallel" where there is one."""
+    kinds = [_kind(table, k) for k in range(len(table.columns))]
+    if table.quantity:
+        return kinds, None
+    counted = any(kind.role in ("devices", "ids", "per_part") for kind in kinds)
+    kinds, pair = _letters(table, kinds) if counted else (kinds, None)
+    pair = pair or _pair(table, kinds)
+    if pair:
+        kinds[pair.alone], kinds[pair.together] = Column(COMPARED), Column(COMPARED)
+    return _precisions(table, kinds), pair
+
+
+def _kind(table: Grid, k: int) -> Column:
+    if table.quantity and k > 0:
+        return columns.recognise(table.quantity)
+    given = table.given[k] if table.given else None
+    kind = given or columns.recognise(table.base[k])
+    if not kind.role and table.sub[k]:
+        whole = columns.recognise(table.columns[k])
+        kind = whole if whole.role != "devices" else kind
+        kind = kind if kind.role else columns.recognise(table.sub[k])
+    if kind.role in ("devices", "ids", "per_part"):
+        return kind if any(row.texts[k] for row in table.rows) else Column()
+    if kind.role and not any(row.cells[k] for row in table.rows):
+        return Column()  # a label with a familiar name: "Batch: large"
+    return kind
+
+
+def _letters(table: Grid, kinds: list[Column]) -> tuple[list[Column], Pair | None]:
+    """Columns that are named by a letter, where at least two of time, speedup and efficiency are."""
+    told = {
+        k: role
+        for k, name in enumerate(table.base)
+        for pattern, role in _LETTERS
+        if pattern.fullmatch(name.strip(" $")) and any(row.cells[k] for row in table.rows)
+    }
+    known = {kind.role for kind in kinds} & {"seconds", "speedup", "efficiency"}
+    if len(set(told.values()) | known) < 2:
+        return kinds, None
+    alone = [k for k, role in told.items() if role == "alone"]
+    times = [k for k, role in told.items() if role == "seconds"]
+    out = list(kinds)
+    for k, role in told.items():
+        if role != "alone" and (not kinds[k].role or kinds[k].role == role):
+            out[k] = dataclasses.replace(kinds[k], role=role, other="")
+    return out, Pair(alone[0], times[0]) if len(alone) == len(times) == 1 else None
+
+
+def _pair(table: Grid, kinds: Sequence[Column]) -> Pair | None:
+    free = [
+        k for k, kind in enumerate(kinds) if kind.role in ("", "seconds") and any(row.cells[k] for row in table.rows)
+    ]
+    alone = [k for k in free if _ALONE.fullmatch(columns.plain(table.base[k]))]
+    together = [k for k in free if _TOGETHER.fullmatch(columns.plain(table.base[k]))]
+    return Pair(alone[0], together[0]) if len(alone) == len(together) == 1 else None
+
+
+def _precisions(table: Grid, kinds: list[Column]) -> list[Column]:
+    """ "Speedup AMP" is one of devices where "Speedup FP32" stands beside it."""
+    full = any(
+        kind.role == "speedup" and re.search(words.FULL_PRECISION, columns.plain(table.columns[k]))
+        for k, kind in enumerate(kinds)
+    )
+    if not full:
+        return kinds
+    return [
+        columns.recognise("speedup") if kind.role == COMPARED and kind.unit == "precision" else kind for kind in kinds
+    ]

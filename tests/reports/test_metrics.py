@@ -40,7 +40,7 @@ def test_a_row_of_the_table_is_in_every_view():
     assert "| Device number | Heat (GW) |\n" in text and "|             2 |       3.2 |\n" in text
     assert "|             1 |       n/a |\n" in text
     page = document.render(made).decode()
-    assert "Heat (GW)</th>" in page and "heat, GW over the number of devices" in page
+    assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
     assert [each.name for each in figures.drawn(made.measured)][-1] == "heat"
     assert "| Device number | Heat (GW) |" in run_text.markdown(run(2, 1900.0))
     assert "3.2" not in table.render_runs([run(2, 1900.0)])  # a training prints the seed's table alone

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway, process
+from rnn_scaling.machine import alive, doorway, process
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import RunError
@@ -186,7 +186,8 @@ def run_job(
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
     config = job.run.config.flat()
-    placeholder = RunError(type=failure.PLACEHOLDER, message="the sweep ended during this run")
+    message = "the sweep ended during this run"
+    placeholder = RunError(type=failure.PLACEHOLDER, message=message, process=alive.this_process())
     unfinished = RunRecord("failed", placeholder, config, unit=WORKLOADS[config["model"]].unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from models.kernels import KERNELS
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway, process
@@ -21,7 +22,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
-from rnn_scaling.sweeps import display, failure, folder
+from rnn_scaling.sweeps import display, failure, folder, forewarning
 from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job
 
@@ -92,7 +93,10 @@ def conduct(
                 folder.remove_leftovers(jobs)
             if survey.conflicts:
                 outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
-            elif options.dry_run:
+                return outcome
+            if survey.pending:
+                entry.warn(*forewarning.before([job.run.config for job in survey.pending], options.dry_run))
+            if options.dry_run:
                 print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
@@ -138,6 +142,9 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Sequence[str] =
     lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
         lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
+    on_cpus = {job.run.config.model.encoder_type for job in jobs if job.run.config.devices.device == "cpu"}
+    kernels = {name: kernel for name, kernel in KERNELS.items() if name in on_cpus and kernel.cpu != kernel.gpu}
+    lines += [f"{name} is {kernel.help}" for name, kernel in kernels.items()]
     return "\n".join(lines) + "\n"
 
 

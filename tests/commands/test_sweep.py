@@ -198,7 +198,8 @@ def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
 
 def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, "--dry_run") == 0
-    head, *lines, _, summary = capsys.readouterr().out.splitlines()
+    head, *lines, _, summary, kernel = capsys.readouterr().out.splitlines()
+    assert kernel.startswith("cudnn_lstm is ")
     assert head.split() == ["run", "state", "name", "command"]
     assert [line.split()[:4] for line in lines] == [
         [str(i), "to", "run", label] for i, label in enumerate((ONE, TWO, THREE), 1)

@@ -21,7 +21,11 @@ class Kernel:
 
 
 KERNELS = {
-    "cudnn_lstm": Kernel("one fused kernel", gpu="models.encoders.cudnn", cpu="models.encoders.block_lstm"),
+    "cudnn_lstm": Kernel(
+        "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
+        gpu="models.encoders.cudnn",
+        cpu="models.encoders.block_lstm",
+    ),
     "dynamic_rnn": Kernel("a step-wise loop", gpu="models.encoders.dynamic_rnn", cpu="models.encoders.dynamic_rnn"),
 }
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from models.kernels import KERNELS
 from models.workloads import WORKLOADS
 from rnn_scaling.analysis.confidence import (
     Interval,
@@ -19,6 +20,7 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     within_interval,
 )
+from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
@@ -162,20 +164,15 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
 
 def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """What the runs of each row scatter by: rows on as many devices of the same machines share it."""
-    alike: dict[tuple[int, frozenset[tuple]], list[Row]] = {}
+    alike: dict[tuple[int, frozenset[Machine]], list[Row]] = {}
     for row in rows:
         if row.good:
-            alike.setdefault((row.num_devices, frozenset(map(_machine, row.good))), []).append(row)
+            alike.setdefault((row.num_devices, frozenset(map(machine, row.good))), []).append(row)
     scatters: dict[Key, Scatter | None] = {}
     for members in alike.values():
         rates = [process_rates(row.good) for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
-
-
-def _machine(run: RunRecord) -> tuple:
-    environment = run.environment
-    return (environment.cpu, environment.cpu_cores, tuple(gpu.get("name") for gpu in environment.gpus))
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
@@ -199,6 +196,8 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     for members, options in zip(series, read):
         config = members[0].config
         words = [str(config[name]) for name in always]
+        if ran := _kernel_on_cpus(members):
+            words[NAMED.index("encoder_type")] += f" ({ran} on the CPU)"
         strong = bool(config["global_batch_size"])
         shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
         words += [f"{name}={shown_options[name]}" for name in varied if name in shown_options]
@@ -206,6 +205,16 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
             words.append(f"strong scaling, {config['global_batch_size']} {members[0].samples} a step")
         names.append(", ".join(words))
     return names
+
+
+def _kernel_on_cpus(rows: Sequence[Row]) -> str:
+    """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
+    kernel = KERNELS.get(str(rows[0].config["encoder_type"]))
+    if kernel is None or kernel.cpu == kernel.gpu:
+        return ""
+    parts = [record.resolved for row in rows for record in row.good if record.resolved.device_type == "CPU"]
+    ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
+    return ran.pop() if len(ran) == 1 else ""
 
 
 def _read_options(config: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

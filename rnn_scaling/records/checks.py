@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ def config_faults(config: Any) -> Iterator[str]:
     for name, value in config.items():
         if not (value is None or isinstance(value, (str, int, float))):
             yield f"config.{name} is {spelled(value)}; expected one value"
+        elif isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:  # NaN is no number up to it
+            yield f"config.{name} is {spelled(value)}; expected a finite number"
     for name in ("encoder_type", "variable_update"):
         if not isinstance(config.get(name), str):
             yield f"config.{name} is {spelled(config.get(name))}; expected a name"
@@ -58,11 +61,23 @@ def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
         yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
 
 
-def phase_faults(phases: Phases | None) -> Iterator[str]:
-    """Phases of a newer writer that are no seconds."""
+def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str]:
+    """Phases of a newer writer that are no seconds, and, with the batches, sums of seconds that do not fit."""
+    whole = True
     for name, value in (phases.further or {} if phases else {}).items():
         if not are_numbers([value], 0, LARGEST):
             yield f"phases.{name} is {spelled(value)}; expected seconds"
+            whole = False
+    if phases is None or batches is None or not whole or not phases.total:
+        return
+    parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)
+    if parts and not _close(parts, phases.total):
+        yield f"phases sum to {parts:.9g} s and phases.total is {phases.total:.9g}"
+    elif timed > phases.total * (1 + ROUNDING):
+        yield f"batches.seconds sum to {timed:.9g} s, more than phases.total, {phases.total:.9g}"
+    measured = math.fsum(batches.seconds[batches.warmup :])
+    if phases.measured and not _close(phases.measured, measured):
+        yield f"phases.measured is {phases.measured:.9g} s, and the measured batches make {measured:.9g}"
 
 
 def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:
@@ -91,6 +106,11 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
         if wrong is not None:
             shown = spelled([*towers[wrong]])
             yield f"batches.{name}[{wrong}] is {shown}; expected a number for each of the {devices} towers"
+    for i, (shares, places) in enumerate(zip(batches.tower_items, batches.tower_positions)):
+        if any(share > place for share, place in zip(shares, places)):
+            shown = f"{spelled([*shares])} and batches.tower_positions[{i}] is {spelled([*places])}"
+            yield f"batches.tower_{noun}[{i}] is {shown}; expected a position for each"
+            break
     for i, (shares, items) in enumerate(zip(batches.tower_items, batches.items)):
         if not _close(sum(shares), items):
             yield f"batches.tower_{noun}[{i}] sum to {sum(shares)} and batches.{noun}[{i}] is {items}"

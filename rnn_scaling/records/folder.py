@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
+
+ANEW = "Delete it, and the same sweep makes the run again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,36 +49,54 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
     kept: dict[str, Any] = {}  # what many records have in common: thousands of them then fit into memory
-    seen: dict[int, RunFile] = {}
+    originals = Originals()
     for name, path in paths.items():
         try:
             run = record.read(path, kept=kept)
         except OSError as e:
-            left_out.append(f"{path}: {e.strerror or e}")
+            left_out.append(entry.plain(f"{path}: {e.strerror or e}"))
             continue
         except record.RecordError as e:
             if not is_result(path):
-                left_out.append(str(e))
+                remedy = f". {ANEW}" if starts_as(path, rb"run/") else ""
+                left_out.append(entry.plain(f"{e}{remedy}"))
             continue
-        file = RunFile(name, run)
-        if run.status == "ok" and len(run.batches.seconds) > 1:
-            first = seen.setdefault(_times(run), file)
-            if first is not file and _same_run(first.record, run):
-                left_out.append(f"{path}: a copy of {first.name}, whose batches are the same to the last digit")
-                continue
-        runs.append(file)
+        name = entry.plain(name)
+        if original := originals.of(name, run):
+            left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
+            continue
+        runs.append(RunFile(name, run))
     return Folder(tuple(runs), tuple(left_out))
+
+
+class Originals:
+    """Runs that were seen, by their times: no two processes take the same to the last digit."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list[tuple[str, RunRecord]]] = {}
+
+    def of(self, name: str, run: RunRecord) -> str | None:
+        """The name of the run of which this one is a copy, edited or not; None: it is an original, and is kept."""
+        if run.status != "ok":
+            return None
+        same_times = self._seen.setdefault(hash(run.batches.seconds), [])
+        for original, other in same_times:
+            if _is_copy(run, other):
+                return original
+        same_times.append((name, run))
+        return None
+
+
+def _is_copy(a: RunRecord, b: RunRecord) -> bool:
+    if a.batches.seconds != b.batches.seconds:
+        return False
+    if a.environment.started and a.environment.started == b.environment.started:
+        return True
+    # Records of old do not say when they started; one batch may take the same time by chance.
+    return len(a.batches.seconds) > 1 and a.batches == b.batches and a.config == b.config
 
 
 def subfolders_with_records(folder: Path) -> list[Path]:
     """Folders one level down that hold run records."""
     inside = (path for path in folder.iterdir() if path.is_dir())
     return sorted(path for path in inside if any(starts_as(file, rb"run/") for file in path.glob("*.json")))
-
-
-def _times(run: RunRecord) -> int:
-    return hash((repr(run.config.get("num_devices")), run.batches.seconds))
-
-
-def _same_run(a: RunRecord, b: RunRecord) -> bool:
-    return a.batches == b.batches and a.config == b.config

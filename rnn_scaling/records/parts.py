@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.records.decoding import Count, Length, Loss, Number, Part, PositiveCount, Seconds
+from rnn_scaling.records.decoding import Count, Length, Loss, Number, Part, PositiveCount, Seconds, Sparse
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunError(Part):
-    """Why a run failed."""
+class RunError(Sparse):
+    """Why a run failed; process: of a run that has not ended, by which `machine.alive` finds out whether it goes on."""
 
     type: str = "unknown"
     message: str = ""
+    process: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import checks
 from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
@@ -25,6 +27,8 @@ from rnn_scaling.records.step_parts import Graph, Trace
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
 MOST_SHOWN = 5  # faults in a message
+MULTILINE = ("topology", "diff")
+_SUSPECT = re.compile(r"\\[bfnrtu]|[^\t\n\r\x20-\x7e]")  # in JSON, what may be a character that does not print
 # Parts of the environment that no two runs share; the rest of it is kept once for thousands of records.
 VARYING = ("started", "load_average", "cpu_mhz", "gpus", "gpus_after", "load", "clocks")
 
@@ -109,7 +113,7 @@ def from_json(
       RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
     try:
-        fields = doorway.parse_json(text)
+        fields = _readable(doorway.parse_json(text)) if _SUSPECT.search(text) else doorway.parse_json(text)
     except doorway.JsonError as e:
         raise RecordError(source, [f"{e}; expected a run record"]) from None
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
@@ -122,6 +126,17 @@ def from_json(
     if run is None or faults:
         raise RecordError(source, faults)
     return run
+
+
+def _readable(value: Any, lines: bool = False) -> Any:
+    """The parsed JSON without anything that drives a terminal; only a few texts have several lines."""
+    if type(value) is str:
+        return entry.printable(value, lines)
+    if type(value) is list:
+        return [_readable(each, lines) for each in value]
+    if type(value) is dict:
+        return {entry.printable(name): _readable(each, name in MULTILINE) for name, each in value.items()}
+    return value
 
 
 def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[str, Any] | None = None) -> RunRecord:
@@ -176,7 +191,7 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
     if config and top:
         faults += checks.unit_faults(top.unit, config)
-    faults += checks.phase_faults(parts.get("phases"))
+    faults += checks.phase_faults(parts.get("phases"), batches if derived else None)
     machine = parts.get("environment")
     faults += checks.clock_faults(machine.clocks if machine else None)
     faults += checks.trace_faults(parts.get("trace"), devices)

@@ -17,9 +17,9 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.loss_text import listed, parts_sentence, rounded_up, untold
+from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
 from rnn_scaling.reports.numbers import plus_minus, share
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices, listed
 from rnn_scaling.settings.spelling import command
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing

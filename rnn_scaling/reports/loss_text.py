@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution, Part
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.reports.numbers import plus_minus, share
+from rnn_scaling.reports.summary import listed
 
 
 def untold(loss: Attribution) -> str:
@@ -46,11 +46,6 @@ def parts_sentence(loss: Attribution) -> str:
             return f"{text} {plus_minus(rest, 1)} more are {what}, which cannot be told apart."
         return f"{text} {_capital(what)} cannot be told apart from 0 ({plus_minus(rest, 1)})."
     return f"{text} {_capital(REST)} ({listed(untold_parts)}) cannot be told apart from 0 ({plus_minus(rest, 1)})."
-
-
-def listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def negated(value: Interval | None) -> Interval | None:

@@ -9,17 +9,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, steady_state
+from rnn_scaling.analysis import attribution, divergence, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, SPEEDUP, common_unit
 from rnn_scaling.analysis.rows import Key, Row, by_series, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.machine import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -95,6 +97,7 @@ class SeriesSummary:
 
     title: str
     rows: tuple[RowSummary, ...]
+    machine: str = ""  # where the folder holds runs of several
 
     @property
     def strong(self) -> bool:
@@ -143,6 +146,9 @@ class Summary:
     differences: tuple[Difference, ...]
     unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
     runs: int
+    machines: tuple[tuple[str, int], ...] = ()  # name, runs
+    running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
+    diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
@@ -162,21 +168,50 @@ class Summary:
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
         """(what it is, its series) of weak and strong scaling and each unit: never compared with each other."""
-        kinds: dict[tuple[bool, str], list[SeriesSummary]] = {}
+        kinds: dict[tuple[bool, str, str], list[SeriesSummary]] = {}
         for each in self.series:
-            kinds.setdefault((each.strong, each.unit), []).append(each)
+            kinds.setdefault((each.strong, each.unit, each.machine), []).append(each)
         several_units = self.unit == ITEMS
         return [
-            (f"{'Strong' if strong else 'Weak'} scaling{f', {unit}' if several_units else ''}", tuple(series))
-            for (strong, unit), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
+            (
+                f"{'Strong' if strong else 'Weak'} scaling"
+                f"{f', {unit}' if several_units else ''}{f', {machine}' if machine else ''}",
+                tuple(series),
+            )
+            for (strong, unit, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
         ]
+
+    @property
+    def opening(self) -> list[str]:
+        """What stands above all tables: whose runs these are, which still go on, and what the words mean."""
+        lines = []
+        if len(self.machines) > 1:
+            named = listed([f"{name} ({_runs(count)})" for name, count in self.machines])
+            lines.append(f"These are runs of {len(self.machines)} machines, which are kept apart: {named}.")
+        if self.running:
+            are = "is" if len(self.running) == 1 else "are"
+            lines.append(
+                f"{_runs(len(self.running))} {are} still going on and not counted: {listed(self.running[:5])}."
+            )
+        counted = dict.fromkeys(f"{each.unit}: {each.rows[0].row.items}" for each in self.series)
+        repeated_rows = any(len(row.good) > 1 for row in self.rows)
+        means = " Rates, ratios and seconds of several runs are their geometric means." if repeated_rows else ""
+        return [*lines, f"{'; '.join(counted)}.{means}"] if counted else lines
 
     @functools.cached_property
     def cautions(self) -> list[str]:
         """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
         records = [record for row in self.rows for record in row.records]
         grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
-        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made]
+        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made, *self._growth]
+
+    @property
+    def _growth(self) -> list[str]:
+        """That the loss of runs grew manifold."""
+        if not self.diverged:
+            return []
+        files = listed([*self.diverged[:3], *([f"{len(self.diverged) - 3} more"] if len(self.diverged) > 3 else [])])
+        return [f"The loss grew more than {divergence.MANIFOLD}-fold in {files}: {divergence.REMEDY}."]
 
     @functools.cached_property
     def hand_made(self) -> list[str]:
@@ -192,6 +227,15 @@ class Summary:
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def devices(count: int) -> str:
@@ -210,15 +254,22 @@ def summarise(folder: Folder, name: str) -> Summary:
     """Works out all that the report says about a folder's runs; a folder without any gives an empty summary."""
     order = ("encoder_type", "variable_update", "num_devices")
     runs = sorted(folder.runs, key=lambda run: tuple(run.record.config[option] for option in order))
+    running = [run for run in runs if _goes_on(run.record)]
+    runs = [run for run in runs if run not in running]
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    rows = with_baselines(records)
-    series = by_series(rows)
-    first = sorted(rows, key=lambda row: -row.num_devices)[:MOST]
-    losses = dict(zip(map(id, first), attribution.attribute_all(first, rows)))
+    rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
+    rows = [row for own in rows_of.values() for row in own]
     steady = _steady(rows, names)
+    machines = tuple((machine, sum(len(row.records) for row in own)) for machine, own in rows_of.items())
     summaries = tuple(
-        SeriesSummary(title, tuple(_row(row, names, losses.get(id(row)), steady) for row in members))
+        SeriesSummary(
+            title=f"{title}, on {machine}" if len(machines) > 1 else title,
+            rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
+            machine=machine if len(machines) > 1 else "",
+        )
+        for machine, own in rows_of.items()
+        for losses, series in [(_losses(own, rows), by_series(own))]
         for title, members in zip(titles(series), series)
     )
     return Summary(
@@ -230,7 +281,23 @@ def summarise(folder: Folder, name: str) -> Summary:
         differences=tuple(differences.within([record for row in rows for record in row.good])),
         unjudged=sum(len(row.good) for row in rows) - sum(len(judged) for judged in steady.values()),
         runs=len(runs),
+        machines=machines,
+        running=tuple(run.name for run in running),
+        diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
     )
+
+
+def _goes_on(record: RunRecord) -> bool:
+    """Whether the process that began a run without an end is still there; ours has ended all of its own."""
+    process = record.error.process if record.error else None
+    return alive.is_alive(process) and process != alive.this_process()
+
+
+def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[int, Attribution | None]:
+    """The losses of one machine's rows, among the first MOST of all, by the rows' identities."""
+    first = {id(row) for row in sorted(rows, key=lambda row: -row.num_devices)[:MOST]}
+    wanted = [row for row in own if id(row) in first]
+    return dict(zip(map(id, wanted), attribution.attribute_all(wanted, own)))
 
 
 def seconds(row: Row) -> float | None:

@@ -27,7 +27,10 @@ def render(summary: Summary) -> bytes:
 
 def text(summary: Summary) -> str:
     """Tables for each series: rates, where the loss goes, where a traced step goes; what ± is stands below each."""
-    return "\n".join(f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}" for each in summary.series)
+    opening = "".join(f"{line}\n\n" for line in summary.opening)
+    return opening + "\n".join(
+        f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}" for each in summary.series
+    )
 
 
 def _rates(series: SeriesSummary) -> str:

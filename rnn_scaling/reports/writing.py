@@ -12,7 +12,7 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer, table
-from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 
 MOST_SAID = 3  # commands, and hints, on the terminal
@@ -99,4 +99,4 @@ def _render(kind: str) -> Render:
 
 
 def _picture(series: Sequence[SeriesSummary], metric: Metric) -> Render:
-    return lambda _: figures.standalone(figures.lines(series, metric, legend=True))
+    return lambda _: figures.standalone(curves.lines(series, metric, legend=True))

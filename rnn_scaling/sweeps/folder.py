@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.records import record
+from rnn_scaling.records.folder import Originals
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.failure import PLACEHOLDER
@@ -53,7 +54,7 @@ class Survey:
       finished: records of jobs that need not run, by label.
       pending: jobs to run, in order.
       conflicts: a line for each record of other flags in a job's place.
-      unreadable: what stands in a job's place and is no record, with what is wrong.
+      unreadable: what stands in a job's place and is no record, or a copy of another one, with what is wrong.
     """
 
     finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
@@ -98,24 +99,28 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
       jobs: in the order in which they are to run.
       retry_failed: failed records count as pending.
       force: records of other flags count as pending.
-
     """
-    result, others = Survey(), _Others(jobs)
+    result, others, originals = Survey(), _Others(jobs), Originals()
     for job in jobs:
+        is_own = True
         try:
             there: RunRecord | None = record.read(job.path)
         except (OSError, record.RecordError) as e:
             if os.path.lexists(job.path):  # no file that can be read, as a pipe, or a link to nothing
                 what = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
                 result.unreadable.append((job.path, what))
-            there = others.take(job)
+            there, is_own = others.take(job), False
         if there is None or is_placeholder(there):
             result.pending.append(job)
             continue
         differences = _differences(there.config, job.run.config.flat())
         if differences and (elsewhere := others.take(job)):
-            there, differences = elsewhere, ""
-        if differences and not force:
+            there, differences, is_own = elsewhere, "", False
+        if not differences and (original := originals.of(job.path.name, there)):
+            if is_own:
+                result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
+            result.pending.append(job)
+        elif differences and not force:
             result.conflicts.append(
                 f"{job.path} is a record of other flags ({differences}); choose another --out, or --force overwrites it"
             )

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.analysis import divergence
 from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
+from rnn_scaling.machine import alive
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.machine.terminal import tell
@@ -69,7 +71,8 @@ class Session:
 
     def _open_outputs(self) -> bool:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
-        started = self._state.record("failed", RunError(type="Killed", message="the process ended without a result"))
+        killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
+        started = self._state.record("failed", killed)
         if not self._save(started):  # this record stays when the process is killed
             return False
         log_dir = self._config.output.log_dir
@@ -102,6 +105,8 @@ class Session:
         result = state.record("ok")
         if result.steady_state:
             print(result.steady_state.text, file=sys.stderr)
+        if grown := divergence.growth(result.batches.loss):
+            entry.warn(f"the loss grew {grown:,.3g}-fold: {divergence.REMEDY}")
         self._table = table.render_runs([result])  # also when the record cannot be written
         written = self._is_recorded = self._save(result)
         try:

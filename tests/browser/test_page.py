@@ -37,8 +37,8 @@ def open_page(browser, path):
     """Opens the page in a context of its own; at the end no request and no complaint may have been seen."""
     contexts, seen = [], []
 
-    def opened(width=1280, **context):
-        made = browser.new_context(viewport={"width": width, "height": 800}, offline=True, **context)
+    def opened(width=1280, height=800, **context):
+        made = browser.new_context(viewport={"width": width, "height": height}, offline=True, **context)
         contexts.append(made)
         page = made.new_page()
         page.on("console", lambda message: seen.append(f"console: {message.text}"))
@@ -55,9 +55,51 @@ def open_page(browser, path):
 
 def test_it_opens_from_disk_and_answers_first(open_page):
     page = open_page()
-    assert "scales at 70.0 ± 0.8 % on 2 devices" in page.locator("#answer").inner_text().replace("\u00a0", " ")
-    box = page.locator("#answer").bounding_box()
-    assert box["y"] + box["height"] < 800, "the answer stands on the first screen"
+    assert "on 2 devices" in page.locator("#answer").inner_text()
+    assert page.evaluate("document.documentElement.scrollHeight") < 4500, "details are folded"
+
+
+def _below(page, selector):
+    box = page.locator(selector).first.bounding_box()
+    return box["y"] + box["height"]
+
+
+def test_the_first_screen_has_the_answer_every_series_and_the_picture(open_page):
+    page = open_page(1366, 768)
+    assert max(_below(page, "#answer"), _below(page, ".first figure"), _below(page, ".overview")) < 768
+    assert page.locator(".overview tbody tr:not(.group)").count() == page.locator("[id^=series-]").count() == 4
+
+
+def test_a_phone_shows_the_speedup_at_once_and_keeps_the_first_column(open_page):
+    page = open_page(390, 844)
+    cell = page.locator(".overview td").first
+    box = cell.bounding_box()
+    assert cell.inner_text().replace("\u00a0", " ") == "1.80 ± 0.02"
+    assert box["x"] + box["width"] <= 390 and box["y"] + box["height"] <= 844
+    assert page.evaluate("(e => (e.scrollLeft = 150, e.scrollLeft))(document.querySelector('.first .scroll'))") > 50
+    name = page.locator(".overview th[scope=row]").first.bounding_box()
+    assert name["x"] >= 0 and name["x"] + name["width"] < 390
+
+
+def test_names_of_links_buttons_tables_and_regions_tell_apart(open_page):
+    page = open_page()
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    for selector in ("a", "button", "summary", "caption", "[role=region]", "[role=img] > title", "ul[aria-label]"):
+        names = page.evaluate(
+            "s => [...document.querySelectorAll(s)].map(e => e.ariaLabel || e.textContent.trim())", selector
+        )
+        twice = {name for name in names if names.count(name) > 1}
+        assert names and not twice, (selector, twice)
+
+
+def test_a_link_to_a_series_unfolds_it(open_page):
+    page = open_page()
+    link = page.locator(".overview a").nth(1)
+    target = page.locator(link.get_attribute("href"))
+    assert not target.is_visible()
+    link.click()
+    target.wait_for(state="visible")
+    assert target.locator("caption").inner_text().startswith(link.inner_text())
 
 
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
@@ -133,7 +175,7 @@ def test_by_keyboard_one_skips_and_every_stop_is_visible(open_page):
     while page.keyboard.press("Tab") or page.evaluate("document.activeElement.tagName") != "BODY":
         stops.append(page.evaluate("document.activeElement.tagName"))
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    assert set(stops) == {"SUMMARY", "BUTTON"} and len(stops) >= 10
+    assert set(stops) == {"A", "SUMMARY", "BUTTON"} and len(stops) >= 20
 
 
 def test_tables_are_stops_of_the_keyboard_only_where_they_scroll(open_page):
@@ -152,18 +194,19 @@ def test_every_link_of_the_navigation_leads_to_its_section(open_page):
         links.nth(i).click()
         page.wait_for_function("id => document.querySelector(id).getBoundingClientRect().top < innerHeight", arg=target)
         assert page.evaluate("location.hash") == target
+        assert page.locator(target).is_visible()
 
 
 def test_details_open_and_commands_are_copied(open_page):
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    summary = page.locator("details:not([open]) > summary").first
+    summary = page.locator("details:has(code):not([open]) > summary").first
     summary.focus()
     page.keyboard.press("Enter")
     button = page.locator("details[open] button.copy").first
     button.click()
     page.wait_for_function("document.getElementById('status').textContent === 'Copied.'")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("./run.sh sweep --num_devices=1,2") and "\n" not in copied
+    assert copied.startswith("./run.sh sweep --num_devices=1 --encoder_type") and "\n" not in copied
     assert copied == page.locator("details[open] code").first.text_content()
 
 
@@ -178,7 +221,7 @@ def test_without_the_clipboard_the_command_is_selected(open_page):
 def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#answer").is_visible() and page.locator("button:visible").count() == 0
-    page.locator("summary").first.click()
+    page.locator("details:has(code) > summary").first.click()
     assert page.locator("details[open] code").first.is_visible()
 
 
@@ -188,9 +231,30 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("nav").is_hidden() and page.locator("button:visible").count() == 0
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("details:not([open])").count() == 0
+    assert (
+        page.locator("details:not([open], .screen)").count() == 0
+        and page.locator("details.screen:visible").count() == 0
+    )
     tables = "[...document.querySelectorAll('table')].filter(e => e.getBoundingClientRect().right > innerWidth)"
     assert page.evaluate(f"{tables}.map(e => e.caption.textContent)") == []
+    split = """() => {
+        const split = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+        for (let node; node = walker.nextNode();) {
+            const inside = node.parentElement;
+            if (!inside.checkVisibility() || inside.closest('svg, code, .visually-hidden')) continue;
+            for (const word of node.textContent.matchAll(/[^\\s]{2,24}/g)) {
+                const range = document.createRange();
+                range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+                if (new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1) split.push(word[0]);
+            }
+        }
+        return split;
+    }"""
+    assert [word for word in page.evaluate(split) if "2222" not in word] == [], "no word is split"
+    assert page.evaluate(
+        "[...document.querySelectorAll('table')].every(e => getComputedStyle(e).breakInside === 'avoid')"
+    )
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == 0
-    assert page.pdf(format="A4")[:5] == b"%PDF-"
+    pages = page.pdf(format="A4").count(b"/Type /Page\n")
+    assert 0 < pages <= 4

@@ -13,8 +13,11 @@ import pytest
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.training.state import RunState
-from tests.support.records import changed, fields_of, make_record
+from tests.support.records import changed, fields_of, make_record, throughput
 
 
 def test_record_survives_json(tmp_path):
@@ -137,8 +140,8 @@ def older(fields):
     return fields
 
 
-def towers(**batches):
-    return make_record(batches={"tower_items": [[100]] * 2, "tower_positions": [[120]] * 2, **batches})
+def towers(warmup=0, **batches):
+    return make_record(warmup=warmup, batches={"tower_items": [[100]] * 2, "tower_positions": [[120]] * 2, **batches})
 
 
 def test_an_older_record_that_counts_words_is_its_new_form():
@@ -183,6 +186,70 @@ def test_faults_of_an_older_record_have_the_names_that_stand_in_it():
         "batches.tower_words[1] sum to 99 and batches.words[1] is 100",
         "throughput.words_per_second is 1, and its measured batches make 461.5384615",
     )
+
+
+POSSIBLE = {"start": 1.0, "build": 0.5, "first_batch": 0.1, "measured": 1 / 3, "total": 1.0 + 0.5 + 0.1 + 1 / 3}
+
+
+@pytest.mark.parametrize(
+    "part, change, fault",
+    [
+        (
+            "batches",
+            {"items": [300, 300], "tower_items": [[300]] * 2},
+            "batches.tower_items[0] is [300] and batches.tower_",
+        ),
+        (
+            "batches",
+            {"seconds": [900.0, 1 / 3]},
+            "batches.seconds sum to 900.333333 s, more than phases.total, 1.93333333",
+        ),
+        ("batches", {"seconds": [0.1, 0.2]}, "phases.measured is 0.333333333 s, and the measured batches make 0.2"),
+        ("phases", {"total": 9.0}, "phases sum to 1.93333333 s and phases.total is 9"),
+        ("phases", {"total": 1.0}, "phases sum to 1.93333333 s and phases.total is 1"),
+        (
+            "phases",
+            {"measured": 0.3, "build": 0.2 + 1 / 3},
+            "phases.measured is 0.3 s, and the measured batches make 0.",
+        ),
+        ("phases", {"further": 0.25}, "phases sum to 2.18333333 s and phases.total is 1.93333333"),
+        ("config", {"learning_rate": math.inf}, "config.learning_rate is inf; expected a finite number"),
+        ("config", {"forget_bias": math.nan}, "config.forget_bias is nan; expected a finite number"),
+        ("config", {"of_a_newer_version": 10**400}, "config.of_a_newer_version is 1000000"),
+    ],
+)
+def test_what_no_run_can_leave_is_named(part, change, fault):
+    fields = fields_of(changed(towers(warmup=1), phases=POSSIBLE))
+    fields["throughput"] = throughput(fields["batches"])
+    assert record.from_json(json.dumps(fields)).phases.measured == 1 / 3
+    fields[part] |= change
+    fields["throughput"] = throughput(fields["batches"])
+    (found,) = faults_of(fields)
+    assert found.startswith(fault)
+
+
+@pytest.mark.parametrize("name", [n for n, f in OPTIONS.items() if flags.kind_of(f) == "float"])
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
+def test_no_record_is_begun_with_an_option_that_it_could_not_hold(name, text):
+    given = flags.parse([f"--{name}={text}"], OPTIONS)
+    lines = conflicts.problems(configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0)
+    assert f"--{name}={given[name]} must be a finite number" in lines
+
+
+def test_what_drives_a_terminal_never_comes_out_of_a_record():
+    environment = {
+        "cpu": "X\x1b[31m\n| y\u202e",
+        "topology": "GPU0\x1b[4m\tGPU1\nGPU0\x1b[0m X",
+        "new": {"\x07": ["\x9b2J"]},
+    }
+    fields = fields_of(make_record("failed", error={"type": "X", "message": "a\nb\x1b]0;title\x07"}))
+    fields["environment"] = environment
+    run = record.from_json(json.dumps(fields))
+    assert run.error.message == "a b" and run.environment.cpu == "X | y "
+    assert run.environment.topology == "GPU0 GPU1\nGPU0 X"
+    assert run.environment.further == {"new": {" ": [""]}}
+    raw = json.dumps(fields, ensure_ascii=False)
+    assert record.from_json(raw) == run
 
 
 def test_what_is_derived_need_not_be_judged():

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from rnn_scaling.machine import alive
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.parts import RunError
+from rnn_scaling.reports import answer, table
 from tests.support.records import changed as altered
-from tests.support.scaling_runs import attributed, of, timed
+from tests.support.scaling_runs import attributed, of, run, timed
+
+BATCHES = {"warmup": 1, "measured": 2, "seconds": [9.0, 1.0, 1.0], "items": [1, 100, 100]}
 
 
 def test_load_and_differences_stand_before_the_numbers():
@@ -45,3 +53,69 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     assert "--batch_size=16 on 4 devices" in line and "--global_batch_size=64" in line and line in of(runs).cautions
     assert not of([*runs, timed(1, 100, batch_size=32)]).hand_made, "a sweep over batch sizes is no such thing"
     assert not of(runs[1:2]).hand_made
+
+
+def on(cpu, runs, cores=8):
+    return [altered(each, environment={"cpu": cpu, "cpu_cores": cores}) for each in runs]
+
+
+def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
+    made = of([*on("Small", attributed()), *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)])])
+    assert table.text(made).startswith(
+        "These are runs of 2 machines, which are kept apart: Small (8 cores) (12 runs) and Large (8 cores) (2 runs).\n"
+    )
+    assert [(each.title, len(each.rows[0].row.records)) for each in made.series] == [
+        ("cudnn_lstm, independent, on Small (8 cores)", 3),
+        ("cudnn_lstm, replicated, on Small (8 cores)", 3),
+        ("cudnn_lstm, independent, on Large (8 cores)", 1),
+    ]
+    lead = answer.lead(made)
+    assert lead.startswith("Weak scaling, Small (8 cores): ") and "Weak scaling, Large (8 cores): " in lead
+    one = of([*on("Small", attributed()), timed(4, 300)])
+    assert len(one.machines) == 1 and "machines" not in table.text(one)
+    untold = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100)]), timed(1, 90), run(1, 1.0, "failed")])
+    assert [count for _, count in untold.machines] == [2, 1, 1]
+
+
+def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
+    started = {"type": "Killed", "message": "the process ended without a result"}
+    ended, ours = ({**started, "process": process} for process in ("1 2 3", alive.this_process()))
+    parent = alive._of(str(os.getppid()), os.getppid(), "/proc")
+    going, dead, own = (
+        altered(run(4, 1.0, "failed"), error=build(RunError, error))
+        for error in ({**started, "process": parent}, ended, ours)
+    )
+    made = of([*attributed(), going])
+    assert made.running == ("12.json",) and not made.failures and made.runs == 12
+    assert "1 run is still going on and not counted: 12.json.\n" in table.text(made)
+    assert "no run succeeded" not in answer.sentence(made.series[0])
+    for other in (dead, own):
+        made = of([*attributed(), other])
+        assert not made.running and [each.file for each in made.failures] == ["12.json"]
+
+
+def test_a_loss_of_many_times_its_start_is_named():
+    losses = {"calm": [9.2, 8.1], "grown": [9.2, 920_000.0], "unknown": [None, 920_000.0]}
+    runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]}) for each in losses.values()]
+    (line,) = [line for line in of(runs).cautions if "loss" in line]
+    assert line.startswith("The loss grew more than 10-fold in 1.json and 2.json: ")
+    assert not of([runs[0]]).diverged
+
+
+def test_a_title_names_the_kernel_that_ran():
+    resolved = {"device_type": "CPU", "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad"}
+    cpu = [altered(timed(n, 100 * n), resolved=resolved) for n in (1, 2)]
+    (series,) = of(cpu).series
+    assert series.title == "cudnn_lstm (BlockLSTM on the CPU), independent"
+    gpu = [altered(each, resolved={"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"}) for each in cpu]
+    loop = [timed(1, 100, encoder_type="dynamic_rnn")]
+    for records, title in ((gpu, "cudnn_lstm, independent"), (loop, "dynamic_rnn, independent")):
+        assert [each.title for each in of(records).series] == [title]
+
+
+def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():
+    assert table.text(of(attributed())).startswith(
+        "words: source and target tokens without padding. "
+        "Rates, ratios and seconds of several runs are their geometric means.\n\n### cudnn_lstm"
+    )
+    assert "geometric" not in table.text(of([timed(1, 100)]))

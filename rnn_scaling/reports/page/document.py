@@ -6,18 +6,30 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.attribution import CONTENTION, EXCHANGE, FIXED, IMBALANCE, INPUT, MEANING, OVERSUBSCRIPTION
-from rnn_scaling.analysis.metrics import ITEMS, one_of
+from rnn_scaling.analysis.attribution import (
+    CONTENTION,
+    EXCHANGE,
+    FIXED,
+    IMBALANCE,
+    INPUT,
+    MEANING,
+    OVERSUBSCRIPTION,
+    Attribution,
+)
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import answer, table
+from rnn_scaling.reports import again, answer, loss_text, table
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import inside
-from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, Grid, figure_of
-from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
+from rnn_scaling.reports.page import drawings, inside, overview
+from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
+from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, devices, repeated
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
@@ -46,8 +58,7 @@ def render(summary: Summary, made_by: str = "") -> bytes:
 
 def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     measured = summary.measured
-    losses = [each for each in measured if each.largest and each.largest.loss and each.largest.loss.is_told]
-    parts = [each.largest.loss.parts for each in losses if each.largest and each.largest.loss]
+    steady = _steady_grid(summary)
     return {
         "schema": REPORT_SCHEMA,
         "name": Path(summary.name).resolve().name or summary.name,
@@ -57,29 +68,28 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "one": one_of(summary.unit),
         "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
         "lead": _unbroken(answer.lead(summary)),
-        "overview": _unbroken(answer.overview(summary)),
+        "remarks": _unbroken(answer.overview(summary)),
+        "overview": overview.table_of(summary),
+        "glance": overview.pictures(summary),
         "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
-        "missing": _missing(summary),
         "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
-        "series": [_series(each, k) for k, each in enumerate(summary.series)],
+        "series": _all_series(summary),
+        "missing": _missing(summary),
+        "again": [(each.title, again.commands(each)) for each in summary.series[:MOST_COMMANDS]],
         "commands": _row_commands(summary),
         "curves": _curves(summary),
-        "losses": [_loss(each, k) for k, each in enumerate(losses)],
+        "losses": _losses(measured),
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
-        "meaning": {
-            name: MEANING[name].replace(ITEMS, summary.unit)
-            for name in ORDER
-            if name in {part.name for loss in parts for part in loss}
-        },
         "steps": inside.steps_of(measured),
         "step_parts": inside.parts_of(measured),
         "counts": inside.counts_of(summary),
-        "times": _batch_times(measured),
-        "steady": _steady_grid(summary),
+        "times": drawings.times(measured) if steady else [],
+        "steady": steady,
+        "steady_sentence": _unbroken(_steady_sentence(summary)),
         "unjudged": summary.unjudged,
         "speedups": [grid for each in measured if (grid := _speedups(each))],
-        "fixed_cost": [text for each in measured if (text := _fixed_cost(each))],
+        "fixed_cost": _fixed_cost(measured),
         "padding": _padding(measured),
         "scalings": {each.strong for each in summary.series},
         "failures": _failures(summary),
@@ -89,10 +99,14 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     }
 
 
-def _unbroken(text: str) -> str:
-    """The text with a number, its interval and its unit kept on one line."""
-    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
-    return text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
+def _unbroken(text: str) -> Markup:
+    """The text with a number, its interval and its unit, and a flag with its value, each kept on one line."""
+    from markupsafe import Markup, escape
+
+    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", str(text))
+    text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
+    text = re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text)
+    return Markup(text)  # noqa: S704 - escaped above
 
 
 def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
@@ -104,9 +118,17 @@ def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
     return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
 
 
-def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
+def _all_series(summary: Summary) -> dict[str, Any]:
+    """What is folded below the overview: the rows of each series; what holds for all of them is said once."""
+    told = [_series(summary, each) for each in summary.series]
+    shared = [line for line in told[0]["notes"] if all(line in each["notes"] for each in told)] if told else []
+    for each in told:
+        each["notes"] = [line for line in each["notes"] if line not in shared]
+    return {"shared": shared, "each": told}
+
+
+def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     rows = [row.row for row in series.rows]
-    head, lines = table.grid(rows)
     further = table.further_grid(rows)
     config = rows[-1].config
     if series.strong:
@@ -120,14 +142,12 @@ def _series(series: SeriesSummary, k: int) -> dict[str, Any]:
             "the work."
         )
     return {
-        "id": f"series-{k}",
+        "id": overview.series_id(summary, series),
         "title": series.title,
-        "constant": constant,
-        "grid": Grid(series.title, head, lines),
-        "notes": table.notes(rows),
+        "grid": Grid(f"{series.title}: every row", *table.grid(rows)),
+        "notes": [constant, *table.notes(rows)],
         "further": Grid(f"{series.title}: what else was measured", *further) if further[1] else None,
         "further_notes": table.further_notes(rows),
-        "command": series.command(),
     }
 
 
@@ -137,107 +157,81 @@ def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _curves(summary: Summary) -> list[dict[str, Any]]:
-    """The pictures of weak and of strong scaling, each with a legend of its own."""
+    """The pictures of weak and of strong scaling that the first screen does not have, each with a legend of its own."""
     groups = figures.groups(summary)
-    curves = []
+    drawn = []
     for k, (name, series) in enumerate(groups):
-        if pictures := _lines(series, f"-{k}" if k else ""):
-            titles = [each.title for each in series[: figures.MOST_LINES]]
-            curves.append(
+        metrics = _metrics_over_devices(series)
+        if metrics:
+            suffix = f"-{k}" if k else ""
+            group = name if len(groups) > 1 else ""
+            frames = [curves.frame_of(series, metric) for metric in metrics]
+            drawn.append(
                 {
-                    "name": name if len(groups) > 1 else "",
-                    "figures": pictures,
-                    "legend": list(zip(titles, _swatches(series))),
+                    "name": group,
+                    "figures": [drawings.curve(series, each, f"fig-{each.name}{suffix}", group) for each in metrics],
+                    "legend": [*drawings.swatches(series), *drawings.marks(*frames)],
                     "undrawn": max(0, len(series) - figures.MOST_LINES),
                 }
             )
-    return curves
+    return drawn
+
+
+def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
+    rows = [row.row for each in series for row in each.rows if row.row.rate]
+    if len({row.num_devices for row in rows}) < 2:
+        return []  # one number of devices makes no line
+    shown = EFFICIENCY.name if overview.is_curve(series) else ""
+    return [each for each in figures.drawn(series) if each.name != shown and any(row.metric(each) for row in rows)]
 
 
 def _split(series: SeriesSummary) -> Grid | None:
     """What each part takes on every number of devices; one number alone stands beside its waterfall already."""
+    if not any(row.loss and row.loss.is_told for row in series.rows):
+        return None
     head, lines = table.parts_grid(series)
     return Grid(f"{series.title}: points of efficiency", head, lines) if len(lines) > 1 else None
 
 
-def _lines(series: Sequence[SeriesSummary], suffix: str) -> list[Figure]:
-    if len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) < 2:
-        return []  # one number of devices makes no line
-    pictures = []
-    for metric in figures.drawn(series):
-        if any(row.row.metric(metric) for each in series for row in each.rows):
-            about = (
-                f"{metric.caption} over the number of devices, a line for each series; the numbers stand in the tables "
-                "above."
-            )
-            name = f"fig-{metric.name}{suffix}"
-            pictures.append(figure_of(figures.lines(series, metric, name=name), name, metric.caption, about))
-    return pictures
-
-
-def _swatches(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
-    dashes = {"-": "", "--": "5 2.5", ":": "1.5 2", "-.": "6 2 1.5 2"}
-    shapes = {
-        "o": "M14 3a3 3 0 1 0 .01 0z",
-        "s": "M11 3h6v6h-6z",
-        "^": "M14 2.4l3.6 6.4h-7.2z",
-        "D": "M14 2l4 4-4 4-4-4z",
+def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
+    """Waterfalls of the series whose parts can be told from 0, and the others by name."""
+    known = [(each, each.largest.loss) for each in measured if each.largest and each.largest.loss]
+    told = [(each, loss) for each, loss in known if loss.is_told]
+    drawn = told[:MOST_FIGURES]
+    names = {part.name for _, loss in told for part in loss.told}
+    return {
+        "drawn": [
+            {"title": each.title, "figure": drawings.loss(each, loss, k), **_loss_numbers(each, loss)}
+            for k, (each, loss) in enumerate(drawn)
+        ],
+        "undrawn": [_loss_numbers(each, loss) for each, loss in told[MOST_FIGURES:]],
+        "legend": drawings.bars([loss for _, loss in drawn]) if drawn else [],
+        "meaning": {
+            name: MEANING[name].replace(ITEMS, series.unit) for name in ORDER if name in names for series, _ in told[:1]
+        },
+        "untold": _untold([(each.title, loss) for each, loss in known if not loss.is_told], len(known)),
     }
-    looks = figures.looks(series[: figures.MOST_LINES])
-    return [
-        {
-            "colour": figures.themed(look["color"].lower()),
-            "dash": dashes[look["linestyle"]],
-            "shape": shapes[look["marker"]],
-        }
-        for look in looks
-    ]
 
 
-def _loss(series: SeriesSummary, k: int) -> dict[str, Any]:
-    row = series.largest
-    if row is None or row.loss is None:
-        raise ValueError("expected a row with a loss")
-    loss = row.loss
+def _untold(losses: Sequence[tuple[str, Attribution]], of: int) -> list[tuple[str, str]]:
+    """(whose, why no part is shown, and what would tell): series of which the same is said are one entry."""
+    titles: dict[str, list[str]] = {}
+    for title, loss in losses:
+        if text := loss_text.untold(loss):
+            titles.setdefault(text, []).append(title)
+    everywhere = "All series" if of > 1 else ""
+    return [(everywhere if len(names) == of else "; ".join(names), text) for text, names in titles.items()]
+
+
+def _loss_numbers(series: SeriesSummary, loss: Attribution) -> dict[str, Any]:
     lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
     lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
     values = [*(part.points for part in loss.shown), loss.loss_points]
     kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and v.half_width)
-    caption = f"{series.title}: loss on {row.devices} against {row.row.num_devices} times one"
-    figure = None
-    if k < MOST_FIGURES and loss.is_told:
-        about = f"{answer.sentence(series)} The numbers stand in the table beside it."
-        figure = figure_of(figures.waterfall(loss, f"waterfall-{k}"), f"waterfall-{k}", caption, about)
-    return {
-        "title": f"{series.title}, {row.devices}",
-        "figure": figure,
-        "grid": Grid(caption, ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"], lines),
-        "notes": [*kinds],
-        "command": series.command(),
-    }
-
-
-def _batch_times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
-    """A picture for each series' run on one device and on the most."""
-    ends = [row for each in series for row in dict.fromkeys((each.rows[0], each.largest)) if row and row.steady]
-    titles = {id(row): each.title for each in series for row in each.rows}
-    drawn = []
-    for k, row in enumerate(ends[:MOST_FIGURES]):
-        run = row.steady[0]
-        title = f"{titles[id(row)]}, {row.devices}"
-        about = f"{run.file}: {len(run.record.batches.seconds)} batches, {run.state.text}"
-        drawn.append((figure_of(figures.batch_times(run, f"times-{k}"), f"times-{k}", title, about), _when(run)))
-    return drawn
-
-
-def _when(run: RunSteady) -> str:
-    """The kind, the cut and what it moves, in a few words."""
-    state, warmup = run.state, run.record.batches.warmup
-    if state.start is None or state.move is None:
-        return state.text
-    start = "the first batch" if state.start == 0 else f"batch {state.start}"
-    move = f"{100 * state.move:+.1f} %".replace("-", "\u2212")
-    return f"{state.kind}, steady from {start}; the headline, which skips {warmup}, would move by {move}"
+    row = loss.row
+    caption = f"{series.title}: loss on {devices(row.num_devices)} against {row.num_devices} times one"
+    head = ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"]
+    return {"grid": Grid(caption, head, lines), "notes": list(kinds)}
 
 
 def _steady_grid(summary: Summary) -> Grid | None:
@@ -245,6 +239,17 @@ def _steady_grid(summary: Summary) -> Grid | None:
     head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
     lines = [_steady_line(count.split()[0], run) for count, run in runs]
     return Grid("What the batch times of each run say", head, lines, (2,)) if lines else None
+
+
+def _steady_sentence(summary: Summary) -> str:
+    """How many runs were steady, and how much it matters where that is judged to begin."""
+    states = [run.state for each in summary.series for row in each.rows for run in row.steady]
+    moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
+    unknown = len(states) - len(moves)
+    text = f"{len(moves)} of {len(states)} runs became steady" if unknown else f"All {len(states)} runs became steady"
+    if moves:
+        text += f"; counted from there, no rate would move by more than {max(0.1, 100 * max(moves)):.1f} %"
+    return f"{text}."
 
 
 def _steady_line(count: str, run: RunSteady) -> list[str]:
@@ -281,17 +286,34 @@ def _speedup_line(row: RowSummary) -> list[str]:
     return [str(row.row.num_devices), *three, f"{speedups.same_work:.2f}", *seconds]
 
 
-def _fixed_cost(series: SeriesSummary) -> str | None:
-    row = series.largest
-    if row is None or row.speedups is None or row.row.num_devices == 1:
+def _fixed_cost(series: Sequence[SeriesSummary]) -> str | None:
+    """What is spent once on the most devices, as the range over the series."""
+    rows = [each.largest for each in series if each.largest and each.largest.row.num_devices > 1]
+    known = [row.speedups for row in rows if row.speedups]
+    if not known:
         return None
-    speedups = row.speedups
-    whole = sum(speedups.phases.values())
-    return (
-        f"{series.title}: on {row.devices} {speedups.once:.1f} s of {whole:.1f} s are spent once, whatever the number "
-        f"of batches (start, build, first batch, end). The {series.unit} of the run on 1 device would be done "
-        f"{speedups.same_work:.2f} times as soon on {row.devices}, not {speedups.steady.value:.2f} times."
+    once, whole, soon, steady = (
+        _range([of(each) for each in known], digits)
+        for of, digits in (
+            (lambda each: each.once, 1),
+            (lambda each: sum(each.phases.values()), 1),
+            (lambda each: each.same_work, 2),
+            (lambda each: each.steady.value, 2),
+        )
     )
+    unit = common_unit(each.unit for each in series)
+    counts = list(dict.fromkeys(row.devices for row in rows if row.speedups))
+    on = counts[0] if len(counts) == 1 else "the most devices"
+    return (
+        f"On {on} {once} s of {whole} s are spent once, whatever the number of batches (start, build, first batch, "
+        f"end). The {unit} of the run on 1 device would be done {soon} times as soon on {on}, not {steady} times."
+    )
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    """ "1.16 to 1.27", or the only number."""
+    ends = [f"{end:.{digits}f}" for end in (min(values), max(values))]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _padding(series: Sequence[SeriesSummary]) -> Grid | None:

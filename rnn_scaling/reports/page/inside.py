@@ -78,8 +78,11 @@ def counts_of(summary: Summary) -> dict[str, Any] | None:
         {
             "title": group.title,
             "grids": [
-                *(Grid(caption, head, lines) for caption, head, lines in counts_table.seed_grids(group)),
-                Grid("From Python to kernels", *counts_table.graphs_grid(group)),
+                *(
+                    Grid(f"{group.title}: {caption}", head, lines)
+                    for caption, head, lines in counts_table.seed_grids(group)
+                ),
+                Grid(f"{group.title}: from Python to kernels", *counts_table.graphs_grid(group)),
             ],
             "why": counts_table.reasons(group),
         }

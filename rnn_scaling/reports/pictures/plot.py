@@ -6,7 +6,7 @@ import io
 import math
 
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import Summary
 
 BESIDE = 3  # panels
@@ -33,7 +33,7 @@ def render(summary: Summary) -> bytes:
         for part, series, drawn, count in zip(panels, shown, metrics, lines):
             places = part.subplots(count, BESIDE).flat
             for axes, metric in zip(places, drawn):
-                figures.draw_lines(axes, series, metric, ideal="#5b636d")
+                curves.draw_lines(axes, series, metric, ideal="#5b636d")
             for axes in places:
                 axes.remove()
             handles, labels = part.axes[1].get_legend_handles_labels()

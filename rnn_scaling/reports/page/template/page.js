@@ -26,7 +26,11 @@ document.addEventListener("toggle", fit, true);
 fit();
 let closed = [];
 addEventListener("beforeprint", () => {
-  closed = [...document.querySelectorAll("details:not([open])")];
+  closed = [...document.querySelectorAll("details:not([open], .screen)")];
   for (const each of closed) each.open = true;
 });
 addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
+// A link into something folded opens it; browsers that do so themselves find it open.
+const unfold = () => { const folded = location.hash && document.getElementById(location.hash.slice(1))?.closest("details"); if (folded) folded.open = true; };
+addEventListener("hashchange", unfold);
+unfold();

@@ -1,0 +1,16 @@
+"""Whether a training left its optimum behind: a loss that is finite, and many times what it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MANIFOLD = 10  # times the first loss, from which on it is said
+REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
+
+
+def growth(losses: Sequence[float | None]) -> float | None:
+    """The last loss over the first one where that is MANIFOLD or more; None where it is not, or is not known."""
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < 2 or known[0] <= 0 or known[-1] < MANIFOLD * known[0]:
+        return None
+    return known[-1] / known[0]

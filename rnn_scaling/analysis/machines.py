@@ -1,0 +1,50 @@
+"""On which machine a run was made, by what its record says of processor and GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling.records.record import RunRecord
+
+UNKNOWN = "a machine that is not recorded"
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A processor's name, its cores (None: not recorded), and the names of the GPUs."""
+
+    cpu: str | None
+    cores: int | None
+    gpus: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """In a few words: "2 x NVIDIA H200, AMD EPYC 9654 (192 cores)"."""
+        gpus = [f"{self.gpus.count(each)} x {each}" for each in dict.fromkeys(self.gpus)]
+        cores = f" ({self.cores} core{'' if self.cores == 1 else 's'})" if self.cores else ""
+        return ", ".join([*gpus, *([f"{self.cpu}{cores}"] if self.cpu else [])]) or UNKNOWN
+
+
+def machine(run: RunRecord) -> Machine:
+    """The machine of a run."""
+    environment = run.environment
+    gpus = tuple(str(gpu.get("name")) for gpu in environment.gpus)
+    return Machine(environment.cpu, environment.cpu_cores, gpus)
+
+
+def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """The runs of each machine, by its name, in the order of the records.
+
+    Runs that do not say where they were made belong to the only machine there is; where there are several, those which
+    measured nothing go to the first one, and the others stand for themselves.
+    """
+    machines = list(dict.fromkeys(machine(record).name for record in records))
+    known = [name for name in machines if name != UNKNOWN]
+    groups: dict[str, list[RunRecord]] = {name: [] for name in machines}
+    for record in records:
+        name = machine(record).name
+        if name == UNKNOWN and known and (len(known) == 1 or record.throughput is None):
+            name = known[0]
+        groups[name].append(record)
+    return {name: members for name, members in groups.items() if members}

@@ -1,0 +1,219 @@
+"""Metrics over the number of devices: a line for each series, with 95 % intervals over processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.summary import SeriesSummary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDEST = 2  # an interval counts in the frame from its number / WIDEST to its number x WIDEST
+NEAR = 0.5  # lowest / highest from which on an axis from 0 would leave half of the picture empty
+NEAR_GROWING = 0.8  # the same of what grows with the devices: how much it grows is seen on an axis from 0
+LABEL = 52  # letters of a series' title in a picture
+LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """The ends of an axis of numbers.
+
+    Attributes:
+      low, high: in the unit that is printed.
+      has_intervals: whether any interval is drawn.
+      cuts: whether one goes on beyond an end.
+    """
+
+    low: float
+    high: float
+    has_intervals: bool
+    cuts: bool
+
+    @property
+    def start(self) -> str:
+        """What must be said of an axis that does not begin at 0; empty for one that does."""
+        return f"axis from {self.low:,.12g}, not from 0" if self.low else ""
+
+    @property
+    def sentence(self) -> str:
+        """The same as a sentence of its own."""
+        return f"{self.start.capitalize()}." if self.start else ""
+
+
+def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (), near: float = NEAR) -> Frame:
+    """An axis on which the numbers can be told apart: from 0, or closer about them where they are near each other.
+
+    Args:
+      values: with their intervals; one that is much wider than its number is cut.
+      factor: printed number / value.
+      also: printed numbers that must be seen too.
+      near: lowest / highest from which on the axis does not begin at 0.
+    """
+    ends = [each.ends or (each.value, each.value) for each in values]
+    lows = [factor * max(low, each.value / WIDEST) for each, (low, _) in zip(values, ends)]
+    highs = [factor * min(high, each.value * WIDEST) for each, (_, high) in zip(values, ends)]
+    low, high = min([*lows, *also], default=0.0), max([*highs, *also], default=1.0)
+    if low > near * high:
+        low, high = _round_ends(low, high)
+    else:
+        low, high = 0.0, 1.08 * high or 1.0
+    cuts = any(factor * end[0] < low or factor * end[1] > high for end in ends)
+    return Frame(low, high, any(each.half_width for each in values), cuts)
+
+
+def _round_ends(low: float, high: float) -> tuple[float, float]:
+    """Round numbers about both, with some room."""
+    from matplotlib.ticker import MaxNLocator
+
+    room = 0.06 * (high - low) or 0.02 * high
+    ticks = MaxNLocator(5).tick_values(low - room, high + room)
+    return max(0.0, float(ticks[0])), float(ticks[-1])
+
+
+def frame_of(series: Sequence[SeriesSummary], metric: Metric) -> Frame:
+    """The vertical axis of `lines`."""
+    few = series[: figures.MOST_LINES]
+    ideal = _ideal(metric, _counts(few, metric))
+    return frame(_values(few, metric), metric.factor, ideal, NEAR if len(set(ideal)) == 1 else NEAR_GROWING)
+
+
+def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False, name: str = "") -> str:
+    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed.
+
+    Args:
+      series: of one unit; the first MOST_LINES are drawn.
+      metric: what is drawn.
+      legend: whether the picture says which line is which.
+      name: what the ids in the picture begin with, unique on a page.
+    """
+    few = series[: figures.MOST_LINES]
+    below = 0.45 + (0.17 * (len(few) + 2) + 0.1 if legend else 0)
+    with figures.style():
+        figure, axes = figures.blank(4.2, 2.55 + below)
+        draw_lines(axes, few, metric)
+        figures.set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
+        if legend:
+            figure.legend(*axes.get_legend_handles_labels(), loc="lower left", **LEGEND)
+        return figures.as_svg(figure, name or metric.name)
+
+
+def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = figures.MUTED) -> None:
+    """Draws one metric over the number of devices.
+
+    Args:
+      axes: to draw in.
+      series: at most MOST_LINES.
+      metric: what is drawn.
+      ideal: colour of the ideal.
+    """
+    counts, edges = _counts(series, metric), frame_of(series, metric)
+    if metric.ideal is not None and counts:
+        axes.plot(counts, _ideal(metric, counts), color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
+    for k, (each, look) in enumerate(zip(series, figures.looks(series))):
+        _draw_line(axes, each, metric, look, 0.02 * (k - (len(series) - 1) / 2), edges)
+    if edges.cuts:
+        style: dict[str, Any] = {"linestyle": "none", "marker": "^", "markersize": 4}
+        axes.plot([], [], color=ideal, label="interval goes on beyond the frame", **style)
+    axes.set(title=metric.caption, xlabel=_x_label(edges), ylim=(edges.low, edges.high))
+    _ticks(axes, counts)
+
+
+def _x_label(edges: Frame) -> str:
+    return f"devices (vertical {edges.start})" if edges.start else "devices"
+
+
+def dots(series: Sequence[SeriesSummary], name: str) -> str:
+    """The efficiency of each series on its most devices, one below the other, with 95 % intervals; the ideal dashed.
+
+    Args:
+      series: with an efficiency on several devices; the first MOST_LINES are drawn.
+      name: what the ids in the picture begin with, unique on a page.
+    """
+    few = series[: figures.MOST_LINES]
+    edges = dots_frame(few)
+    with figures.style():
+        figure, axes = figures.blank(4.2, 0.75 + 0.36 * len(few))
+        axes.axvline(100, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)))
+        for y, (each, look) in enumerate(zip(few, figures.looks(few))):
+            _draw_dot(axes, each, y, look, edges)
+        axes.set(xlim=(edges.low, edges.high), ylim=(len(few) - 0.4, -0.85), yticks=[])
+        axes.set(title=dots_title(few), xlabel=edges.start)
+        axes.spines["left"].set_visible(False)
+        figures.set_margins(figure, left=0.08, right=0.16, top=0.3, bottom=0.42)
+        return figures.as_svg(figure, name)
+
+
+def dots_title(series: Sequence[SeriesSummary]) -> str:
+    """What `dots` shows, with the number of devices where it is one."""
+    counts = {each.largest.devices for each in series if each.largest}
+    where = counts.pop() if len(counts) == 1 else "the most devices of each"
+    return EFFICIENCY.caption.replace(EFFICIENCY.title, f"{EFFICIENCY.title} on {where}")
+
+
+def dots_frame(series: Sequence[SeriesSummary]) -> Frame:
+    """The horizontal axis of `dots`."""
+    values = [each.largest.efficiency for each in series[: figures.MOST_LINES] if each.largest]
+    return frame([value for value in values if value], 1, [100.0])
+
+
+def _draw_dot(axes: Axes, series: SeriesSummary, y: int, look: dict[str, Any], edges: Frame) -> None:
+    row = series.largest
+    if row is None or row.efficiency is None:
+        raise ValueError("expected a series with an efficiency")
+    value, colour = row.efficiency, look["color"]
+    axes.axhline(y, color=figures.GRID, linewidth=0.6, zorder=0.5)
+    axes.plot([value.value], [y], color=colour, marker=look["marker"], markersize=5.5)
+    if value.half_width and value.ends:
+        seen = [min(max(end, edges.low), edges.high) for end in value.ends]
+        axes.plot(seen, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+        for end, at, cut in zip(value.ends, seen, "<>"):
+            axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
+    title = series.title if len(series.title) <= LABEL else f"{series.title[: LABEL - 1]}…"
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
+    axes.annotate(title, (0, y), xytext=(0, 5), ha="left", va="bottom", **place)
+
+
+def _counts(series: Sequence[SeriesSummary], metric: Metric) -> list[int]:
+    return sorted({row.row.num_devices for each in series for row in each.rows if row.row.metric(metric)})
+
+
+def _values(series: Sequence[SeriesSummary], metric: Metric) -> list[Interval]:
+    return [value for each in series for row in each.rows if (value := row.row.metric(metric))]
+
+
+def _ideal(metric: Metric, counts: Sequence[int]) -> list[float]:
+    return [metric.factor * metric.ideal(count) for count in counts] if metric.ideal else []
+
+
+def _draw_line(
+    axes: Axes, series: SeriesSummary, metric: Metric, look: dict[str, Any], shift: float, edges: Frame
+) -> None:
+    """Draws one series, moved aside so that intervals of neighbours do not cover each other."""
+    factor = metric.factor
+    points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
+    x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
+    axes.plot(x, y, markersize=4.5, linewidth=1.4, label=series.title, **look)
+    style: dict[str, Any] = {"color": look["color"], "linestyle": "none", "markersize": 4}
+    for at, (_, value) in zip(x, points):
+        if value.half_width and value.ends:
+            ends = [factor * end for end in value.ends]
+            seen = [min(max(end, edges.low), edges.high) for end in ends]
+            axes.plot([at, at], seen, color=look["color"], linewidth=1)
+            for end, inside, cut in zip(ends, seen, "v^"):
+                axes.plot([at], [inside], marker="_" if end == inside else cut, clip_on=False, **style)
+
+
+def _ticks(axes: Axes, counts: Sequence[int]) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xticks([n for n in counts if len(counts) <= 8 or n in (counts[0], counts[-1]) or not n & (n - 1)])
+    axes.set_xlim(min(counts, default=0) - 0.25, max(counts, default=1) + 0.25)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axes.grid(axis="x", visible=False)

@@ -1,0 +1,104 @@
+"""A folder is read although something in it is bad: what is left out is named, with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from rnn_scaling.records import folder, record
+from tests.support.records import fields_of, make_record
+
+STARTED = {"started": "2026-01-01T00:00:00"}
+
+
+def write(path, fields):
+    path.write_text(fields if isinstance(fields, str) else json.dumps(fields))
+
+
+def bad(path, kind):
+    """Puts something into a folder that no command can use."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "nothing":
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(kind)
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("pipe", "a named pipe; expected a regular file"),
+        ("device", "a device; expected a regular file"),
+        ("folder", "a folder; expected a regular file"),
+        ("nothing", "No such file or directory"),
+        (b"", "not JSON (Expecting value at line 1); expected a run record"),
+        (b"\xff\xfe", "not UTF-8 text; expected a run record"),
+        (b"[" * 100_000, "nested too deeply; expected a run record"),
+        (b"[" + b"9" * 5000 + b"]", "a number of thousands of digits; expected a run record"),
+        (b"[1, 2]", "expected schema 'rnn_scaling.run/1', got 'list'"),
+    ],
+)
+def test_one_bad_file_stops_nothing(tmp_path, kind, reason):
+    record.write(make_record(), tmp_path / "good.json")
+    bad(tmp_path / "bad\x1b.json", kind)
+    found = folder.read(tmp_path)
+    assert [run.name for run in found.runs] == ["good.json"]
+    assert found.left_out == (f"{tmp_path}/bad\\x1b.json: {reason}",)
+
+
+def test_names_that_are_no_text_are_told_apart(tmp_path):
+    for name in (b"\xff.json", b"\xfe.json", b"a\nb.json"):
+        with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
+            file.write(make_record(seconds=[0.1, 1.0 + name[0]]).to_json())
+    assert {run.name for run in folder.read(tmp_path).runs} == {r"\xff.json", r"\xfe.json", r"a\nb.json"}
+
+
+def test_an_edited_record_is_named_with_what_to_do(tmp_path):
+    fields = fields_of(make_record())
+    fields["throughput"]["items_per_second"] *= 2
+    write(tmp_path / "a.json", fields)
+    (line,) = folder.read(tmp_path).left_out
+    assert line.startswith(f"{tmp_path}/a.json: throughput.items_per_second is 923.07")
+    assert line.endswith(". Delete it, and the same sweep makes the run again")
+
+
+@pytest.mark.parametrize(
+    "change, copies",
+    [
+        ({}, 1),
+        ({"config": {"num_devices": 2}}, 1),  # the start says it: no two runs have both in common
+        ({"environment": {"started": "2026-01-02"}}, 1),  # all batches the same to the last digit
+        ({"environment": {"started": "2026-01-02"}, "config": {"num_devices": 2}}, 0),
+        ({"batches": {"seconds": [0.1, 0.2]}}, 0),
+    ],
+)
+def test_a_copy_counts_once_however_it_was_edited(tmp_path, change, copies):
+    run = make_record(environment=STARTED)
+    fields = fields_of(run)
+    for part, values in change.items():
+        fields[part] |= values
+    fields["throughput"]["seconds"] = sum(fields["batches"]["seconds"])
+    fields["throughput"]["items_per_second"] = 200 / fields["throughput"]["seconds"]
+    record.write(run, tmp_path / "a.json")
+    write(tmp_path / "b.json", fields)
+    found = folder.read(tmp_path)
+    assert (len(found.runs), len(found.left_out)) == (2 - copies, copies)
+    for line in found.left_out:
+        assert line == (
+            f"{tmp_path}/b.json: a copy of a.json, whose batches took the same seconds. "
+            "Delete it, and the same sweep makes the run again"
+        )
+
+
+def test_one_batch_may_take_the_same_time_by_chance(tmp_path):
+    for name, started in (("a", None), ("b", None), ("c", "2026"), ("d", "2026")):
+        record.write(make_record(seconds=[0.5], environment={"started": started}), tmp_path / f"{name}.json")
+    found = folder.read(tmp_path)
+    assert [run.name for run in found.runs] == ["a.json", "b.json", "c.json"]

@@ -1,0 +1,53 @@
+"""The commands below "Measure again" supply every run that the parts of a loss need."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from rnn_scaling.analysis.rows import series_key
+from rnn_scaling.registry import TEXT_FILES
+from rnn_scaling.reports import again
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
+from rnn_scaling.sweeps.plan import plan
+from tests.support.records import make_record
+from tests.support.scaling_runs import of, resolved
+
+SWEEPS_OWN = ("--repeats=", "--out=")
+TEXT = dict.fromkeys(TEXT_FILES, "x")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "replicated", "all_reduce_spec": "pscpu"},
+        {"mode": "independent", "data": "host"},
+        {"mode": "replicated", "data": "text", "num_buckets": 3, **TEXT},
+        {"mode": "replicated", "global_batch_size": 64},
+    ],
+)
+def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").write_text("a b\n")
+    measured = of([resolved(100.0 * n, n, **options) for n in (1, 2, 4)])
+    assert any(part.points is None for part in measured.series[0].largest.loss.parts), "alone it needs more runs"
+    records = []
+    for command in again.commands(measured.series[0]):
+        program, sweep, *words = shlex.split(command.replace("python -m rnn_scaling", "./run.sh"))
+        assert (program, sweep, words[-1]) == ("./run.sh", "sweep", "--out=results/again")
+        lists = flags.parse([word for word in words if not word.startswith(SWEEPS_OWN)], configs.OPTIONS, lists=True)
+        for run in plan(lists, num_gpus=0, num_cores=8):
+            flat = run.config.flat()
+            items = [1000 * flat["num_devices"]] * 40
+            records.append(make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10))
+    key = series_key(measured.rows[0].key)
+    (series,) = (each for each in of(records).series if series_key(each.rows[0].row.key) == key)
+    assert [each.row.num_devices for each in series.rows] == [1, 2, 4]
+    assert [part.name for part in series.largest.loss.parts if part.points is None] == []
+
+
+def test_a_series_without_a_loss_is_measured_as_it_was():
+    (command,) = again.commands(of([resolved(100.0), resolved(101.0)]).series[0])
+    assert " --num_devices=1 " in command and command.endswith(" --repeats=2 --out=results/again")

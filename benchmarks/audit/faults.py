@@ -407,9 +407,9 @@ def not_a_number(rng: random.Random, made: Made) -> Rows:
 
 
 @kind
-def no_devices(rng: random.Random, made: Made) -> Rows:
+def half_a_device(rng: random.Random, made: Made) -> Rows:
     row = _some(rng, made)
-    made.cells[row][made.of("n") or 0] = "0"
+    made.cells[row][made.of("n") or 0] += ".5"
     return [row]
 
 

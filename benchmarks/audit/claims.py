@@ -20,6 +20,9 @@ from benchmarks.audit.corpus import VERDICTS, Document, Place, Verdict, document
 _RULE = re.compile(r"[\s|:+=\-─━┌┐└┘├┤┬┴┼│╔╗╚╝═╪╞╡&\\]*(\\(hline|toprule|midrule|bottomrule).*)?")
 _NUMBER = re.compile(r"-?\d[\d,]*\.?\d*|-?\.\d+")
 _NAME = re.compile(r"([cm])(\d+)(?:@(g?)(\d+))?")
+_COUNT = re.compile(
+    r"(?i)^(?!.*(/|\bper\b|per-|time|\(m?s\)|tps))(\W*(p|n|k)\W*$|.*(thread|core|gpu|node|worker|process|rank|machine|card|tokens))"
+)
 _ROUGH = re.compile(r"[~≈<>]|about|approx")
 
 Table = list[tuple[int, list[str]]]  # (line from 1, cells) of the header and of each row
@@ -98,7 +101,11 @@ def _value(table: Table, row: int, match: re.Match[str]) -> tuple[float, float] 
     if at is not None:
         row = _first(table, row, int(at)) if group else int(at) + 1
     cells = table[row][1] if row < len(table) else []
-    return number(cells[column]) if column < len(cells) else None
+    found = number(cells[column]) if column < len(cells) else None
+    if found and _COUNT.match(table[0][1][column]):  # of these there is no half
+        middle = (found[0] + found[1]) / 2
+        return middle, middle
+    return found
 
 
 def _first(table: Table, row: int, column: int) -> int:

@@ -167,9 +167,11 @@ IMPORTERS: Table = {
 CHECKS = _modules(
     "rnn_scaling.audit.checks",
     "values",
+    "work",
     "speedup",
     "efficiency",
-    "work",
+    "products",
+    "same_work",
     "sums",
     "ratios",
     "swapped",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rnn_scaling import registry
-from rnn_scaling.audit import work_model
+from rnn_scaling.audit import derived, work_model
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import Finding
-from rnn_scaling.audit.scaling_table import ScalingTable
+from rnn_scaling.audit.derived import Series
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
+from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
 from rnn_scaling.audit.tables import reading
 
 MAX_FINDINGS = 10_000  # kept in memory; the others are counted
+MAX_DERIVED = 200  # series and sentences of one file
+_NO_COMPARISON = ("values",)  # looks at each number alone
 
 
 @dataclasses.dataclass
@@ -28,30 +32,68 @@ class FileReport:
     findings: list[Finding] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     facts: list[str] = dataclasses.field(default_factory=list)
+    derived: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
 
 
 def audit(path: Path, items_per_sample: float | None = None) -> FileReport:
     """Puts one file or record folder through every check on every table; what was good is kept when the rest fails."""
-    report, previous = FileReport(str(path)), None
+    report, context = FileReport(str(path)), Context(None, items_per_sample)
     try:
         for table in reading.tables(path):
             if _is_about_results(table):
-                _audit_table(report, table, Context(previous, items_per_sample))
-                previous = table
+                _audit_table(report, table, context)
+                context = Context(table, items_per_sample, context.works)
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except reading.UnreadableError as e:
         report.error = str(e)
+    _keep(report, _concluded(context))
     if not report.error and not report.tables:
         report.error = f"{path}: no table of results in it; --help says what is read"
+    elif not report.error and not report.comparisons:
+        report.error = f"{path}: nothing could be checked: {_why_nothing(context.previous)}"
     return report
 
 
 def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
-    """One for each comparison that every check of registry.CHECKS makes: a finding, or None where it holds."""
+    """One for each comparison that the checks of registry.CHECKS make: a finding, or None where it holds.
+
+    A cell has one finding, that of the first check; what is only unlikely is left out where the row has worse.
+    """
+    found: list[Finding] = []
     for name in registry.CHECKS:
-        yield from registry.load(registry.CHECKS, name).check(table, context)
+        for outcome in registry.load(registry.CHECKS, name).check(table, context):
+            if outcome is not None:
+                found.append(outcome)
+            elif name not in _NO_COMPARISON:
+                yield None
+    impossible = {(f.source, f.line, f.row) for f in found if f.kind == IMPOSSIBLE}
+    cells: set[tuple[object, ...]] = set()
+    for finding in found:
+        cell = (finding.source, finding.line, finding.column, finding.row if not finding.line else "")
+        unlikely = finding.kind == UNLIKELY and (finding.source, finding.line, finding.row) in impossible
+        if cell in cells or unlikely:
+            continue
+        cells.add(cell)
+        yield finding
+
+
+def _concluded(context: Context) -> Iterator[Finding | None]:
+    """What is compared once all tables of a file are known."""
+    for name in registry.CHECKS:
+        check = registry.load(registry.CHECKS, name)
+        if hasattr(check, "conclude"):
+            yield from check.conclude(context)
+
+
+def _why_nothing(table: ScalingTable | None) -> str:
+    """Which columns were understood, and what they would be compared with."""
+    fields = sorted(set(table.roles.values()) - {ASIDE}) if table else []
+    if not fields:
+        return "no header of a table says devices, rate, time, speedup or efficiency; docs/audit.md lists the words"
+    words = ", ".join(field.replace("_", " ") for field in fields)
+    return f"of the last table only {words} was understood, and nothing beside it that it must follow from"
 
 
 def _is_about_results(table: ScalingTable) -> bool:
@@ -70,9 +112,17 @@ def _audit_table(report: FileReport, table: ScalingTable, context: Context) -> N
         report.numbers += sum(getattr(row, field) is not None for row in table.rows for field in fields)
         report.numbers += sum(len(row.extra) for row in table.rows)
     report.notes += table.notes[: MAX_FINDINGS - len(report.notes)]
-    if len(report.facts) < 200:
-        report.facts += [f"{_place(table)}: {fact}" for fact in work_model.facts(table.rows)]
-    for outcome in outcomes(table, context):
+    _keep(report, outcomes(table, context))
+    judged = context.judged(table)
+    if len(report.facts) < MAX_DERIVED:
+        facts = [*work_model.facts(table.rows), *(said for one in judged for said in one.readings)]
+        report.facts += [f"{_place(table)}: {fact}" for fact in facts]
+    room = max(0, MAX_DERIVED - len(report.derived))
+    report.derived += itertools.islice(derived.derive(table, [one.verdict for one in judged]), room)
+
+
+def _keep(report: FileReport, made: Iterable[Finding | None]) -> None:
+    for outcome in made:
         report.comparisons += 1
         if outcome is None:
             continue

@@ -51,8 +51,13 @@ def _grown_time(row: ScalingRow) -> Bounds | None:
     return rounding.point(row.devices) / rounding.of(row.seconds) if row.seconds and row.devices else None
 
 
+def _stated_worker_rate(row: ScalingRow) -> Bounds | None:
+    return rounding.of(row.rate_each) * row.devices if row.rate_each and row.devices else None
+
+
 TOTAL = Reading("rate", "", _rate, lambda value, row: value)
 EACH = Reading("rate", "", _worker_rate, lambda value, row: value / (row.devices or 1))
+STATED_EACH = Reading("rate_each", "", _stated_worker_rate, lambda value, row: value / (row.devices or 1))
 TIME = Reading("seconds", "", _time, lambda value, row: _ONE / value)
 GROWN = Reading("seconds", "", _grown_time, lambda value, row: rounding.point(row.devices or 1) / value)
 TIME_BESIDE_RATE = dataclasses.replace(TIME, words="are of the times and not of the rates")

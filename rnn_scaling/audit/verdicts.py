@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import baselines, relations, rounding
 from rnn_scaling.audit.baselines import Group
-from rnn_scaling.audit.relations import EACH, GROWN, GROWN_BESIDE_RATE, TIME, TIME_BESIDE_RATE, TOTAL, Fit, Reading
+from rnn_scaling.audit.relations import (
+    EACH,
+    GROWN,
+    GROWN_BESIDE_RATE,
+    STATED_EACH,
+    TIME,
+    TIME_BESIDE_RATE,
+    TOTAL,
+    Fit,
+    Reading,
+)
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
@@ -146,6 +156,8 @@ def _related(
             [TOTAL],
             [EACH, *([TIME_BESIDE_RATE, GROWN_BESIDE_RATE] if any(r.seconds for r in rows) else [])],
         )
+    elif any(row.rate_each for row in rows):
+        plain, others = [STATED_EACH], []
     else:
         plain, others = [TIME, GROWN], []
     best = _best(rows, printed, base, trusted, plain)
@@ -174,7 +186,8 @@ def _within(rows: Sequence[ScalingRow], speedups: relations.Values, others: rela
     base = frozenset(
         k for k in ratios if rows[k].devices == fewest and len(counts) > 1
     )  # 1 and 100 %: not a comparison
-    candidates = [rounding.point(1.0), rounding.point(1.0 / fewest)]
+    stated = {row.baseline_devices for row in rows if row.baseline_devices}
+    candidates = [rounding.point(1.0 / devices) for devices in sorted({1, fewest} | stated)]
     fits = [Fit(one, {k: ratio.meets(one) for k, ratio in ratios.items()}, base) for one in candidates]
     best = max(fits, key=lambda fit: fit.hits)
     if 2 * best.hits < len(ratios) and len(ratios) >= 3:

@@ -20,7 +20,7 @@ _OTHER_THING = re.compile(
     r"\bvs\b|\bover\b|compared|against|relative|\bfp ?\d|\bbf ?\d|\btf32|\bint8|\bamp\b|mixed|precision|\bxla\b"
     r"|half|baseline"
 )
-_SAYS_EACH = re.compile(
+SAYS_EACH = re.compile(
     r"(?:/|\bper|\bper-|\ba|\beach) ?(?:gpu|cpu|device|worker|card|rank|process|node|chip|core)"
     r"|\b(?:each|avg|average|mean|local)\b"
 )
@@ -51,9 +51,12 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     related = {"ab": verdict.by_speedup, "ac": verdict.by_efficiency}
     fits = {"ab": _fit(related["ab"]), "ac": _fit(related["ac"]), "bc": verdict.within}
     off = {name for name, fit in fits.items() if fit and (fit.doubtful or fit.other_baseline)}
+    columns, workers = _worker_rates(table, verdict)
     verdict, sentences = _by_other_columns(table, verdict)
-    if not off or not _is_scaling(verdict):
-        return [], sentences, verdict
+    sentences += workers
+    nowhere = _baseline_nowhere(table, verdict)
+    if not _is_scaling(verdict) or not (off or nowhere):
+        return columns, sentences, verdict
     exchanged = _exchanged(table, verdict)
     if exchanged:
         return [exchanged], [], without(verdict, {"ab", "ac", "bc"})
@@ -69,8 +72,11 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     if off - explained & {"ac", "bc"} and (said := _honest_efficiency(verdict)):
         sentences.append(f"the efficiencies {said}")
         explained |= {"ac", "bc"}
+    if nowhere and "ab" not in explained:
+        return [*columns, nowhere], sentences, without(verdict, {"ab", "bc"})
     left = {name for name in off - explained if (fit := fits[name]) and (fit.refuted or fit.other_baseline)}
     wrong = _blamed(verdict, left, {name for name, fit in fits.items() if fit} - off - explained)
+    wrong += columns
     for column in wrong:
         explained |= {SPEEDUP: {"ab", "bc"}, EFFICIENCY: {"ac", "bc"}}.get(column.field, {"ab", "ac"})
     return wrong, sentences, without(verdict, explained)
@@ -120,6 +126,28 @@ def _blamed(verdict: Verdict, off: set[str], holding: set[str]) -> list[WrongCol
         for row, value in zip(verdict.rows, speeds)
     ]
     return [_column(verdict, fit, EFFICIENCY, "no speedup / devices", expected)]
+
+
+def _baseline_nowhere(table: ScalingTable, verdict: Verdict) -> WrongColumn | None:
+    """Speedups that agree on a baseline which no row of the table is, although a row on one device is there."""
+    related, rows = verdict.by_speedup, verdict.rows
+    one = next((k for k, row in enumerate(rows) if row.devices == 1 and row.speedup), None)
+    if related is None or related.fit.anchors or not related.fit.whole or one is None or related.reading is EACH:
+        return None
+    header, constant = column_of(table, SPEEDUP, rows[one]).lower(), related.fit.constant
+    if len(related.fit.holds) < 3 or _OTHER_THING.search(header) or verdict.measured[one] is None:
+        return None
+    everyone = (related.reading.speed(row) for row in table.rows)
+    if any(value is not None and value.meets(constant) for value in everyone):
+        return None
+    if rounding.of(rows[one].speedup).low < 1:  # type: ignore[arg-type]
+        return None  # a program for one device was faster: that is what such speedups are made to say
+    at = [k for k in related.fit.holds if rows[k].speedup]
+    own = verdict.measured[one]
+    pairs = [(rows[k], value / own) for k in at if own and (value := verdict.measured[k]) is not None]
+    baseline = related.reading.back(constant, rows[one]).middle
+    cause = f"all {len(pairs)} speedups are against {baseline:.4g}, which no row has, and the one on 1 device is not 1"
+    return WrongColumn([row for row, _ in pairs], SPEEDUP, "", [value for _, value in pairs], 0, cause)
 
 
 def _stated(fit: Fit, measured: Values, printed: Values) -> Bounds:
@@ -217,7 +245,8 @@ def _honest_speedup(table: ScalingTable, verdict: Verdict) -> str:
     assert related is not None
     base = relations.anchors(verdict.rows, SPEEDUP)
     measured = verdict.measured
-    if _OTHER_THING.search(column_of(table, SPEEDUP, verdict.rows[0]).lower()):
+    header = column_of(table, SPEEDUP, verdict.rows[0]).lower()
+    if related.fit.refuted and _OTHER_THING.search(header) and "scaling" not in header:
         return "compare something else than devices"
     if _fits_all(relations.fit(measured, relations.gains(verdict.speedups), base)):
         return "are what was gained: 90 % for 1.9 times"
@@ -290,16 +319,16 @@ def _other_columns(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[
             yield name, [rounding.of(cell) if cell and cell.value > 0 else None for cell in cells]
 
 
-def worker_rates(table: ScalingTable, verdict: Verdict) -> tuple[WrongColumn | None, str]:
-    """Rates that are a worker's by all speedups: a column that is wrong, or a sentence where the table says so."""
+def _worker_rates(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], list[str]]:
+    """Rates that are a worker's by all speedups: a sentence where the table says so, else a wrong column."""
     if verdict.reading is not EACH:
-        return None, ""
-    fit = (verdict.by_speedup or verdict.by_efficiency).fit  # type: ignore[union-attr]
-    rows = [row for k, row in enumerate(verdict.rows) if k in fit.holds and row.rate and (row.devices or 1) > 1]
-    if not rows or fit.hits < 1:
-        return None, ""
-    header = f"{table.title} {column_of(table, 'rate', rows[0])}".lower()
-    if _SAYS_EACH.search(header):
-        return None, "the rates are a worker's"
+        return [], []
+    fit = _fit(verdict.by_speedup or verdict.by_efficiency)
+    rows = [row for k, row in enumerate(verdict.rows) if fit and k in fit.holds and row.rate and (row.devices or 1) > 1]
+    if not rows or not fit or fit.hits < 1:
+        return [], []
+    header = column_of(table, "rate", rows[0])
+    if SAYS_EACH.search(f"{table.title} {header}".lower()) and rows[0].rate_scope != "total":
+        return [], [f"the rates under {header} are a worker's, by all speedups"]
     expected = [rounding.of(row.rate) * row.devices for row in rows if row.rate and row.devices]
-    return WrongColumn(rows, "rate", "", expected, 0, "a worker's rate printed as if it were the total"), ""
+    return [WrongColumn(rows, "rate", "", expected, 0, "a worker's rate printed as if it were the total")], []

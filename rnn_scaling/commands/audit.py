@@ -23,7 +23,8 @@ fits within the rounding of what is printed is never reported.
 
 docs/audit.md lists the headers that are understood; other columns, and cells that are no numbers, are named on stderr.
 
-Exit status: 0 nothing found, 1 findings, 2 none found but a file cannot be read or holds no table, or wrong use."""
+Exit status: 0 compared and nothing found, 1 findings, 2 none found but a file cannot be read, holds no table or nothing
+that could be compared, or wrong use."""
 
 
 def _positive(text: str) -> float:

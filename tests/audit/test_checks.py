@@ -103,6 +103,18 @@ CASES = {
         "|4|32|20|11.000|244.98|\n",
         [("work", 3, "67.37 x 10.000 s", "20/19")],
     ),
+    "rate_of_each_and_of_all": (
+        "|GPUs|images/s per GPU|total images/s|\n|-|-|-|\n|1|100.0|100.0|\n|2|95.0|190.0|\n|4|90.0|306.0|\n",
+        [("products", 5, "306.0", "x 4 devices")],
+    ),
+    "one_table_of_another_window": (
+        "\n\n".join(
+            f"|GPUs|batch size|batches|seconds|words/s|\n|-|-|-|-|-|\n|1|10|20|{a}|{40_000 * k / a:.2f}|\n"
+            f"|2|10|20|{b}|{80_000 * k / b:.2f}|\n|4|10|20|{c}|{160_000 * k / c:.2f}|"
+            for a, b, c, k in ((10.0, 11.0, 12.5, 1), (8.0, 9.0, 10.0, 1), (7.0, 7.5, 7.75, 0.8), (5.0, 5.5, 6.0, 1))
+        ),
+        [("same_work", 15, "4571.43 x 7.0", "0.8 of that in the 3 other tables")],
+    ),
     "work_over_seconds": (
         "|devices|total words|seconds|words/s|\n|--|--|--|--|\n|1|1000|10.0|100.0|\n|2|2000|10.5|109.5|\n|4|4000|11.0|363.6|\n",
         [("work", 4, "109.5", "not the work over the seconds")],

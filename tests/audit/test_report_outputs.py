@@ -67,11 +67,10 @@ def test_consistent_records_have_no_finding_in_any_output(tmp_path, rendered, re
     report = run(tmp_path, rendered[repeats, name], name)
     assert (report.findings, report.error) == ([], "")
     # The points of efficiency are no field of a row.
-    # Of a row's loss, and of the batches of one run.
-    unread = ("Whole loss", "within_run", "contention_points")
+    unread = ("Whole loss", "within_run")  # of a row's loss, and of the batches of one run
     assert all(any(name in note for name in unread) and "Speedup" not in note for note in report.notes), report.notes
     assert report.tables >= (1 if name == "table.csv" else 4)
-    assert report.comparisons > 100  # most of the 20 rows were read, with speedups and efficiencies
+    assert report.comparisons > 80  # most of the 20 rows were read, with speedups and efficiencies
 
 
 def test_consistent_records_of_weak_and_strong_runs_have_no_finding(tmp_path):
@@ -122,10 +121,10 @@ def changed_cell(text: str, row: int, column: str, factor: float) -> str:
 @pytest.mark.parametrize(
     "name, column, row, checks",
     [
-        ("table.md", "Processing speed (words/s)", 4, {"speedup"}),
+        ("table.md", "Processing speed (words/s)", 4, {"work"}),
         ("table.md", "Speedup ratio", 4, {"speedup"}),
         ("table.md", "Efficiency (%)", 5, {"efficiency"}),
-        ("table.csv", "words_per_second", 3, {"speedup"}),
+        ("table.csv", "words_per_second", 3, {"work", "speedup"}),
         ("table.csv", "speedup", 3, {"speedup"}),
         ("table.csv", "efficiency", 4, {"efficiency"}),
     ],
@@ -134,7 +133,7 @@ def test_a_fault_in_a_table_is_found(tmp_path, rendered, repeats, name, column, 
     text = changed_cell(rendered[repeats, name], row, column, 1.1)
     assert text != rendered[repeats, name]
     found = run(tmp_path, text, name).findings
-    assert checks <= {finding.check for finding in found}, found
+    assert len(found) == 1 and found[0].check in checks and column in found[0].column, found
 
 
 @pytest.mark.parametrize("repeats", [1, 5])

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnn_scaling.audit import verdicts
+from rnn_scaling.audit import verdicts, whole_columns
+from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import GridRow, ScalingTable
 from rnn_scaling.audit.verdicts import Verdict
+from rnn_scaling.audit.whole_columns import WrongColumn
+from rnn_scaling.audit.work_model import Timed
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """One series: its verdict, the columns that are wrong as such, honest readings in words, and what they leave."""
+
+    verdict: Verdict
+    columns: list[WrongColumn]
+    readings: list[str]
+    rest: Verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Works:
+    """Items a sample by rate x seconds of one table's rows."""
+
+    table: ScalingTable
+    items: list[tuple[Timed, Bounds]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """previous: the table before this one in the same file; items_per_sample: words a sentence pair, where known."""
+    """previous: the table before this one in the same file; items_per_sample: words a sentence pair, where known.
+
+    works: what the tables of the file so far say of rate x seconds; each adds its own.
+    """
 
     previous: ScalingTable | None = None
     items_per_sample: float | None = None
-    _known: dict[int, list[Verdict]] = dataclasses.field(default_factory=dict, repr=False)
+    works: list[Works] = dataclasses.field(default_factory=list)
+    _known: dict[int, list[Judged]] = dataclasses.field(default_factory=dict, repr=False)
 
-    def verdicts(self, table: ScalingTable) -> list[Verdict]:
+    def judged(self, table: ScalingTable) -> list[Judged]:
         """What each series of the table says of itself; made once, several checks read it."""
         if id(table) not in self._known:
-            self._known[id(table)] = list(verdicts.verdicts(table.rows))
+            made = [(verdict, *whole_columns.examine(table, verdict)) for verdict in verdicts.verdicts(table.rows)]
+            self._known[id(table)] = [Judged(*each) for each in made]
         return self._known[id(table)]
 
 

@@ -37,4 +37,6 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 
 
 def _significant(cell: Cell) -> int:
-    return len([c for c in cell.text if c.isdigit()])
+    """Digits that say something: not the zeros of a round number."""
+    digits = "".join(c for c in cell.text if c.isdigit())
+    return len(digits if "." in cell.text else digits.rstrip("0"))

@@ -22,8 +22,8 @@ class _SpeedupAndEfficiency(WithSpeedup, WithEfficiency):
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each efficiency that does not fit; what holds is counted by the check of speedups."""
-    for verdict in context.verdicts(table):
-        yield from (finding for field, finding in speedup.findings(table, verdict) if field == NAME)
+    for judged in context.judged(table):
+        yield from (finding for field, finding in speedup.findings(table, judged) if field == NAME)
     yield from _without_devices(table, having((r for r in table.rows if not r.devices), _SpeedupAndEfficiency))
 
 

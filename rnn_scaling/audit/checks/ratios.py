@@ -40,9 +40,17 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if re.fullmatch(r"(?:%|relative|rel\.?)(?: #\d+)?", header):
             yield from _relative(table, k)
             continue
-        ratio = _over(table, k, header) or _versus(table, k, header) or _percent_of(table, k, header)
+        ratio = (
+            _read(table, name) or _over(table, k, header) or _versus(table, k, header) or _percent_of(table, k, header)
+        )
         if ratio:
             yield from _column(table, k, *ratio)
+
+
+def _read(table: ScalingTable, name: str) -> _Ratio | None:
+    """The two columns that the header names, where it was read so."""
+    named = table.ratios.get(name)
+    return ([table.columns.index(named[0])], [table.columns.index(named[1])]) if named else None
 
 
 def _over(table: ScalingTable, k: int, header: str) -> _Ratio | None:
@@ -86,15 +94,24 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     top, bottom = _words(match["top"]), _words(match["bottom"])
     about = _words(header[: match.start("bottom")] + header[match.end("bottom") :]) - top - bottom - _SAYS_RATIO
     sides: dict[tuple[object, ...], _Ratio] = {}
+    named_by_both: list[tuple[tuple[frozenset[str], str, frozenset[str]], int]] = []
     for i, name in enumerate(table.columns):
         words = _words(re.sub(r" #\d+$", "", name))
         of_top, of_bottom = top <= words, bottom <= words
         compared = _is_value(table, i) and not _DERIVED.search(name.lower())
-        if i == k or of_top == of_bottom or not compared or table.roles.get(name) in _NOT_COMPARED:
+        if i == k or not (of_top or of_bottom) or not compared or table.roles.get(name) in _NOT_COMPARED:
             continue
-        rest = frozenset(words - (top if of_top else bottom))
+        rest = frozenset(words - (top if of_top else set()) - (bottom if of_bottom else set()))
         quantity = (rest, table.roles.get(name, ""), _units(table, i))
-        sides.setdefault(quantity, ([], []))[0 if of_top else 1].append(i)
+        if of_top and of_bottom:  # "mixed + XLA" beside "mixed" is the side that has no column yet
+            named_by_both.append((quantity, i))
+        else:
+            sides.setdefault(quantity, ([], []))[0 if of_top else 1].append(i)
+    for quantity, i in named_by_both:
+        for side, other in (sides.get(quantity, ([], [])), sides.get(quantity, ([], []))[::-1]):
+            if other and not side:
+                side.append(i)
+                break
     whole = {quantity: ratio for quantity, ratio in sides.items() if all(ratio)}
     named = [ratio for (rest, *_), ratio in whole.items() if about and about <= rest]  # type: ignore[operator]
     rates = [ratio for (_, role, _), ratio in whole.items() if role == "rate"]

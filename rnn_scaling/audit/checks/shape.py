@@ -15,8 +15,10 @@ from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 NAME = "shape"
 # A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
 _FAR_BELOW = 0.6
-# Each device more may add this much more than one before it is worth a word: below it is the noise of any measurement.
-_SUPERLINEAR = 1.01
+# Each device more must add this many times what one alone does to be a finding: a few per cent are noise, caches or
+# another clock, and efficiencies above 1 are another kind of run. What the derived numbers show is not repeated here.
+_SUPERLINEAR = 1.2
+_IMPOSSIBLE = 1.5  # an efficiency that no cache explains
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
@@ -61,7 +63,8 @@ def _points(table: ScalingTable, known: Sequence[tuple[WithDevices, Bounds]]) ->
         (row, value), (left, left_value) = known[k], known[k - 1]
         gain = value.low * row.devices - left_value.high * left.devices
         steps = row.devices - left.devices
-        if gain > steps * _SUPERLINEAR and all(value.low > other.high for _, other in neighbours):
+        possible = value.low <= 1 or (value.low > _IMPOSSIBLE and row.rate and not row.speedup)
+        if gain > steps * _SUPERLINEAR and possible and all(value.low > other.high for _, other in neighbours):
             yield _superlinear(table, row, value, left, left_value, [other for _, other in neighbours])
         elif row.rate and _is_each(row, value, [other for _, other in neighbours]):
             yield _each(table, row, row.rate)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import misprints, rounding, verdicts, whole_columns
-from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit import misprints, rounding, verdicts
+from rnn_scaling.audit.checks.context import Context, Judged
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
 from rnn_scaling.audit.relations import TOTAL
 from rnn_scaling.audit.rounding import Bounds
@@ -18,20 +18,18 @@ NAME = "speedup"
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each speedup, baseline or column that does not fit; None for each comparison that holds."""
-    for verdict in context.verdicts(table):
-        found = [finding for field, finding in findings(table, verdict) if field != EFFICIENCY]
+    for judged in context.judged(table):
+        found = [finding for field, finding in findings(table, judged) if field != EFFICIENCY]
         yield from found
-        yield from [None] * (verdict.comparisons() - len(found))
+        yield from [None] * (judged.verdict.comparisons() - len(found))
 
 
-def findings(table: ScalingTable, verdict: Verdict) -> Iterator[tuple[str, Finding]]:
+def findings(table: ScalingTable, judged: Judged) -> Iterator[tuple[str, Finding]]:
     """(field, finding) of each wrong column and cell of one series; of the field EFFICIENCY another check tells."""
-    columns, _, rest = whole_columns.examine(table, verdict)
-    each, _ = whole_columns.worker_rates(table, verdict)
-    for column in [*columns, *([each] if each else [])]:
+    for column in judged.columns:
         yield column.field, _of_column(table, column)
-    for wrong in verdicts.wrong_cells(rest):
-        yield wrong.field, _of_cell(table, rest, wrong)
+    for wrong in verdicts.wrong_cells(judged.rest):
+        yield wrong.field, _of_cell(table, judged.rest, wrong)
 
 
 def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:

@@ -11,6 +11,7 @@ from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "values"
 _NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\s*[%x])?", re.IGNORECASE)
+_OWN_PROCESS = re.compile(r"thread|worker|process")
 _FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "speedup", "efficiency", "work")
 
 
@@ -21,7 +22,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     for line in table.grid:
         for k, field in fields.items():
             cell, text = line.cells[k], line.texts[k]
-            wrong = _wrong(field, cell, text)
+            wrong = _wrong(field, cell, text, table.columns[k])
             if wrong:
                 yield Finding(
                     NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], text, *wrong
@@ -44,14 +45,16 @@ def _counts(table: ScalingTable, k: int) -> bool:
     return 2 * sum(values) > len(values)
 
 
-def _wrong(field: str, cell: Cell | None, text: str) -> tuple[str, str] | None:
+def _wrong(field: str, cell: Cell | None, text: str, header: str = "") -> tuple[str, str] | None:
     """(expected, cause), or None when the number can be."""
     if cell is None:
         if _NOT_A_NUMBER.fullmatch(text):
             return "a number", "a division by zero or a failed run; the row is left out of the comparisons"
         return None
+    if field == "devices" and cell.value == 0 and _OWN_PROCESS.search(header.lower()):
+        return None  # no worker beside the process itself
     if field == "devices" and (cell.value < 1 or not float(cell.value).is_integer()):
         return "a whole number from 1 up", "no run has this many devices; the row is left out of the comparisons"
-    if cell.value < 0:
+    if cell.value < 0 and not (field == "speedup" and cell.unit == "%"):
         return "a number above 0", "a wrong sign, or a clock that was set back; left out of the comparisons"
     return None

@@ -1,0 +1,54 @@
+"""Totals that a table prints beside their factors: rate = rate of one x devices, global batch = batch x devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rnn_scaling.audit import misprints, rounding
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.rounding import Bounds
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
+
+NAME = "products"
+# total, factor, and the words for the finding
+_PRODUCTS = (("rate", "rate_each", "rate of one"), ("global_batch_size", "batch_size", "batch of one"))
+
+
+def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
+    """Yields a finding for each total that is not its factor x devices; None for each that is."""
+    for total, factor, words in _PRODUCTS:
+        rows = [row for row in table.rows if getattr(row, total) and getattr(row, factor) and row.devices]
+        if rows:
+            yield from _product(table, rows, total, factor, words)
+
+
+def _product(
+    table: ScalingTable, rows: Sequence[ScalingRow], total: str, factor: str, words: str
+) -> Iterator[Finding | None]:
+    def of(field: str) -> Callable[[ScalingRow], Bounds]:
+        return lambda row: rounding.of(getattr(row, field))
+
+    made = [of(factor)(row) * (row.devices or 1) for row in rows]
+    ratios = [of(total)(row) / value for row, value in zip(rows, made)]
+    holds = [ratio.meets(rounding.point(1.0)) for ratio in ratios]
+    if not all(holds):  # accumulated steps: all totals are as many times the product
+        shared, members = rounding.consensus(ratios)
+        if len(members) > sum(holds) and 2 * len(members) > len(rows) and len(members) >= 3:
+            made = [value * shared for value in made]
+            holds = [k in set(members) for k in range(len(rows))]
+    if total == "global_batch_size" and not any(holds):
+        return  # each row accumulates as it likes
+    for row, value, good in zip(rows, made, holds):
+        yield None if good else _finding(table, row, total, factor, words, value)
+
+
+def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, words: str, value: Bounds) -> Finding:
+    """At the factor where speedup or efficiency agree with the total, else at the total."""
+    cell: Cell = getattr(row, total)
+    one: Cell = getattr(row, factor)
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, total, row), cell.text,
+        expect(value, cell),
+        f"not the {words}, {one.text}, x {row.devices} devices: {misprints.guess(cell, value)}",
+    )  # fmt: skip

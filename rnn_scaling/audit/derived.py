@@ -1,0 +1,231 @@
+"""What a table implies and may not print: speedup, efficiency, each step's gain, knee, collapse, a fixed part."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from rnn_scaling.audit import relations, work_model
+from rnn_scaling.audit.relations import (
+    EACH,
+    GROWN,
+    GROWN_BESIDE_RATE,
+    STATED_EACH,
+    TIME,
+    TIME_BESIDE_RATE,
+    TOTAL,
+    Reading,
+)
+from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
+from rnn_scaling.audit.tables import columns
+from rnn_scaling.audit.verdicts import Verdict
+from rnn_scaling.audit.whole_columns import SAYS_EACH
+
+WEAK, STRONG = "weak", "strong"
+# A further device that adds less than this share of the first: the knee. A step that keeps less than this: a collapse.
+_KNEE, _COLLAPSE = 0.5, 0.9
+_MAX_POINTS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One number of devices.
+
+    speedup, efficiency: by the measured numbers where there are any, else as printed; efficiency as a fraction.
+    step: how many times the point before it, None for the first.
+    """
+
+    devices: int
+    line: int
+    measured: float | None
+    speedup: float
+    efficiency: float
+    step: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedPart:
+    """Seconds = scaled / devices + fixed, by least squares; residual: the largest, as a share of its time."""
+
+    scaled: float
+    fixed: float
+    residual: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """What one series implies.
+
+    scaling: "weak", "strong", "" where the table does not say; rates: "total", "a worker's", "" for no rates.
+    baseline_devices: of the point that the speedups are against; its efficiency is 1.
+    best_devices: of the fastest point; knee: from this point on a further device adds less than half of the first.
+    collapse: numbers of devices between which the speed falls most, [] where it never does by more than a tenth.
+    time: the fixed part of the times, where the work is the same in all rows; phases: speedup of each time column from
+      the first point to the last.
+    """
+
+    source: str
+    line: int
+    series: str
+    scaling: str
+    rates: str
+    baseline_devices: int
+    points: tuple[Point, ...]
+    best_devices: int
+    knee: int | None
+    collapse: tuple[int, ...]
+    time: FixedPart | None
+    phases: Mapping[str, float]
+
+
+def derive(table: ScalingTable, verdicts: Sequence[Verdict]) -> Iterator[Series]:
+    """Yields what each series of two numbers of devices or more implies."""
+    for verdict in verdicts:
+        by_series: dict[str, list[ScalingRow]] = {}
+        for row in verdict.rows:
+            by_series.setdefault(row.series, []).append(row)
+        single = all(len(members) == 1 for members in by_series.values())
+        for members in [verdict.rows] if single else by_series.values():
+            rows = _one_a_count(members)
+            if len(rows) < 2:
+                continue
+            scaling = _scaling(table, verdict, rows)
+            reading, speeds = _speeds(verdict, rows, scaling)
+            known = [(row, speed) for row, speed in zip(rows, speeds) if speed]
+            if len(known) >= 2:
+                yield _series(table, reading, scaling, known)
+
+
+def _one_a_count(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
+    """The first row of each number of devices, in their order."""
+    first: dict[int, ScalingRow] = {}
+    for row in rows:
+        if row.devices:
+            first.setdefault(row.devices, row)
+    return [first[devices] for devices in sorted(first)][:_MAX_POINTS]
+
+
+def _speeds(verdict: Verdict, rows: Sequence[ScalingRow], scaling: str) -> tuple[Reading | None, list[float | None]]:
+    reading = verdict.reading
+    if reading is None and any(row.rate for row in rows):
+        reading = TOTAL
+    elif reading is None and any(row.rate_each for row in rows):
+        reading = STATED_EACH
+    elif (
+        reading is None and any(row.seconds for row in rows) and not any(row.speedup or row.efficiency for row in rows)
+    ):
+        reading = GROWN if scaling == WEAK else TIME
+    if reading is not None:
+        speeds = [reading.speed(row) for row in rows]
+        if sum(speed is not None for speed in speeds) >= 2:
+            return reading, [speed.middle if speed else None for speed in speeds]
+    printed = relations.speedups(rows) if any(row.speedup for row in rows) else relations.speedups_of_efficiencies(rows)
+    return None, [speed.middle if speed else None for speed in printed]
+
+
+def _series(
+    table: ScalingTable, reading: Reading | None, scaling: str, known: Sequence[tuple[ScalingRow, float]]
+) -> Series:
+    first, base = known[0]
+    fewest = first.devices or 1
+    one = base if reading is not None else 1.0
+    points, before = [], None
+    for row, speed in known:
+        devices = row.devices or 1
+        speedup = speed / one
+        efficiency = speedup * fewest / devices if reading is not None else speedup / devices
+        cell = getattr(row, reading.field) if reading else None
+        points.append(
+            Point(
+                devices, row.line, cell.value if cell else None, speedup, efficiency, speed / before if before else None
+            )
+        )
+        before = speed
+    best = max(points, key=lambda point: point.speedup)
+    rows = [row for row, _ in known]
+    strong_times = scaling == STRONG and all(row.seconds for row in rows)
+    return Series(
+        first.source, table.line or first.line, first.series, scaling, _rates(table, reading, rows), fewest,
+        tuple(points), best.devices, _knee(points), _collapse(points),
+        fixed_part([(row.devices or 1, row.seconds.value) for row in rows if row.seconds]) if strong_times else None,
+        dict(_phases(rows)),
+    )  # fmt: skip
+
+
+def _rates(table: ScalingTable, reading: Reading | None, rows: Sequence[ScalingRow]) -> str:
+    if not any(row.rate for row in rows):
+        return "a worker's" if any(row.rate_each for row in rows) else ""
+    header = next((name.lower() for name, role in table.roles.items() if role == "rate"), "")
+    return "a worker's" if reading is EACH or SAYS_EACH.search(header) else "total"
+
+
+def _knee(points: Sequence[Point]) -> int | None:
+    first = points[0].speedup / points[0].devices
+    for left, right in zip(points, points[1:]):
+        if (right.speedup - left.speedup) / (right.devices - left.devices) < _KNEE * first:
+            return left.devices
+    return None
+
+
+def _collapse(points: Sequence[Point]) -> tuple[int, ...]:
+    steps = [(right.step, left.devices, right.devices) for left, right in zip(points, points[1:]) if right.step]
+    worst = min(steps, default=(1.0, 0, 0))
+    return (worst[1], worst[2]) if worst[0] < _COLLAPSE else ()
+
+
+def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) -> str:
+    """Weak or strong, by the batch sizes, the work, the words of the table, or the times that the speedups are of."""
+    stated = {row.scaling for row in rows if row.scaling}
+    if len(stated) == 1:
+        return stated.pop()
+    together = [row.global_batch_size.value for row in rows if row.global_batch_size]
+    each = [row.batch_size.value for row in rows if row.batch_size]
+    if len(together) == len(rows):
+        return STRONG if len(set(together)) == 1 else WEAK
+    if len(each) == len(rows):
+        return WEAK if len(set(each)) == 1 else STRONG
+    said = re.findall(
+        r"\b(weak|strong)(?= |-)scal", f"{table.title} {' '.join(table.columns)} {rows[0].series}".lower()
+    )
+    said += re.findall(r"\b(weak|strong) scal", f"{table.title} {' '.join(table.columns)}".lower())
+    if len(set(said)) == 1:
+        return str(said[0])
+    kinds = {model.kind for model in work_model.models(rows)} & {work_model.WEAK, work_model.STRONG}
+    if len(kinds) == 1 and all(any(model.fits) for model in work_model.models(rows)):
+        return str(kinds.pop())
+    if verdict.reading in (TIME, TIME_BESIDE_RATE) and verdict.by_speedup and verdict.by_speedup.fit.hits:
+        return STRONG
+    if verdict.reading in (GROWN, GROWN_BESIDE_RATE) and verdict.by_speedup and verdict.by_speedup.fit.hits:
+        return WEAK
+    return ""
+
+
+def _phases(rows: Sequence[ScalingRow]) -> Iterator[tuple[str, float]]:
+    """Each other column of times: how many times faster it is on the most devices than on the fewest."""
+    for name, cell in rows[0].extra.items():
+        last = rows[-1].extra.get(name)
+        if last and cell.value > 0 and last.value > 0 and columns.recognise(name).role == "seconds":
+            yield name, cell.value / last.value
+
+
+def fixed_part(times: Sequence[tuple[int, float]]) -> FixedPart | None:
+    """Least squares of seconds against 1 / devices, each row by its share: scaled / n + fixed.
+
+    Args:
+      times: (devices, seconds) of each row.
+
+    Returns:
+      None for fewer than three rows, for a negative part, or where it leaves more than a tenth of a time unexplained.
+    """
+    if len({devices for devices, _ in times}) < 3:
+        return None
+    x, y = [1 / devices for devices, _ in times], [seconds for _, seconds in times]
+    weight = [1 / seconds**2 for seconds in y]
+    total = sum(weight)
+    mean_x, mean_y = (sum(w * v for w, v in zip(weight, values)) / total for values in (x, y))
+    spread = sum(w * (a - mean_x) ** 2 for w, a in zip(weight, x))
+    scaled = sum(w * (a - mean_x) * (b - mean_y) for w, a, b in zip(weight, x, y)) / spread
+    fixed = mean_y - scaled * mean_x
+    residual = max(abs(b - scaled * a - fixed) / b for a, b in zip(x, y))
+    return FixedPart(scaled, fixed, residual) if scaled > 0 and fixed >= 0 and residual <= 0.1 else None

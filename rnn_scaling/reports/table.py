@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import steps
+from rnn_scaling.reports import overview, steps
 from rnn_scaling.reports.loss_text import untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
@@ -26,8 +26,13 @@ def render(summary: Summary) -> bytes:
 
 
 def text(summary: Summary) -> str:
-    """Tables for each series: rates, where the loss goes, where a traced step goes; what ± is stands below each."""
+    """All series in one table, then tables for each: rates, where the loss goes, where a traced step goes.
+
+    What ± is stands below each.
+    """
     opening = "".join(f"{line}\n\n" for line in summary.opening)
+    if len(summary.series) > 1:
+        opening += f"{overview.markdown(summary)}\n"
     return opening + "\n".join(
         f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}" for each in summary.series
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.machine import terminal
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import answer, table
+from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 
@@ -48,12 +50,24 @@ def report(source: Path, target: Path, force: bool = False) -> None:
     for name, render in files.items():
         rendered = render(summary)
         if name == "table.md":
-            print(rendered.decode().removesuffix(table.MARK), end="", flush=True)
+            _print(summary, rendered.decode().removesuffix(table.MARK))
         try:
             write_bytes(rendered, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
-    print(f"\n{_said(summary)}\n\n{', '.join(str(target / name) for name in files)} written")
+    terminal.tell(f"\n{_said(summary)}\n\n{_written(target, list(files))}\n")
+
+
+def _print(summary: Summary, tables: str) -> None:
+    """All tables; on a terminal the one of all series, whose details are in the files."""
+    if sys.stdout.isatty() and len(summary.series) > 1:
+        tables = "".join(f"{line}\n\n" for line in summary.opening) + overview.markdown(summary)
+    terminal.tell(tables)
+
+
+def _written(target: Path, names: Sequence[str]) -> str:
+    page = "report.html"
+    return f"{target / page} written, and beside it {', '.join(name for name in names if name != page)}"
 
 
 def _failed(*lines: str) -> entry.Refusal:

@@ -233,3 +233,18 @@ def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
     write_folder(tmp_path, [timed(1, 100)])
     (tmp_path / "odd.json").mkdir()
     assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: a folder; expected a regular file",)
+
+
+def test_a_terminal_shows_one_table_of_all_series_and_a_pipe_all_tables(tmp_path, capsys, monkeypatch):
+    write_folder(tmp_path, attributed())
+    assert report.main([str(tmp_path)]) == 0
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert report.main([str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "### cudnn_lstm, replicated" in piped and "| Series " in piped
+    assert "###" not in shown and "|" not in shown and shown.count("─" * 60) == 1
+    wide = [line for line in shown.splitlines() if len(line) > 80]
+    assert all(str(tmp_path) in line for line in wide), "only a path may be longer"
+    assert " ".join(shown.split("Runs")[1].split("\n\n")[1].split()) in " ".join(piped.split()), "one answer for both"

@@ -9,8 +9,8 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE
-from rnn_scaling.reports import answer, table
-from rnn_scaling.reports.page import document, overview
+from rnn_scaling.reports import answer, overview, table
+from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
 from tests.support.scaling_runs import attributed, of, run, series, timed, weak_and_strong, write_folder
 
@@ -48,7 +48,7 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     made = of([*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")])
     table_of_all = overview.table_of(made)
     assert table_of_all.head[:3] == ["Series", "Speedup on 2 devices", "Efficiency on 2 devices (%)"]
-    lines = {line.title: line.cells for _, group in table_of_all.groups for line in group}
+    lines = {series.title: cells for _, group in table_of_all.groups for series, cells in group}
     assert list(lines) and set(lines) == {each.title for each in made.series}
     numbers = [cell.split(" ± ")[0] for cell in lines["cudnn_lstm, replicated"]]
     assert numbers == ["1.40", "70.0", "140.0", "100.0", "3"]

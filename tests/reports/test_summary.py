@@ -116,6 +116,6 @@ def test_a_title_names_the_kernel_that_ran():
 def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():
     assert table.text(of(attributed())).startswith(
         "words: source and target tokens without padding. "
-        "Rates, ratios and seconds of several runs are their geometric means.\n\n### cudnn_lstm"
+        "Rates, ratios and seconds of several runs are their geometric means.\n\n| Series "
     )
     assert "geometric" not in table.text(of([timed(1, 100)]))

@@ -21,9 +21,9 @@ from rnn_scaling.analysis.attribution import (
 )
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, loss_text, table
+from rnn_scaling.reports import again, answer, loss_text, overview, table
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import drawings, inside, overview
+from rnn_scaling.reports.page import drawings, first_screen, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, devices, repeated
@@ -69,8 +69,8 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
         "lead": _unbroken(answer.lead(summary)),
         "remarks": _unbroken(answer.overview(summary)),
-        "overview": overview.table_of(summary),
-        "glance": overview.pictures(summary),
+        "overview": _overview(summary),
+        "glance": first_screen.pictures(summary),
         "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
         "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
@@ -118,6 +118,16 @@ def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
     return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
 
 
+def _overview(summary: Summary) -> dict[str, Any]:
+    """The table of all series; each line leads to the details of its series."""
+    table_of_all = overview.table_of(summary)
+    groups = [
+        (name, [(first_screen.series_id(summary, series), series.title, cells) for series, cells in lines])
+        for name, lines in table_of_all.groups
+    ]
+    return {"head": table_of_all.head, "groups": groups}
+
+
 def _all_series(summary: Summary) -> dict[str, Any]:
     """What is folded below the overview: the rows of each series; what holds for all of them is said once."""
     told = [_series(summary, each) for each in summary.series]
@@ -142,7 +152,7 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
             "the work."
         )
     return {
-        "id": overview.series_id(summary, series),
+        "id": first_screen.series_id(summary, series),
         "title": series.title,
         "grid": Grid(f"{series.title}: every row", *table.grid(rows)),
         "notes": [constant, *table.notes(rows)],
@@ -181,7 +191,7 @@ def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
     rows = [row.row for each in series for row in each.rows if row.row.rate]
     if len({row.num_devices for row in rows}) < 2:
         return []  # one number of devices makes no line
-    shown = EFFICIENCY.name if overview.is_curve(series) else ""
+    shown = EFFICIENCY.name if first_screen.is_curve(series) else ""
     return [each for each in figures.drawn(series) if each.name != shown and any(row.metric(each) for row in rows)]
 
 

@@ -1,0 +1,63 @@
+"""All series in one table, each on its most devices beside itself on one: terminal, table.md and page begin with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.summary import SeriesSummary, Summary, devices
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """The table's head, and its lines in groups: weak and strong scaling, or units; one group has no name.
+
+    A line: the series, and a cell for each column after the first.
+    """
+
+    head: Sequence[str]
+    groups: Sequence[tuple[str, Sequence[tuple[SeriesSummary, Sequence[str]]]]]
+
+
+def table_of(summary: Summary) -> Overview:
+    """The overview of a report; the speedup comes first, so that a phone shows it."""
+    counts = {each.largest.row.num_devices for each in summary.measured if each.largest}
+    on = f" on {devices(counts.pop())}" if len(counts) == 1 else ""
+    unit = summary.unit.capitalize()
+    several = [] if on else ["Devices"]
+    head = ["Series", *several, f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}", f"{unit}/s on 1 device", "Runs"]
+    groups = [
+        (name if len(summary.scalings) > 1 else "", [(each, _cells(each, bool(several))) for each in series])
+        for name, series in summary.scalings
+    ]
+    return Overview(head, groups)
+
+
+def markdown(summary: Summary) -> str:
+    """The overview as Markdown, a table for each group; empty where nothing was measured."""
+    overview = table_of(summary)
+    tables = []
+    for name, lines in overview.groups:
+        title = f"### {name}\n\n" if name else ""
+        tables.append(title + markdown_table(overview.head, [[each.title, *cells] for each, cells in lines]))
+    return "\n".join(tables)
+
+
+def _cells(series: SeriesSummary, with_devices: bool) -> list[str]:
+    row = series.largest
+    if row is None:
+        return [*(["n/a"] if with_devices else []), *["n/a"] * 4, "none succeeded"]
+    base = row.row.baseline
+    one = base.rate if base else None
+    good = [len(each.good) for each in (base, row.row) if each is not None]
+    return [
+        *([str(row.row.num_devices)] if with_devices else []),
+        plus_minus(row.row.metric(SPEEDUP), SPEEDUP.digits),
+        plus_minus(row.efficiency, EFFICIENCY.digits),
+        plus_minus(row.row.rate, 1),
+        plus_minus(one, 1),
+        " and ".join(str(count) for count in dict.fromkeys(good)),
+    ]

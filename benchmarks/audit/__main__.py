@@ -72,16 +72,22 @@ def summary(read: Sequence[score.Read], planted: Sequence[score.Planted], false_
         ("consistent made tables with a finding", f"{len(false_in_clean)} of 400"),
         ("planted faults", len(planted)),
         ("recall on planted faults", _share(sum(p.hit for p in planted), len(planted))),
+        (
+            "of those found in made tables: right rows alone and the right column named",
+            _share(sum(p.blamed for p in planted if p.hit and not p.name), sum(p.hit and not p.name for p in planted)),
+        ),
         ("findings a fault that was found", _mean([len(p.findings) for p in planted if p.hit])),
     ]
     lines += [f"| {name} | {value} |" for name, value in facts]
-    lines += ["", "| kind of fault | found | of | findings each |", "| --- | --: | --: | --: |"]
+    lines += ["", "| kind of fault | found | of | blamed | findings each |", "| --- | --: | --: | --: | --: |"]
     by_kind: dict[str, list[score.Planted]] = collections.defaultdict(list)
     for one in planted:
         by_kind[one.kind].append(one)
     for kind, members in by_kind.items():
         found = [p for p in members if p.hit]
-        lines.append(f"| {kind} | {len(found)} | {len(members)} | {_mean([len(p.findings) for p in found])} |")
+        blamed = sum(p.blamed for p in found) if not members[0].name else "n/a"
+        each = _mean([len(p.findings) for p in found])
+        lines.append(f"| {kind} | {len(found)} | {len(members)} | {blamed} | {each} |")
     lines += ["", "| form of the table | found | of |", "| --- | --: | --: |"]
     for form in sorted({p.form for p in planted}):
         lines.append(

@@ -36,7 +36,11 @@ class Read:
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """One spoiled table. hit: a finding in a spoiled row; name: of the document that it was made from, or of none."""
+    """One spoiled table.
+
+    name: of the document that it was made from, "" for a made table; columns: the headers that were spoiled.
+    hit: whether a finding is in a spoiled row.
+    """
 
     kind: str
     seed: int
@@ -47,6 +51,13 @@ class Planted:
     hit: bool
     findings: tuple[Finding, ...]
     rows: tuple[int, ...]
+    columns: tuple[str, ...] = ()
+
+    @property
+    def blamed(self) -> bool:
+        """Whether the findings name no row that is right, and one of them the column that is wrong."""
+        named = any(name in f.column for f in self.findings for name in self.columns)
+        return named and all(f.line in self.rows for f in self.findings)
 
     @property
     def held_out(self) -> bool:
@@ -102,6 +113,7 @@ def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: in
         for seed in range(first, first + 100 * each):
             table = made.make(seed)
             clean, _ = table.text()
+            cells = [list(row) for row in table.cells]
             rows = faults.KINDS[kind](random.Random(f"{kind} {seed}"), table)
             text, lines = table.text()
             if not rows or text == clean:
@@ -113,8 +125,15 @@ def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: in
             spoiled = {lines[row] for row in rows}
             hit = any(finding.line in spoiled or finding.line == 0 for finding in report.findings)
             yield Planted(
-                kind, seed, "", table.family, table.form, text, hit, tuple(report.findings), tuple(sorted(spoiled))
-            )
+                kind, seed, "", table.family, table.form, text, hit, tuple(report.findings), tuple(sorted(spoiled)),
+                _changed(table, cells),
+            )  # fmt: skip
+
+
+def _changed(table: made.Made, before: list[list[str]]) -> tuple[str, ...]:
+    """Headers of the columns in which a cell is not what it was."""
+    pairs = [(row, old) for row, old in zip(table.cells, before)]
+    return tuple(c.header for k, c in enumerate(table.columns) if any(row[k] != old[k] for row, old in pairs))
 
 
 FACTORS = {"speedup or ratio": 1.25, "number that it is made from": 0.8}

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, tracing, xplane
+from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, profile_tab, tracing, xplane
 from rnn_scaling.records.decoding import build
+from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
 
@@ -66,6 +67,8 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     expensive = xplane.read(timed.space, nodes, exchanged)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
+        profile_tab.prepare(timed.space, expensive.steps, step.engine.devices)
+        write_bytes(timed.space.SerializeToString(), Path(timed.file))
         chrome.write(expensive.steps, num_towers, Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)
     fields = {

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rnn_scaling.inspection import kernels, operators, scopes, xplane
+from rnn_scaling.inspection import kernels, operators, profile_tab, scopes, xplane
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT
 from rnn_scaling.inspection.operators import Node
 from rnn_scaling.inspection.scopes import Owner, owner
@@ -326,3 +326,41 @@ def test_a_step_that_collected_no_graphs_cannot_be_looked_into(step):
             observe.graph(built)
     finally:
         built._first_call = collected
+
+
+def test_the_kept_trace_has_a_line_for_each_tower_and_no_iterations_that_would_pass_for_steps(tf):
+    space = Space()
+    space.event(HOST_PLANE, "python", xplane.STEP_MARK, 0, 100, step_num=0, _r=1)
+    space.event(HOST_PLANE, "pool 7", "ExecutorState::Process", 1, 50, id=7, iter_num=3)
+    space.event(HOST_PLANE, "pool 7", "tower_0/forward/a:MatMul", 10, 30)
+    space.event(HOST_PLANE, "pool 8", "tower_1/forward/a:MatMul", 10, 60)
+    operators = nodes(tower_0__forward__a=("MatMul", CPU), tower_1__forward__a=("MatMul", CPU))
+    steps = xplane.read(space.message, operators).steps
+    profile_tab.prepare(space.message, steps, ["/job:localhost/device:CPU:0", "/job:localhost/device:CPU:1"])
+    host, towers = space.message.planes
+    named = {number: metadata.name for number, metadata in host.stat_metadata.items()}
+    assert {named[s.metadata_id] for line in host.lines for event in line.events for s in event.stats} == {
+        "step_num",
+        "_r",
+        "id",
+    }
+    assert towers.name.startswith("/device:CUSTOM:")
+    events = {
+        line.name: [(towers.event_metadata[e.metadata_id].name, e.offset_ps, e.duration_ps) for e in line.events]
+        for line in towers.lines
+    }
+    ps = 1_000_000  # a microsecond
+    assert events["tower 0 (/cpu:0)"] == [
+        ("idle", 0, 10 * ps),
+        ("forward", 10 * ps, 20 * ps),
+        ("waits for other towers", 30 * ps, 30 * ps),
+        ("idle", 60 * ps, 40 * ps),
+    ]
+    assert events["tower 1 (/cpu:1), thread 2"] == [("forward MatMul", 10 * ps, 50 * ps)]
+    assert sorted(events) == [
+        "tower 0 (/cpu:0)",
+        "tower 0 (/cpu:0), thread 1",
+        "tower 1 (/cpu:1)",
+        "tower 1 (/cpu:1), thread 2",
+    ]
+    assert xplane.read(space.message, operators).steps == steps, "what reads the file sees what it saw"

@@ -50,7 +50,7 @@ REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do no
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
     FIXED: "what a step costs however small a tower's share of the batch is",
-    CONTENTION: "what independent replicas lose too: shared memory, caches, clocks and host threads",
+    CONTENTION: "what independent replicas lose too; memory, caches, clocks and host threads are where to look",
     EXCHANGE: "what the mode loses beyond independent replicas: gradients and variables on their way",
     INPUT: "what the data source costs beyond items that are drawn on the device",
     IMBALANCE: "waiting for the tower with the longest sentences",

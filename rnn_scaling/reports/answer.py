@@ -155,7 +155,7 @@ def _statement(series: SeriesSummary) -> list[str]:
     if _too_wide(row.efficiency):
         low, high = (f"{end:.0f}" for end in row.efficiency.ends or ())
         text = f"{title}: the runs vary too much to tell how it scales on {row.devices}"
-        return [f"{text} ({low} to {high} % of the ideal).", "More repeats on a quieter machine would tell."]
+        return [f"{text} ({low} to {high} % of the ideal).", "More repeats would tell."]
     return [f"{title} reaches {_reached(row)}.", *_where(row.loss)]
 
 

@@ -146,11 +146,20 @@ def _straggler(parts: StepParts) -> str:
 def cost(parts: StepParts) -> str:
     """What tracing cost, in a sentence."""
     paid = parts.cost
-    interval = f" (95 % interval {paid.low:.2f} to {paid.high:.2f}, " if paid.low and paid.high else " ("
-    steps = f"{paid.count} step{'' if paid.count == 1 else 's'})"
+    steps = f"{paid.count} step{'' if paid.count == 1 else 's'}"
+    interval = (
+        f" (95 % interval {paid.low:.2f} to {paid.high:.2f}, {steps})" if paid.low and paid.high else f" ({steps})"
+    )
+    judged = ""
+    if paid.low and paid.high and paid.high < 1:
+        judged = (
+            " No tracing makes a step shorter: the speed changed between the two, and this is not what tracing costs."
+        )
+    elif paid.low and paid.high and paid.low <= 1:
+        judged = " No cost can be told from that."
     return (
-        f"Tracing: a traced step takes {paid.ratio:.2f} times an untraced one{interval}{steps}, "
-        f"{paid.counted:.2f} times where every kernel is recorded, for the counts; starting the profiler took "
+        f"Tracing: a traced step took {paid.ratio:.2f} times an untraced one{interval}, "
+        f"{paid.counted:.2f} times where every kernel is recorded, for the counts.{judged} Starting the profiler took "
         f"{paid.start_s:.2f} s, stopping it {paid.stop_s:.2f} s. The measured batches ran before it."
     )
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -82,13 +83,20 @@ def test_the_notes_say_what_the_numbers_are(run_file, capsys):
         "- Straggler: tower 1 is last in every step, by 20.00 ± 2.00 ms (20.0 % of a step); "
         "it computes forward and backward 20.00 ± 2.00 ms longer."
     )
-    assert notes[3].startswith(
-        "- Tracing: a traced step takes 1.25 times an untraced one (95 % interval 0.97 to 1.60, "
-    )
+    assert notes[3].startswith("- Tracing: a traced step took 1.25 times an untraced one (95 % interval 0.97 to 1.60, ")
     assert "2.00 times where every kernel is recorded" in notes[3]
-    assert "starting the profiler took 0.25 s, stopping it 0.50 s" in notes[3]
+    assert "No cost can be told from that. Starting the profiler took 0.25 s, stopping it 0.50 s" in notes[3]
     assert notes[4].startswith("- The times hold 7 of 1,047 kernels a step")
     assert notes[4].endswith("part of the waits for other towers and of what is idle, 10.0 % of a step.")
+
+
+def test_traced_steps_that_are_shorter_are_no_cost():
+    shorter, longer = (
+        types.SimpleNamespace(cost=step_parts.Cost(1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5))
+        for low, high in ((0.76, 0.82), (1.1, 1.2))
+    )
+    assert "No tracing makes a step shorter: the speed changed between the two" in steps.cost(shorter)
+    assert "No " not in steps.cost(longer)
 
 
 def test_one_step_is_drawn_from_left_to_right(run_file, capsys):

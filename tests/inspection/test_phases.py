@@ -257,6 +257,11 @@ def test_the_straggler_is_named_from_its_own_compute():
             "but from its own first kernel on it does not take longer",
         ),
         ([towers_step((0, 50, 48), (0, 70, 48))] * 3, True, "but its own compute is not longer"),
+        (
+            [towers_step((0, 70, 60), (0, 70.5, 65))] * 3,
+            True,
+            "which is 0.50 % of a step; below 1 % it does not matter",
+        ),
     ],
 )
 def test_without_evidence_no_straggler_is_named(steps, synchronous, reason):

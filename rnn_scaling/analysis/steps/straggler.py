@@ -13,6 +13,7 @@ from rnn_scaling.records.step_parts import TimedStep, TowerStep
 LEAST_STEPS = 3  # traced steps below which no straggler is named
 LEVEL = 0.95  # one-sided, of each test behind a straggler
 MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
+LEAST_SHARE = 0.01  # of a step, below which a tower that is later is no straggler: nobody could gain from it
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
 
 
@@ -22,7 +23,8 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     It is named where the same tower ends its backward pass last in every step, and three differences from the next
     latest tower are each above 0 by Student's t over the steps (one-sided, 95 %): the end itself, the time from its own
     first kernel to that end, and its own forward and backward compute. The second excludes a tower that only started
-    later, the third one that only stood still: in a barrier, or because nobody launched its kernels.
+    later, the third one that only stood still: in a barrier, or because nobody launched its kernels. A difference below
+    LEAST_SHARE of a step is none.
 
     Args:
       steps: the traced steps.
@@ -55,6 +57,9 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
             f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
         )
     share = late[0] / (math.fsum(step.seconds for step in steps) / len(steps))
+    if share < LEAST_SHARE:
+        rule = f"below {100 * LEAST_SHARE:.0f} % it does not matter"
+        return None, f"the straggler cannot be named: {ends}, which is {100 * share:.2f} % of a step; {rule}"
     longer = _ms([values[2] for values in differences])
     return (
         tower,

@@ -62,13 +62,13 @@ def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:
     return calls.run(options, timeout_s=timeout_s)
 
 
-def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float = 3600.0, **options: Any) -> Rows:
+def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float | None = None, **options: Any) -> Rows:
     """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
 
     Args:
       out: folder of the records; made if it is not there.
       repeats: runs of each combination, interleaved.
-      timeout_s: wall limit of a run in seconds; 0: none.
+      timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
       **options: the trainer's flags by name; a list or tuple is a list of values (`num_devices=[1, 2]`). What is not
         given has the sweep's defaults: both encoders, three update modes, 1 to N devices.
 

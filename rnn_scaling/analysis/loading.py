@@ -55,7 +55,7 @@ class Rows(Sequence[Row]):
         return pandas.DataFrame(self.to_records())
 
     def _record(self, row: Row) -> dict[str, Any]:
-        record = {name: row.config[name] for name in self._options}
+        record = {name: row.config[name] for name in told_options(self.rows)}
         record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
         for metric in METRICS.values():
             value = row.metric(metric)
@@ -63,15 +63,15 @@ class Rows(Sequence[Row]):
             record |= zip((metric.name, f"{metric.name}_low", f"{metric.name}_high"), ends)
         return record
 
-    @property
-    def _options(self) -> list[str]:
-        """Those that are always told, and those in which the rows differ."""
-        differing = [
-            name
-            for name in configs.OPTIONS
-            if name not in NOT_COMPARED and len({repr(row.config[name]) for row in self.rows}) > 1
-        ]
-        return [name for name in configs.OPTIONS if name in ALWAYS or name in differing]
+
+def told_options(rows: Sequence[Row]) -> list[str]:
+    """The options that tell what rows are: those that are always told, and those in which the rows differ."""
+    differing = {
+        name
+        for name in configs.OPTIONS
+        if name not in NOT_COMPARED and len({repr(row.config[name]) for row in rows}) > 1
+    }
+    return [name for name in configs.OPTIONS if name in ALWAYS or name in differing]
 
 
 def load(path: str | Path) -> Rows:

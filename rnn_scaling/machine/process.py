@@ -39,7 +39,12 @@ class Ended:
     lines: list[str]
 
 
-def run(command: Sequence[str], timeout_s: float, on_line: Callable[[str | None], None] = lambda line: None) -> Ended:
+def run(
+    command: Sequence[str],
+    timeout_s: float,
+    on_line: Callable[[str | None], None] = lambda line: None,
+    is_alive: Callable[[str], object] | None = None,
+) -> Ended:
     """Runs a command in a process group of its own; that group is gone when this returns or raises.
 
     Args:
@@ -47,16 +52,18 @@ def run(command: Sequence[str], timeout_s: float, on_line: Callable[[str | None]
       timeout_s: wall limit in seconds; 0: none. The group then gets SIGTERM, so that a trainer can write how far it
         was, and SIGKILL two seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.
+      is_alive: says of a line whether the limit counts anew from it; None: of none.
 
     Raises:
       OSError: if no process can be started.
       KeyboardInterrupt: Ctrl-C; the group gets SIGINT, and SIGKILL a second later.
     """
-    child = _Child(command, on_line)
+    child = _Child(command, on_line, is_alive)
     timed_out = False
     try:
         timed_out = not child.wait(timeout_s or math.inf)
         if timed_out:
+            child.is_alive = None  # from here on nothing that it says prolongs its life
             child.signal(signal.SIGTERM)
             child.wait(TIMEOUT_GRACE_S)
     except KeyboardInterrupt:
@@ -69,7 +76,12 @@ def run(command: Sequence[str], timeout_s: float, on_line: Callable[[str | None]
 
 
 class _Child:
-    def __init__(self, command: Sequence[str], on_line: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        on_line: Callable[[str | None], None],
+        is_alive: Callable[[str], object] | None = None,
+    ) -> None:
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(TETHER), str(os.getpid()), *command],
@@ -81,16 +93,17 @@ class _Child:
         )
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._on_line, self._rest = on_line, b""
+        self.is_alive, self._alive_at = is_alive, time.monotonic()
         assert self._process.stderr is not None  # since it is a pipe
         self._stderr = self._process.stderr
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._stderr, selectors.EVENT_READ)
 
     def wait(self, seconds: float) -> bool:
-        """Reads stderr until the child has ended (True) or the seconds are over (False)."""
-        deadline = time.monotonic() + seconds
+        """Reads stderr until the child has ended (True) or has shown no sign of life for so many seconds (False)."""
+        self._alive_at = time.monotonic()
         while not self._has_ended():
-            left = deadline - time.monotonic()
+            left = self._alive_at + seconds - time.monotonic()
             if left <= 0:
                 return False
             self._read(min(left, TICK_S))
@@ -144,6 +157,8 @@ class _Child:
         text = line.decode("utf-8", "replace").strip()
         if text:
             self.lines.append(text)
+            if self.is_alive is not None and self.is_alive(text):
+                self._alive_at = time.monotonic()
             self._on_line(text)
 
 

@@ -6,6 +6,7 @@ Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and ta
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 import sys
@@ -129,6 +130,14 @@ class Board:
     @property
     def has_bar(self) -> bool:
         return self._bar is not None
+
+    @property
+    def columns(self) -> int:
+        """The width of the terminal that is written to; 80 where it does not say, as elsewhere."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
 
     @property
     def elapsed_s(self) -> float:

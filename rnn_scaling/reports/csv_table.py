@@ -6,39 +6,65 @@ import csv
 import io
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import ITEMS, Metric
-from rnn_scaling.analysis.rows import shown
+from rnn_scaling.analysis.confidence import POOLED, Interval
+from rnn_scaling.analysis.loading import told_options
+from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import csv_cells
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
 WITHIN_RUN = ("within_run_low", "within_run_high")  # of the rate, over the batches of the only run
+ENDS = ("", "_low", "_high")
+LOSS, RESIDUAL = "loss", "not_split"
 
 
 def render(summary: Summary) -> bytes:
-    """One line a row, under a header; rates of several units are items/s, and a column says of what."""
+    """One line a row, under a header; rates of several units are items/s, and the column `unit` says of what.
+
+    A column for each option, metric and part of the loss, so that no text needs to be taken apart.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
-    metrics, of = shown(summary.rows), ["unit"] if summary.unit == ITEMS else []
-    numbers = (f"{metric.name}{end}" for metric in metrics for end in ("", "_low", "_high"))
-    writer.writerow(("schema", "series", "scaling", *of, *WORK, *numbers, "interval", *WITHIN_RUN))
-    lines = (
-        _line(series, row, metrics, [series.unit] if of else []) for series in summary.series for row in series.rows
-    )
-    writer.writerows(map(csv_cells.cell, line) for line in lines)
+    metrics, options = shown(summary.rows), further_options(summary)
+    parts = _parts(summary)
+    numbers = [f"{metric.name}{end}" for metric in metrics for end in ENDS]
+    points = [f"{name}_points{end}" for name in (*parts.values(), RESIDUAL, LOSS) for end in ENDS] if parts else []
+    places = ["machine"] if len(summary.machines) > 1 else []
+    head = ["schema", "series", "scaling", "unit", *places, *options, "kernel", *WORK, *numbers]
+    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points])
+    for series in summary.series:
+        for row in series.rows:
+            labels = [*([series.machine] if places else []), *(row.row.config[name] for name in options)]
+            line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
+            writer.writerow([csv_cells.cell(value) for value in line])
     return text.getvalue().encode()
 
 
-def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric], unit: Sequence[str]) -> list[object]:
+def further_options(summary: Summary) -> list[str]:
+    """The options that tell the rows apart, without those of the work, which have columns of their own."""
+    return [name for name in told_options(summary.rows) if name not in WORK] if summary.rows else []
+
+
+def kernel(row: Row) -> str:
+    """What really ran as the encoder, of all its runs; empty where their records do not tell."""
+    ran = {record.resolved.encoder_kernel for record in row.good}
+    return str(next(iter(ran)) or "") if len(ran) == 1 else ""
+
+
+def _line(
+    series: SeriesSummary, summary: RowSummary, labels: Sequence[object], metrics: Sequence[Metric]
+) -> list[object]:
     row = summary.row
     good = len(row.good)
     line: list[object] = [
         REPORT_SCHEMA,
         series.title,
         "strong" if series.strong else "weak",
-        *unit,
+        series.unit,
+        *labels,
+        kernel(row),
         row.num_devices,
         "" if series.strong else row.config["batch_size"],
         row.config["global_batch_size"] or "",
@@ -49,7 +75,29 @@ def _line(series: SeriesSummary, summary: RowSummary, metrics: Sequence[Metric],
     for metric in metrics:
         line += _interval(row.metric(metric))
     _, *within_run = _interval(row.rate_within_run)
-    return [*line, row.rate.kind if row.rate else "", *within_run]
+    return [*line, _over(row), row.rate.kind if row.rate else "", *within_run]
+
+
+def _over(row: Row) -> str:
+    """What the interval of the rate is over, in a word; empty without one."""
+    if row.rate is None or row.rate.ends is None:
+        return ""
+    return "pooled processes" if row.scatter is not None and row.scatter.note == POOLED else "processes"
+
+
+def _parts(summary: Summary) -> dict[str, str]:
+    """Name of each part that any row has -> how its column begins."""
+    losses = [row.loss for series in summary.series for row in series.rows if row.loss]
+    return {part.name: part.name.replace(" ", "_") for loss in losses for part in loss.parts}
+
+
+def _points(row: RowSummary, names: Sequence[str]) -> list[object]:
+    """Points of efficiency of each part, of what is not split, and of the whole loss, with their ends."""
+    if row.loss is None:
+        return [*_interval(None)] * (len(names) + 2)
+    points = {part.name: part.points for part in row.loss.parts}
+    values = [*(points.get(name) for name in names), row.loss.residual_points, row.loss.loss_points]
+    return [cell for value in values for cell in _interval(value)]
 
 
 def _interval(value: Interval | None) -> list[object]:

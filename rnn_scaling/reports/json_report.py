@@ -11,7 +11,7 @@ from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, steps
-from rnn_scaling.reports.csv_table import rounded
+from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
@@ -27,7 +27,9 @@ def render(summary: Summary) -> bytes:
         "overview": answer.overview(summary),
         "cautions": summary.cautions,
         "runs": summary.runs,
+        "opening": summary.opening,
         "left_out": list(summary.left_out),
+        "running": list(summary.running),
         "series": [_series(each, summary, metrics) for each in summary.series],
         "failures": [vars(failure) for failure in summary.failures],
         "environment": [
@@ -49,24 +51,27 @@ def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) 
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
         "sentence": answer.sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
-        "rows": [_row(row, metrics, summary.unit) for row in series.rows],
+        **({"machine": series.machine} if series.machine else {}),
+        "rows": [_row(row, metrics, summary) for row in series.rows],
     }
 
 
-def _row(summary: RowSummary, metrics: Sequence[Metric], unit: str) -> dict[str, Any]:
+def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
     strong = bool(config["global_batch_size"])
     return {
         "num_devices": row.num_devices,
         "batch_size": None if strong else config["batch_size"],
         "global_batch_size": config["global_batch_size"] or None,
+        "options": {name: config[name] for name in further_options(whole)},
+        "kernel": kernel(row),
         "files": list(summary.files),
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
         "command": repeated(row),
         **{metric.name: interval(row.metric(metric)) for metric in metrics},
         "within_run": interval(row.rate_within_run),
-        "attribution": _attribution(summary, unit),
+        "attribution": _attribution(summary, whole.unit),
         "steady_state": [_steady(run) for run in summary.steady],
         "speedups": _speedups(summary),
         "padding": summary.padding,
@@ -105,6 +110,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
         "residual": interval(loss.residual),
         "loss_points": interval(loss.loss_points),
         "residual_points": interval(loss.residual_points),
+        "rest_points": interval(loss.rest.points),
     }
 
 

@@ -15,7 +15,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import conduct
+from rnn_scaling.sweeps import conduct, limit
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
 
@@ -48,7 +48,7 @@ def run(options: Mapping[str, Any], *, timeout_s: float = 0.0, trainer: Sequence
         raise FlagErrors(lines)
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
-        record = conduct.run_job(job, timeout_s, trainer)
+        record = conduct.run_job(job, limit.given(timeout_s), trainer)
     if record.status != "ok":
         raise RunFailed(_reason("the run", record), [record])
     return record
@@ -59,7 +59,7 @@ def sweep(
     options: Mapping[str, Any],
     *,
     repeats: int = 1,
-    timeout_s: float = 3600.0,
+    timeout_s: float | None = None,
     trainer: Sequence[str] = conduct.TRAINER,
 ) -> None:
     """`rnn_scaling.sweep` without the rows.
@@ -68,7 +68,7 @@ def sweep(
       out: folder of the records.
       options: values, or lists of values, of the trainer's flags by name.
       repeats: runs of each combination.
-      timeout_s: wall limit of a run in seconds; 0: none.
+      timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
       trainer: the command that runs one configuration.
     """
     if repeats < 1:

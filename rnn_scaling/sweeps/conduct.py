@@ -23,8 +23,10 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder, forewarning
+from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.limit import Limit
 
 TRAINER = (sys.executable, "-m", "rnn_scaling.train")
 
@@ -33,7 +35,12 @@ TRAINER = (sys.executable, "-m", "rnn_scaling.train")
 class ConductOptions(flags.FileOptions):
     """How runs are made."""
 
-    run_timeout: float = option(3600.0, "wall limit of a run in seconds; 0: none", minimum=0.0)
+    run_timeout: float | None = option(
+        None,
+        f"wall limit of a run in seconds; 0: none (default: {limits.TIMES:g} times what finished runs or the estimate "
+        f"say, {limits.LEAST_S:g} at least)",
+        minimum=0.0,
+    )
     retry_failed: bool = option(False, "run failed runs again, too")
     force: bool = option(False, "overwrite records of other flags that are in the way")
     dry_run: bool = option(False, "list the runs and an estimate of the time; run and write nothing")
@@ -151,7 +158,7 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Sequence[str] =
 def _run_pending(
     jobs: Sequence[Job],
     survey: folder.Survey,
-    timeout_s: float,
+    timeout_s: float | None,
     trainer: Sequence[str],
     records: dict[str, RunRecord],
 ) -> None:
@@ -164,11 +171,14 @@ def _run_pending(
         return
     estimator = _estimator(jobs, survey)
     shown = display.Display(len(jobs), len(survey.finished))
+    pending = [job.identity for job in survey.pending]
+    estimate = f"about {duration(estimator.total_s(pending))} ({estimator.source(pending)})"
+    shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimate}")
     try:
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
-            result = run_job(job, timeout_s, trainer, shown.said)
+            result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
             records[job.label] = result
             if result.status == "ok":
                 _learn(estimator, job, result)
@@ -178,13 +188,13 @@ def _run_pending(
 
 
 def run_job(
-    job: Job, timeout_s: float, trainer: Sequence[str], on_line: Callable[[str | None], None] = lambda line: None
+    job: Job, limit: Limit, trainer: Sequence[str], on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Args:
       job: the run and its place.
-      timeout_s: wall limit in seconds; 0: none.
+      limit: of its time.
       trainer: the command that runs one configuration.
       on_line: gets each line that the run writes, and None while it is silent.
 
@@ -198,7 +208,8 @@ def run_job(
     unfinished = RunRecord("failed", placeholder, config, unit=WORKLOADS[config["model"]].unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)
-    ended = process.run([*trainer, *job.run.arguments(job.path)], timeout_s, on_line)
+    command = [*trainer, *job.run.arguments(job.path)]
+    ended = process.run(command, limit.seconds, on_line, failure.PROGRESS.match if limit.is_rough else None)
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):
@@ -211,7 +222,7 @@ def run_job(
         lost = failure.unwritten(ended.lines)
         if lost:  # not the run's failure: the placeholder stays, so that the run is made again
             raise OSError(lost)
-        error = failure.reason(ended.returncode, ended.timed_out, ended.lines, timeout_s)
+        error = failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
         # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
         result = dataclasses.replace(written, status="failed", error=error, throughput=None)
         record.write(result, job.path)

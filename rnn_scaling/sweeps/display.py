@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -32,6 +31,10 @@ class Display:
         self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
         if done and not self._board.has_bar:
             self._board.line(f"{done} of {total} runs were finished before")
+
+    def announce(self, text: str) -> None:
+        """Says something that stays, above the bar if there is one."""
+        self._board.line(text)
 
     def start(self, label: str, left_s: float) -> None:
         """A run starts."""
@@ -70,7 +73,7 @@ class Display:
     def _show(self) -> None:
         self._shown_s = self._board.elapsed_s
         left_s = max(0.0, self._left_s - (self._shown_s - self._since_s))
-        room = shutil.get_terminal_size().columns - BAR - 2 * len(str(self._total))
+        room = self._board.columns - BAR - 2 * len(str(self._total))
         texts = [f"{duration(left_s)} left", f"{self._label} {self._at}".strip(), f"last {self._last}"]
         self._board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
 

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models.workloads import WORKLOADS
+from rnn_scaling.machine.cores import available_cores
 
-START_S = 8.0  # TensorFlow loads, the model is traced
+# Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
+# traced batch of a tower is read.
+START_S, TOWER_S, TRACED_S = 3.0, 1.0, 0.8
 CPU_FLOP_PER_S, GPU_FLOP_PER_S = 150e9, 5e12  # of a core, of a GPU; orders of magnitude, good until a run has ended
 Identity = tuple[tuple[str, Any], ...]
 
@@ -15,27 +18,39 @@ Identity = tuple[tuple[str, Any], ...]
 class Estimator:
     """Learns from finished runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_cores: int | None = None) -> None:
+        """num_cores: that the runs share; those of this process when not given."""
+        self._num_cores = len(available_cores()) if num_cores is None else num_cores
         self._seconds: dict[Identity, list[float]] = {}
-        self._known_s = self._rough_s = 0.0
+        # Known and rough seconds together, by number of devices and of all: what is off is so for like runs alike.
+        self._sums: dict[int | None, tuple[float, float]] = {}
 
     def add(self, options: Identity, seconds: float) -> None:
         """Learns that a run with these options took this long."""
         self._seconds.setdefault(options, []).append(seconds)
-        self._known_s += seconds
-        self._rough_s += rough_s(dict(options))
+        rough = self._rough_s(options)
+        for key in (dict(options)["num_devices"], None):
+            known, reckoned = self._sums.get(key, (0.0, 0.0))
+            self._sums[key] = known + seconds, reckoned + rough
 
     def seconds(self, options: Identity) -> float:
         """Seconds that a run with these options will take."""
         known = self._seconds.get(options)
         if known:
             return sum(known) / len(known)
-        scale = self._known_s / self._rough_s if self._rough_s else 1.0
-        return rough_s(dict(options)) * scale
+        sums = self._sums.get(dict(options)["num_devices"]) or self._sums.get(None)
+        return self._rough_s(options) * (sums[0] / sums[1] if sums else 1.0)
+
+    def _rough_s(self, options: Identity) -> float:
+        return rough_s(dict(options), self._num_cores)
 
     def total_s(self, options: Iterable[Identity]) -> float:
         """Seconds that these runs will take, one after the other."""
         return sum(map(self.seconds, options))
+
+    def basis(self, options: Identity) -> str:
+        """What speaks for the estimate of a run: "same" or "scaled" finished runs, or nothing: "rough"."""
+        return "same" if options in self._seconds else "scaled" if self._seconds else "rough"
 
     def source(self, options: Iterable[Identity]) -> str:
         """Where the estimate comes from, in words."""
@@ -43,7 +58,11 @@ class Estimator:
         same = sum(option in self._seconds for option in options)
         if not self._seconds:
             rate = f"{CPU_FLOP_PER_S / 1e9:g} GFLOP/s a core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s a GPU"
-            return f"rough: no run has finished yet; it assumes {rate} and {START_S:g} s to start"
+            shared = any(sharing(dict(each), self._num_cores) > 1 for each in options)
+            slower = (
+                f"; devices that share this machine's {self._num_cores} cores are reckoned slower" if shared else ""
+            )
+            return f"rough: no run has finished yet; it assumes {rate}{slower}"
         if same == len(options):
             return "from finished runs of the same flags"
         if not same:
@@ -51,16 +70,28 @@ class Estimator:
         return f"{same} of them from finished runs of the same flags, the others scaled from runs of other flags"
 
 
-def rough_s(options: Mapping[str, Any]) -> float:
-    """Seconds of one run from its matrix products (`flops_a_sample` of its workload).
+def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
+    """Seconds of one run from its matrix products (`flops_a_sample` of its workload), its towers and its trace.
 
     Args:
       options: flat options of a run.
+      num_cores: CPU cores that its devices share, if they are CPU devices.
     """
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]
     flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
-    return START_S + flop / rate
+    towers, shared = options["num_devices"], sharing(options, num_cores)
+    building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
+    # Towers that share a core also wait for each other, and with fewer threads than towers they take turns.
+    threads = options["inter_op_parallelism_threads"] or towers
+    return START_S + building + flop / rate * max(shared**2, towers / threads)
+
+
+def sharing(options: Mapping[str, Any], num_cores: int) -> float:
+    """Cores that the CPU devices of a run need for each that there is; 1 where there are enough, or on GPUs."""
+    if options["device"] == "gpu":
+        return 1.0
+    return max(1.0, options["num_devices"] * options["cpu_cores_per_device"] / max(num_cores, 1))
 
 
 def duration(seconds: float) -> str:

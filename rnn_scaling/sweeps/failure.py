@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from rnn_scaling.records.parts import RunError
+from rnn_scaling.sweeps.limit import Limit
 
 PLACEHOLDER = "Killed"  # error type of the record that stands while a run goes on
 REMEDIES = {
@@ -20,20 +21,19 @@ LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)
 
 
-def reason(returncode: int, timed_out: bool, lines: Sequence[str], timeout_s: float) -> RunError:
+def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit) -> RunError:
     """What is to be said of a run that left no result.
 
     Args:
       returncode: exit status, or minus the signal's number.
       timed_out: the wall limit ended it.
       lines: the last lines of its stderr.
-      timeout_s: the wall limit in seconds.
+      limit: of its time.
     """
     telling = _telling(lines)
     if timed_out:
         at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), telling)
-        kind, message = "Timeout", f"not done after {timeout_s:g} s, the limit of --run_timeout"
-        return _error(kind, f"{message} (last said: {at})" if at else message)
+        return _error("Timeout", f"{limit.words} (last said: {at})" if at else limit.words)
     if returncode in INTERRUPTED_STATUSES:
         return _error("Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)")
     if returncode < 0:

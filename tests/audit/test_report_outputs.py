@@ -67,7 +67,8 @@ def test_consistent_records_have_no_finding_in_any_output(tmp_path, rendered, re
     report = run(tmp_path, rendered[repeats, name], name)
     assert (report.findings, report.error) == ([], "")
     # The points of efficiency are no field of a row.
-    unread = ("Whole loss", "within_run")  # of a row's loss, and of the batches of one run
+    # Of a row's loss, and of the batches of one run.
+    unread = ("Whole loss", "within_run", "contention_points")
     assert all(any(name in note for name in unread) and "Speedup" not in note for note in report.notes), report.notes
     assert report.tables >= (1 if name == "table.csv" else 4)
     assert report.comparisons > 80  # most of the 20 rows were read, with speedups and efficiencies

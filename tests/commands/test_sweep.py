@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import sweep
+from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import writing
@@ -120,7 +121,7 @@ def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
 def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
-    assert go(tmp_path, *THREE_RUNS, **hung) == 1
+    assert go(tmp_path, *THREE_RUNS, "--run_timeout=3600", **hung) == 1
     found = records(tmp_path)
     assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
     for label in (ONE, TWO):
@@ -128,6 +129,26 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
         assert found[label].error == RunError(type="Timeout", message=message)
     assert found[TWO].batches.items == (5, 5), "what was measured stays"
     nothing_is_left_running(tmp_path)
+
+
+def test_the_limit_is_ten_times_what_runs_take_and_says_so(tmp_path, monkeypatch, capsys):
+    """Of the default limit; one that is given stays as it is."""
+    asked = []
+
+    def hung(command, timeout_s, on_line, is_alive):
+        asked.append((timeout_s, is_alive is not None))
+        return process.Ended(-9, True, [])
+
+    monkeypatch.setattr(process, "run", hung)
+    assert go(tmp_path, *SMALL, "--num_devices=1") == 1
+    assert asked == [(300.0, True)]
+    err = capsys.readouterr().err
+    assert "1 run to make: about" in err and "rough: no run has finished yet" in err
+    assert "killed after 300 s, more than 10 times what it should take by a rough estimate" in err
+    assert "--run_timeout=SECONDS sets the limit" in err
+    for given, limit in (("7", 7.0), ("0", 0.0)):
+        assert go(tmp_path, *SMALL, "--num_devices=1", "--retry_failed", f"--run_timeout={given}") == 1
+        assert asked[-1] == (limit, False)
 
 
 def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(tmp_path, capsys):
@@ -167,7 +188,7 @@ def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert (
         f"error: {tmp_path}/out/{ONE}.json is a record of other flags (--batch_size=8 there, --batch_size=9 here); "
-        in (lines[3] + " ").replace("choose another --out, or --force overwrites it", "")
+        in (lines[4] + " ").replace("choose another --out, or --force overwrites it", "")
     )
     assert {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")} == before
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9", "--force") == 0
@@ -215,7 +236,7 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     said = capsys.readouterr()
     states = [line.split("  ")[1].strip() for line in (line[4:] for line in said.out.splitlines()[1:7])]
     assert states == ["finished", "failed", "to run", "to run", "to run", "to run"]
-    assert "6 runs, 2 finished, 4 to run: about 2 min (1 of them from finished runs of the same flags" in said.out
+    assert "6 runs, 2 finished, 4 to run: about 3 min (1 of them from finished runs of the same flags" in said.out
     assert "would be set aside" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
 
@@ -322,6 +343,7 @@ def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tm
 def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()
+    assert lines.pop(0).startswith("3 runs to make: about ")
     assert lines[0].startswith(f"1/3 {ONE}: 5 words/s, about ") and lines[0].endswith(" left")
     assert lines[1].startswith(
         f"2/3 {TWO}: failed: ended with exit status 3 and no result: the disk is on fire, about "
@@ -354,7 +376,7 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     os.close(leader)
     assert process.returncode == 130
     text = said.decode()
-    assert "| 2/3 runs, " in text and f" left, last 5 words/s, {THREE} 2/5 batches" in text
+    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, last 5 words/s" in text
     assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
 
 

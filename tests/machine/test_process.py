@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import types
 
 import pytest
 
 from rnn_scaling.machine import process
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps import failure
+from rnn_scaling.sweeps import failure, limit
 from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
 
@@ -126,6 +128,36 @@ def test_a_child_whose_parent_died_before_it_was_tethered_does_not_start(tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("is_alive", [None, lambda line: line.startswith("measuring: ")])
+def test_a_limit_that_counts_anew_from_each_sign_of_life(monkeypatch, is_alive):
+    """Every line takes a hundred seconds; a child that would go on for ever after its limit is ended all the same."""
+    lines: list[str] = []
+    clock = types.SimpleNamespace(monotonic=lambda: 100.0 * len(lines), sleep=time.sleep)
+    monkeypatch.setattr(process, "time", clock)
+    then = "" if is_alive else "; time.sleep(60)"
+    code = f"import time; [print('measuring:', i, file=__import__('sys').stderr) for i in range(5)]{then}"
+    command = [sys.executable, "-c", code]
+    ended = process.run(command, 150.0, lambda line: lines.append(line) if line else None, is_alive)
+    assert ended.timed_out == (is_alive is None) and len(lines) <= 5
+
+
+def test_nothing_that_a_run_says_after_its_limit_prolongs_its_life(monkeypatch):
+    beats = [0]
+
+    def said(line):
+        beats[0] += line is not None
+
+    clock = types.SimpleNamespace(monotonic=lambda: 1.0 * beats[0], sleep=time.sleep)
+    monkeypatch.setattr(process, "time", clock)
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "while True: print('x', file=sys.stderr, flush=True); time.sleep(0.01)"
+    )
+    alive = iter([True] * 5)
+    ended = process.run([sys.executable, "-c", code], 20.0, said, lambda line: next(alive, False))
+    assert ended.timed_out and ended.returncode == -signal.SIGKILL and 20 <= beats[0] < 500
+
+
 AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
 
 
@@ -161,7 +193,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, 60.0) == RunError(type=kind, message=message)
+    assert failure.reason(returncode, timed_out, lines, limit.given(60.0)) == RunError(type=kind, message=message)
 
 
 @pytest.mark.parametrize(

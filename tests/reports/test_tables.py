@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 
@@ -85,3 +86,33 @@ def test_the_report_knows_every_file_that_it_wrote(tmp_path):
     for name, render in writing.files_of(of(series())).items():
         (tmp_path / name).write_bytes(render(of(series())))
         assert is_own(tmp_path / name), name
+
+
+def test_the_csv_has_a_column_for_each_option_and_part():
+    runs = [
+        timed(n, 90 * n + 10, k, num_units=u, global_batch_size=g)
+        for n in (1, 2)
+        for k in range(2)
+        for u, g in ((16, 0), (32, 64))
+    ]
+    made = of(runs)
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert {(line["num_units"], line["global_batch_size"], line["scaling"]) for line in lines} == {
+        ("16", "", "weak"),
+        ("32", "64", "strong"),
+    }
+    assert {line["unit"] for line in lines} == {"words"} and {line["interval_over"] for line in lines} == {
+        "pooled processes"
+    }
+    (weak,) = [line for line in lines if line["scaling"] == "weak" and line["num_devices"] == "2"]
+    names = [name for name in weak if name.endswith("_points")]
+    assert names == ["contention_points", "fixed_cost_points", "not_split_points", "loss_points"]
+    sums = [float(weak[name] or 0) for name in names]
+    assert sum(sums[:-1]) == pytest.approx(sums[-1]) == pytest.approx(100 - 100 * float(weak["efficiency"]))
+    assert float(weak["loss_points_low"]) == pytest.approx(100 - 100 * float(weak["efficiency_high"]))
+    row = json.loads(json_report.render(made))["series"][0]["rows"][0]
+    assert (
+        row["options"]
+        == {"model": "nmt", "encoder_type": "cudnn_lstm", "num_units": 16, "variable_update": "independent"}
+        and row["kernel"] == ""
+    )

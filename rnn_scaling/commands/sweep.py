@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from models.kernels import KERNELS
 from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import interleave, plan
+from rnn_scaling.sweeps.plan import Run, interleave, plan
+
+FEWEST, MOST = 2, 3  # rounds where none are asked for
+ENOUGH = 5  # half-width of an efficiency's interval in points, from which on no further round is made
 
 USAGE = f"""\
 Runs the trainer for every combination of the values; any of its flags (./run.sh train --help) takes a list. What is
@@ -30,8 +34,10 @@ A flag that only some of the runs read goes to those. Writes the records to --ou
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
 Every run is a process of its own. One that crashes, is killed, runs out of memory or takes longer than --run_timeout
-is a failed row with its reason; the others go on. Repeats go round (A B C A B C). Ctrl-C, or any other end: the same
-command goes on where it stopped. More values or repeats with the same --out add runs; docs/sweeps.md has the rules.
+is a failed row with its reason; the others go on. All are run {FEWEST} times, in a random order and back again, and a
+further time while an efficiency (without one: a rate) is not known to ±{ENOUGH} %, at most {MOST} times;
+--repeats=N makes exactly N. Ctrl-C, or any other end: the same command goes on where it stopped. More values or
+repeats with the same --out add runs; docs/sweeps.md has the rules.
 
 Exit status: 0 all runs done, 1 a run failed or the folder cannot be written, 2 the flags conflict, the folder is in
 use or holds records of other flags, 130 interrupted."""
@@ -42,7 +48,9 @@ class SweepOptions:
     """Sweep."""
 
     out: str = option("results/default", "folder of the records and the report")
-    repeats: int = option(1, "runs of each combination", minimum=1)
+    repeats: int = option(
+        0, f"runs of each combination; 0: {FEWEST} to {MOST}, as many as the answer needs", minimum=0, maximum=1000
+    )
 
 
 @entry.command
@@ -58,10 +66,23 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     (own, how), lists = sweep_options.split(words, groups)
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     out = Path(own.out)
-    jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["sweep", *words], trainer=trainer)
-    if done.exit_status is not None:
-        return done.exit_status
+    records: dict[str, RunRecord] = {}
+    for rounds in [own.repeats] if own.repeats else range(_begun(runs, out), MOST + 1):
+        jobs = [Job(run, out, run.label) for run in interleave(runs, rounds)]
+        done = conduct(jobs, out, how, again=["sweep", *words], trainer=trainer)
+        if done.exit_status is not None:
+            if how.dry_run and done.exit_status == entry.EXIT_OK and rounds < MOST and not own.repeats:
+                print(f"and a round more while an efficiency is not known to ±{ENOUGH} %: {MOST} rounds at most")
+            return done.exit_status
+        records |= done.records
+        if rounds in (own.repeats, MOST) or (known := _known_to(records.values())) <= ENOUGH:
+            break
+        # Who failed twice will fail again.
+        runs = [run for run in runs if all(records[label].status == "ok" for label in _labels(run, rounds))]
+        print(
+            f"round {rounds + 1} of at most {MOST}: known to ±{known:.1f} % so far, wanted ±{ENOUGH} %", file=sys.stderr
+        )
+    done.records = records
     try:
         from rnn_scaling.reports import writing  # here: what it loads is needed at the end only
 
@@ -74,3 +95,23 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         print(f"\ninterrupted; the records are in {out}", file=sys.stderr)
         return entry.EXIT_INTERRUPTED
     return entry.EXIT_FAILED if done.print_failures() else entry.EXIT_OK
+
+
+def _labels(run: Run, rounds: int) -> list[str]:
+    return [dataclasses.replace(run, repeat=repeat).label for repeat in range(1, rounds + 1)]
+
+
+def _begun(runs: Sequence[Run], out: Path) -> int:
+    """The round that the folder is at, or FEWEST: a further one that was begun is ended first."""
+    further = [run.repeat for run in interleave(runs, MOST) if (out / f"{run.label}.json").exists()]
+    return max([FEWEST, *further])
+
+
+def _known_to(records: Iterable[RunRecord]) -> float:
+    """Half the widest interval of an efficiency in points, or of a rate in % where no efficiency is known."""
+    from rnn_scaling.analysis import metrics, rows  # here: --help does not wait for numpy
+
+    table = rows.with_baselines(list(records))
+    efficiencies = [value for row in table if row.num_devices > 1 and (value := row.metric(metrics.EFFICIENCY))]
+    rates = [row.rate.scaled(1 / row.rate.value) for row in table if row.rate]
+    return max((100 * (each.half_width or 0.0) for each in efficiencies or rates), default=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import random
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,8 +89,18 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
 
 
 def interleave(runs: Sequence[Run], repeats: int) -> list[Run]:
-    """A B C A B C ...: a drift of the machine falls on every configuration alike."""
-    return [dataclasses.replace(run, repeat=repeat) for repeat in range(1, repeats + 1) for run in runs]
+    """B C A A C B ...: rounds in a random order and back again, the same whenever there are as many runs.
+
+    What the machine does meanwhile then falls on every configuration alike: a steady drift cancels in two rounds, and
+    anything else meets each by chance. A single round, from which nothing of that is told, keeps the order.
+    """
+    ordered: list[Run] = []
+    order = list(runs)
+    for repeat in range(1, repeats + 1):
+        if repeats > 1:
+            order = random.Random(repeat).sample(runs, len(runs)) if repeat % 2 else order[::-1]
+        ordered += [dataclasses.replace(run, repeat=repeat) for run in order]
+    return ordered
 
 
 def device_counts(most: int) -> list[int]:

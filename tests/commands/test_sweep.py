@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,17 +43,23 @@ def no_report(monkeypatch):
     monkeypatch.setattr(writing, "report", lambda source, target: None)
 
 
+def once(words):
+    """One run of each, but where the test says how many."""
+    return words if any(word.startswith("--repeats") for word in words) else [*words, "--repeats=1"]
+
+
 def start(tmp_path, *words, name="sweep", die_at="never", **faults):
     """Starts a sweep with the faulty trainer as a process of its own."""
     plant(tmp_path / "faults", **faults)
-    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *words, die_at=die_at)
+    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *once(words), die_at=die_at)
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def go(tmp_path, *words, **faults):
     """Runs a sweep with the faulty trainer in this process."""
+    tmp_path.mkdir(exist_ok=True)
     plant(tmp_path / "faults", **faults)
-    return sweep.main([f"--out={tmp_path}/out", *words], trainer=trainer(tmp_path / "faults"))
+    return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
 
 
 def records(tmp_path):
@@ -71,7 +78,7 @@ def nothing_is_left_running(tmp_path):
         (["--result_file=x"], "--result_file is set by this command"),
         (["--out=a,b"], "--out=a,b must be one value"),
         (["--out="], "--out= must not be empty"),
-        (["--repeats=0"], "--repeats=0 must be at least 1"),
+        (["--repeats=-1"], "--repeats=-1 must be at least 0"),
         (["--run_timeout=nan"], "--run_timeout=nan must be a finite number"),
         (["--dry_run=maybe"], "--dry_run=maybe must be true or false"),
         (["--num_devices=1,two"], "must be a whole number"),
@@ -165,8 +172,27 @@ def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
     two_runs = [*SMALL, "--num_devices=1,2"]
     assert go(tmp_path, *two_runs) == 0
     assert go(tmp_path, *two_runs, "--repeats=3") == 0
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, f"{ONE}.r2", f"{TWO}.r2", f"{ONE}.r3", f"{TWO}.r3"]
+    started = logged(tmp_path / "faults", "start")
+    assert [set(started[i : i + 2]) for i in (0, 2, 4)] == [{f"{ONE}{n}", f"{TWO}{n}"} for n in ("", ".r2", ".r3")]
     assert len(records(tmp_path)) == 6
+
+
+def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
+    two_runs = [*SMALL, "--num_devices=1,2", "--repeats=0"]
+    assert go(tmp_path / "sure", *two_runs) == 0
+    assert len(logged(tmp_path / "sure" / "faults", "start")) == 4
+    assert go(tmp_path / "unsure", *two_runs, cudnn_lstm_independent_2_r2="slow") == 0
+    assert len(logged(tmp_path / "unsure" / "faults", "start")) == 6
+    assert "round 3 of at most 3: known to ±" in capfd.readouterr().err
+    assert go(tmp_path / "unsure", *two_runs) == 0
+    assert "nothing left to run: all 6 runs are finished" in capfd.readouterr().err
+    # A configuration that failed is not run a further time, and is not forgotten.
+    failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
+    assert go(tmp_path / "failing", *two_runs, **failing, cudnn_lstm_independent_2_r2="slow") == 1
+    assert sorted(logged(tmp_path / "failing" / "faults", "start")) == [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
+    assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
+    assert go(tmp_path / "dry", *two_runs, "--dry_run") == 0
+    assert "a round more while an efficiency is not known to ±5 %: 3 rounds at most" in capfd.readouterr().out
 
 
 def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
@@ -177,8 +203,8 @@ def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
     new = f"{ONE}-batch_size=16"
     assert logged(tmp_path / "faults", "start") == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
     assert go(tmp_path, *one, "--batch_size=8,16", "--repeats=3") == 0
-    third = [f"{ONE}-batch_size=8.r3", f"{new}.r3"]
-    assert logged(tmp_path / "faults", "start")[4:] == third
+    third = {f"{ONE}-batch_size=8.r3", f"{new}.r3"}
+    assert set(logged(tmp_path / "faults", "start")[4:]) == third
 
 
 def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
@@ -234,8 +260,10 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     capsys.readouterr()
     assert go(tmp_path, *THREE_RUNS, "--repeats=2", "--dry_run") == 0
     said = capsys.readouterr()
-    states = [line.split("  ")[1].strip() for line in (line[4:] for line in said.out.splitlines()[1:7])]
-    assert states == ["finished", "failed", "to run", "to run", "to run", "to run"]
+    lines = [re.split(r"  +", line.strip()) for line in said.out.splitlines()[1:7]]
+    states = {label: state for _, state, label, _ in lines}
+    assert len(states) == 6 and (states.pop(ONE), states.pop(TWO)) == ("finished", "failed")
+    assert set(states.values()) == {"to run"}
     assert "6 runs, 2 finished, 4 to run: about 3 min (1 of them from finished runs of the same flags" in said.out
     assert "would be set aside" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
@@ -363,7 +391,7 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
-    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *THREE_RUNS)
+    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS))
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
     os.close(follower)
     said = b""
@@ -393,7 +421,7 @@ def test_the_parent_never_loads_tensorflow(tmp_path):
 
 def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
     flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
-    words = [sys.executable, "-m", "rnn_scaling", "sweep", *flags]
+    words = [sys.executable, "-m", "rnn_scaling", "sweep", *once(flags)]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def running(label):
@@ -425,7 +453,7 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
 
 def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, capsys):
     words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
-    assert sweep.main(words) == 1
+    assert sweep.main(once(words)) == 1
     result = record.read(tmp_path / f"{ONE}.json")
     assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
     assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err

@@ -127,7 +127,8 @@ class _Trainer:
         if self._fault == "fails":
             self._write("failed", error={"type": "ValueError", "message": "no such luck"})
         else:
-            own = 1.0 + os.getpid() / 1e9  # no two processes take the same time
+            # No two processes take the same time.
+            own = (4.0 if self._fault == "slow" else 1.0) + os.getpid() / 1e9
             self._write("ok", seconds=[own, own], items=[5, 5], phases={"total": 30.0})
         self._log("finish")
         self._kill_sweep_at("last")

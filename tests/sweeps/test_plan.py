@@ -70,11 +70,18 @@ def test_runs_of_different_flags_never_share_a_name_and_names_fit_into_files():
     assert {run.name for run in again} == {run.name for run in runs}, "a name depends on the run alone"
 
 
-def test_repeats_go_round_the_configurations():
-    runs = plan(encoder_type=["cudnn_lstm"], variable_update=["independent"], num_devices=[1, 2])
-    labels = [run.label for run in plans.interleave(runs, 3)]
-    one, two = "cudnn_lstm-independent-1", "cudnn_lstm-independent-2"
-    assert labels == [one, two, f"{one}.r2", f"{two}.r2", f"{one}.r3", f"{two}.r3"]
+def test_rounds_run_in_a_random_order_and_back_again():
+    runs = plan()
+    ordered = plans.interleave(runs, 4)
+    assert [run.repeat for run in ordered] == [n for n in (1, 2, 3, 4) for _ in runs]
+    rounds = [[run.name for run in ordered if run.repeat == n] for n in (1, 2, 3, 4)]
+    assert all(sorted(each) == sorted(run.name for run in runs) for each in rounds)
+    assert rounds[1] == rounds[0][::-1] and rounds[3] == rounds[2][::-1]
+    assert len({tuple(each) for each in [[run.name for run in runs], rounds[0], rounds[2]]}) == 3
+    # The same command goes on in the same order, and more repeats only add to it.
+    assert plans.interleave(runs, 4) == ordered and plans.interleave(runs, 3) == ordered[: 3 * len(runs)]
+    assert plans.interleave(runs, 1) == runs
+    assert {run.label for run in ordered[-2:]} <= {f"{run.name}.r4" for run in runs}
 
 
 def test_identity_is_every_option_but_the_outputs():

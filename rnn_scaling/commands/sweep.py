@@ -77,11 +77,12 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         records |= done.records
         if rounds in (own.repeats, MOST) or (known := _known_to(records.values())) <= ENOUGH:
             break
-        # Who failed twice will fail again.
+        # What failed will fail again.
         runs = [run for run in runs if all(records[label].status == "ok" for label in _labels(run, rounds))]
-        print(
-            f"round {rounds + 1} of at most {MOST}: known to ±{known:.1f} % so far, wanted ±{ENOUGH} %", file=sys.stderr
-        )
+        if not runs:
+            break
+        so_far = f"known to ±{known:.0f} % so far" if known < 100 else "hardly known so far"
+        print(f"round {rounds + 1} of at most {MOST}: {so_far}, wanted ±{ENOUGH} %", file=sys.stderr)
     done.records = records
     try:
         from rnn_scaling.reports import writing  # here: what it loads is needed at the end only

@@ -183,7 +183,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     assert len(logged(tmp_path / "sure" / "faults", "start")) == 4
     assert go(tmp_path / "unsure", *two_runs, cudnn_lstm_independent_2_r2="slow") == 0
     assert len(logged(tmp_path / "unsure" / "faults", "start")) == 6
-    assert "round 3 of at most 3: known to ±" in capfd.readouterr().err
+    assert "round 3 of at most 3: hardly known so far, wanted ±5 %" in capfd.readouterr().err
     assert go(tmp_path / "unsure", *two_runs) == 0
     assert "nothing left to run: all 6 runs are finished" in capfd.readouterr().err
     # A configuration that failed is not run a further time, and is not forgotten.

@@ -19,6 +19,8 @@ import os
 import random
 from collections.abc import Iterable, Sequence
 
+from rnn_scaling.records.files import write_bytes
+
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
 _SRC_SYLLABLES = ("ba", "do", "ke", "li", "mu", "na", "pe", "ri", "so", "tu", "va", "zo")
 _TGT_SYLLABLES = ("ché", "del", "für", "gan", "hin", "jor", "lüm", "mên", "nal", "ost", "ter", "zañ")
@@ -93,10 +95,8 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parser.parse_args(args)
     if min(options.pairs, options.words) < 1 or options.seed < 0:
         parser.error("--pairs and --words must be at least 1, and --seed at least 0")
-    os.makedirs(options.out, exist_ok=True)
     for name, content in make(options.pairs, options.words, options.seed).items():
-        with open(os.path.join(options.out, name), "wb") as file:
-            file.write(content)
+        write_bytes(content, os.path.join(options.out, name))
 
 
 if __name__ == "__main__":

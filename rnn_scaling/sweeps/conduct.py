@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from models.kernels import KERNELS
@@ -85,14 +85,14 @@ def conduct(
       again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
     """
-    outcome = Outcome()
+    outcome, held = Outcome(), []
     doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
             if not options.dry_run:
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
-                    locks.enter_context(folder.lock(place))
+                    held.append(locks.enter_context(folder.lock(place)))
             survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
             outcome.records.update(survey.finished)
             _tell_unreadable(survey, options.dry_run)
@@ -107,9 +107,11 @@ def conduct(
                 print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
-                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records)
+                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, held)
     except folder.BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
+    except folder.GoneError as e:
+        outcome.exit_status = entry.fail(str(e))
     except BrokenPipeError:  # of what is printed
         raise
     except OSError as e:
@@ -161,8 +163,13 @@ def _run_pending(
     timeout_s: float | None,
     trainer: Sequence[str],
     records: dict[str, RunRecord],
+    held: Sequence[folder.Hold],
 ) -> None:
-    """Runs what is pending; fills `records` run by run."""
+    """Runs what is pending; fills `records` run by run.
+
+    Raises:
+      GoneError: if a folder was taken away, with what became of the records.
+    """
     if not survey.pending:
         print(
             f"nothing left to run: all {len(jobs)} runs are finished; another --out measures anew",
@@ -178,13 +185,26 @@ def _run_pending(
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
+            _require_whole(held, jobs, records)
             result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
             records[job.label] = result
             if result.status == "ok":
                 _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
+            _require_whole(held, jobs, records)
     finally:
         shown.close()
+
+
+def _require_whole(held: Sequence[folder.Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
+    gone = [str(each.folder) for each in held if not each.is_whole()]
+    if gone:
+        there = [str(job.path) for job in jobs if job.label in records and job.path.exists()]
+        kept = f"left {'is' if len(there) == 1 else 'are'} {', '.join(there[-3:])}" if there else "none is left"
+        raise folder.GoneError(
+            f"{', '.join(gone)}: removed or replaced while the sweep ran, with {len(records) - len(there)} of "
+            f"{len(records)} records; {kept}; the same command makes the others again"
+        )
 
 
 def run_job(

@@ -335,6 +335,37 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
     resumes(tmp_path, *THREE_RUNS, ran_twice=[ONE])
 
 
+def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="removes_folder") == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert lines == [
+        f"error: {out}: removed or replaced while the sweep ran, with 1 of 2 records; left is {out}/{TWO}.json; "
+        "the same command makes the others again"
+    ]
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO] and list(records(tmp_path)) == [TWO]
+    assert go(tmp_path, *THREE_RUNS) == 0
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, ONE, THREE]
+
+
+@pytest.mark.parametrize("name", [f"{ONE}.json", ".sweep.lock"])
+def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    for target in ("precious", "nowhere"):
+        (tmp_path / "out" / name).symlink_to(tmp_path / target)
+        (tmp_path / "precious").write_text("mine")
+        status = go(tmp_path, *SMALL, "--num_devices=1")
+        said = capsys.readouterr().err
+        if name == ".sweep.lock":
+            reason = "a link, and nothing is written through links; remove it"
+            assert (status, said) == (1, f"error: --out={tmp_path}/out: {reason} ({tmp_path}/out/{name})\n")
+            (tmp_path / "out" / name).unlink()
+        else:
+            assert status == 0 and f"renamed to {name}.unreadable" in said, "set aside, and the run is made"
+            (tmp_path / "out" / name).unlink()
+        assert (tmp_path / "precious").read_text() == "mine" and not (tmp_path / "nowhere").exists()
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/no/such")):

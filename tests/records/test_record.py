@@ -30,9 +30,24 @@ def test_a_target_that_is_no_regular_file_is_left_alone(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         record.write(make_record(), tmp_path / "pipe")
-    (tmp_path / "link.json").symlink_to(tmp_path / "run.json")
-    record.write(make_record(), tmp_path / "link.json")
-    assert (tmp_path / "link.json").is_symlink() and (tmp_path / "run.json").is_file()
+
+
+@pytest.mark.parametrize("target", ["precious", "nowhere", "/dev/null", "link.json"])
+def test_nothing_is_written_through_a_link(target, tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "link.json").symlink_to(tmp_path / target)
+    with pytest.raises(OSError) as refused:
+        record.write(make_record(), tmp_path / "link.json")
+    assert refused.value.strerror == "a link, and nothing is written through links; remove it"
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "precious"]
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_folder_may_be_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to("real")
+    record.write(make_record(), tmp_path / "linked" / "run.json")
+    assert os.listdir(tmp_path / "real") == ["run.json"]
 
 
 def test_numbers_that_json_has_not_become_null():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,8 @@ class _Trainer:
             return self._end_without_result()
         if self._fault == "flood":
             os.write(2, b"x" * 3_000_000 + b"\n" + b"y\n" * 100_000)
+        if self._fault == "removes_folder":
+            shutil.rmtree(self._path.parent)
         if self._fault == "leaves_child":
             self._log("child", subprocess.Popen(["sleep", "600"]).pid)
         if self._fault == "fails":

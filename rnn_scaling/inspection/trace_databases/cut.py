@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.inspection.trace_databases.database import (
@@ -20,6 +20,7 @@ from rnn_scaling.inspection.trace_databases.database import (
     unfinished,
 )
 from rnn_scaling.inspection.trace_databases.summary import EVER, Window
+from rnn_scaling.records.files import replacing
 
 # What describes the machine, the capture or objects that events refer to, not a time: copied whole.
 WHOLE = ("TARGET_INFO_", "META_DATA_", "ENUM_", "DIAGNOSTIC_", "CUDA_GRAPH_", "ANALYSIS_", "EXPORT_")
@@ -61,23 +62,22 @@ def write(db: TraceDatabase, window: Window, output: Path, force: bool = False) 
       KeyboardInterrupt: if a signal ended it.
     """
     check(db.file, output, force)
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
     with _signals() as came:
         try:
-            with contextlib.closing(sqlite3.connect(part.absolute().as_uri(), uri=True, isolation_level=None)) as out:
-                out.set_progress_handler(lambda: bool(came), STEPS)
-                rows = _fill(db, out, window)
-            with open(part, "rb") as f:
-                os.fsync(f.fileno())
-            size = part.stat().st_size
-            check(db.file, output, force)  # again: writing takes a while
-            if came:
-                raise KeyboardInterrupt
-            os.replace(part, output)
+            return _write(db, window, output, force, came)
         except FAULTS as e:
             raise KeyboardInterrupt if came else TraceDbError(output, reason_of(e)) from None
-        finally:
-            part.unlink(missing_ok=True)
+
+
+def _write(db: TraceDatabase, window: Window, output: Path, force: bool, came: Sequence[int]) -> Cut:
+    with replacing(output) as part:
+        with contextlib.closing(sqlite3.connect(part.absolute().as_uri(), uri=True, isolation_level=None)) as out:
+            out.set_progress_handler(lambda: bool(came), STEPS)
+            rows = _fill(db, out, window)
+        size = part.stat().st_size
+        check(db.file, output, force)  # again: writing takes a while
+        if came:
+            raise KeyboardInterrupt
     return Cut(rows, size, db.file.stat().st_size)
 
 
@@ -108,6 +108,8 @@ def check(file: Path, output: Path, force: bool) -> None:
     """
     if output.exists() and output.samefile(file):
         raise TraceDbError(output, "is the database itself; the cut needs another name")
+    if output.is_symlink():
+        raise TraceDbError(output, "is a link, and nothing is written through links; remove it")
     if output.is_dir():
         raise TraceDbError(output, "is a directory; --output takes the name of a file")
     if output.exists() and not output.is_file():

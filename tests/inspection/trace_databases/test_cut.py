@@ -148,7 +148,7 @@ def test_a_signal_ends_a_cut_at_once_and_leaves_nothing(tmp_path, number):
     )
     words = [str(tmp_path / "db"), "--from=0", f"--output={tmp_path / 'cut'}"]
     child = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob(".cut.*.part")):
+    while not list(tmp_path.glob(".cut.*.tmp")):
         assert child.poll() is None
         time.sleep(0.01)
     time.sleep(0.2)  # until it is in that table; earlier is as good

@@ -1,0 +1,95 @@
+"""A sweep's folder: its lock is a file of its own, and what stands in a record's place is told from a record."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rnn_scaling.records import record
+from rnn_scaling.sweeps import folder
+from rnn_scaling.sweeps.plan import interleave, plan
+from tests.support.records import make_record
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("link", "a link, and nothing is written through links; remove it"),
+        ("link to nothing", "a link, and nothing is written through links; remove it"),
+        ("hard link", "in the place of the sweep's lock, and not its file; remove it"),
+        ("pipe", "in the place of the sweep's lock, and not its file; remove it"),
+        ("folder", "Is a directory"),
+    ],
+)
+def test_a_lock_is_never_another_file(tmp_path, kind, reason):
+    precious, path = tmp_path / "precious", tmp_path / "out" / folder.LOCK_NAME
+    path.parent.mkdir()
+    precious.write_text("mine")
+    if kind.startswith("link"):
+        path.symlink_to(tmp_path / "nowhere" if "nothing" in kind else precious)
+    elif kind == "hard link":
+        os.link(precious, path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(OSError) as refused, folder.lock(path.parent):
+        pass
+    assert (refused.value.strerror, refused.value.filename) == (reason, str(path))
+    assert precious.read_text() == "mine" and not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_that_comes_between_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / folder.LOCK_NAME).symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr(folder, "refuse_link", lambda path: None)
+    with pytest.raises(OSError), folder.lock(tmp_path):
+        pass
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_folder_that_was_taken_away_is_noticed(tmp_path, again):
+    out = tmp_path / "out"
+    out.mkdir()
+    with folder.lock(out) as hold:
+        assert hold.is_whole()
+        out.rename(tmp_path / "elsewhere")
+        if again:
+            out.mkdir()
+            (out / folder.LOCK_NAME).write_text("")
+        assert not hold.is_whole()
+
+
+def jobs(out, repeats=2):
+    lists = {"encoder_type": ["cudnn_lstm"], "variable_update": ["independent"], "num_devices": [1]}
+    (run,) = plan(lists, num_gpus=0, num_cores=1)
+    return [folder.Job(each, out, each.label) for each in interleave([run], repeats)]
+
+
+def surveyed(tmp_path, put):
+    """What a sweep of two repeats does after `put(path of the second)`: (finished, pending, what is set aside)."""
+    one, two = jobs(tmp_path)
+    config = one.run.config.flat()
+    record.write(make_record(config=config, environment={"started": "2026"}), one.path)
+    put(one.path, two.path)
+    survey = folder.survey([one, two], retry_failed=False, force=False)
+    return [*survey.finished], [job.label for job in survey.pending], [what for _, what in survey.unreadable]
+
+
+@pytest.mark.parametrize(
+    "put, reason",
+    [
+        (lambda one, two: os.mkfifo(two), "a named pipe; expected a regular file"),
+        (lambda one, two: two.mkdir(), "a folder; expected a regular file"),
+        (lambda one, two: two.symlink_to("/dev/zero"), "a device; expected a regular file"),
+        (lambda one, two: two.symlink_to("nowhere"), "No such file or directory"),
+        (lambda one, two: two.write_bytes(one.read_bytes()), "a copy of cudnn_lstm-independent-1.json"),
+        (lambda one, two: two.write_text(one.read_text().replace("0.1", "0.2")), "throughput.seconds is 0.43"),
+    ],
+)
+def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(tmp_path, put, reason):
+    finished, pending, aside = surveyed(tmp_path, put)
+    assert (finished, pending) == (["cudnn_lstm-independent-1"], ["cudnn_lstm-independent-1.r2"])
+    (what,) = aside
+    assert what.startswith(f"{tmp_path}/cudnn_lstm-independent-1.r2.json: {reason}")

@@ -12,7 +12,8 @@ from rnn_scaling.sweeps.conduct import TRAINER, conduct
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that a machine
-that slows down or speeds up does so for both, then compares them pair by pair.
+that slows down or speeds up does so for both, then compares them pair by pair. The last line is the answer: "A is
+1.27 ± 0.03 times as fast as B", or that they cannot be told apart.
 
     ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
@@ -44,7 +45,8 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         return entry.EXIT_USAGE if done.exit_status == entry.EXIT_FAILED else done.exit_status
     done.print_failures()
     from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
-    from rnn_scaling.reports import comparison
+    from rnn_scaling.reports import comparison, faster
 
     question = Question(paired=True, max_regression=own.max_regression)
-    return comparison.compare(out / "a", out / "b", question)
+    words_of = faster.Sides(*(getattr(own, side) or "only the common flags" for side in "ab"))
+    return comparison.compare(out / "a", out / "b", question, closing=lambda report: faster.sentence(report, words_of))

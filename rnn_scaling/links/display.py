@@ -1,7 +1,8 @@
-"""How far the measurements are, on stderr: one bar on a terminal, else a line for each."""
+"""How far the measurements are and what each gave, on stderr: one bar on a terminal, else a line for each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TextIO
 
 from rnn_scaling.machine.terminal import Board
@@ -36,6 +37,11 @@ class Display:
           what: is measured.
         """
         self._board.move(self._started - 1 + done / max(total, 1), what)
+
+    def rows(self, lines: Iterable[str]) -> None:
+        """A measurement has ended: what it gave, a line each, which stay above the bar."""
+        for line in lines:
+            self._board.line(f"  {line}")
 
     def close(self) -> None:
         self._board.close()

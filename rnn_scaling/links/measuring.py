@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, rows, series, table
 from rnn_scaling.links.display import Display
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
@@ -21,7 +21,7 @@ from rnn_scaling.machine import peaks, topology
 from rnn_scaling.records.files import write_bytes, write_text
 
 SCHEMA = "rnn_scaling.links/1"
-NOTHING = "nothing"
+NOTHING = rows.NOTHING
 
 
 def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
@@ -45,6 +45,7 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
             except OSError as e:  # no room for its files: what was measured before is not lost
                 outcome = Outcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
+            display.rows(rows.of(outcome, task.what))
     except KeyboardInterrupt:
         if not outcomes:
             raise

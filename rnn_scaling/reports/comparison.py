@@ -22,13 +22,20 @@ from rnn_scaling.reports.markdown import markdown_table
 SCHEMA = "rnn_scaling.compare/1"
 
 
-def compare(before: Path, after: Path, question: Question, format: str = "text") -> int:
+def compare(
+    before: Path,
+    after: Path,
+    question: Question,
+    format: str = "text",
+    closing: Callable[[Report], str] | None = None,
+) -> int:
     """Prints the comparison of two sets of runs.
 
     Args:
       before, after: folders of run records, or single ones.
       question: what is asked of them.
       format: a name of RENDER.
+      closing: makes a last line of what was found.
 
     Returns:
       0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
@@ -43,6 +50,8 @@ def compare(before: Path, after: Path, question: Question, format: str = "text")
     except InputError as e:
         raise entry.Refusal(*str(e).splitlines()) from None
     print(RENDER[format](report), flush=True)
+    if closing is not None:
+        print(closing(report), flush=True)
     return report.exit_status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
         derived = derived or (name == "param_server_device" and value == wanted["device"])
         if name in always or (value != defaults[name] and not derived):
             words.append(spell(name, value))
-    return " ".join([entry.program(), "sweep", *words])
+    return " ".join([entry.program(), "sweep", *map(shlex.quote, words)])
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,12 +18,15 @@ PAIR = ['--a=--seed=1 --batch_size="8"', "--b=--seed=2 --batch_size=9"]
 ORDER = [f"a/{NAME}", f"b/{NAME}", f"b/{NAME}.r2", f"a/{NAME}.r2", f"a/{NAME}.r3", f"b/{NAME}.r3"]
 
 
+REAL_COMPARE = comparison.compare
+
+
 @pytest.fixture(autouse=True)
 def asked(monkeypatch):
     """What the comparison was asked; its answer is 7."""
     calls = []
 
-    def compare(before, after, question):
+    def compare(before, after, question, closing):
         calls.append((str(before), str(after), question.paired, question.max_regression))
         return 7
 
@@ -69,6 +72,14 @@ def test_killed_in_the_middle_it_goes_on(tmp_path):
 def test_the_same_setting_on_both_sides_shows_the_noise(tmp_path):
     assert go(tmp_path, "--a=", "--b=", "--repeats=2") == 7
     assert logged(tmp_path / "faults", "start") == ORDER[:4]
+
+
+def test_the_last_line_is_the_answer(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(comparison, "compare", REAL_COMPARE)
+    go(tmp_path, "--a=--seed=1", "--b=", "--repeats=2")
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("A and B cannot be told apart: B is 1.000 to 1.000 times as fast as A (95 % interval).")
+    assert line.endswith("A: --seed=1; B: only the common flags")
 
 
 @pytest.mark.parametrize("limit", ["foo", "150%", "-1%", "nan"])

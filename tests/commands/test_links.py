@@ -95,6 +95,19 @@ def test_what_is_handed_over_without_a_copy_has_no_bandwidth_and_no_picture(call
     assert rates == ["no copy"] * 7
 
 
+def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
+    """On stderr, each below its heading and before the next one; what is piped has the tables alone."""
+    _, out, err = call("--passes=1", "--algorithms=xring,pscpu", pscpu="crash")
+    at = {line: i for i, line in enumerate(err)}
+    (heading,) = (line for line in err if "all-reduce by xring" in line)
+    assert err[at[heading] + 1] == "  xring: 0.621 GB/s busbw at 16 KiB, 10 us at 4 B"
+    (nothing,) = (line for line in err if line.startswith("  nothing: "))
+    assert nothing == "  nothing: 10 us at 4 B"  # it exchanges nothing, so it has no rate
+    assert any(line.startswith("  float32, 2 cores: 16 GFLOP/s") for line in err)
+    assert any("pscpu, pass 1 of 1: failed: ended by SIGABRT" in line for line in err)
+    assert out.startswith("# Links\n") and "  xring: " not in out
+
+
 def test_the_second_pass_goes_back(call, tmp_path):
     call("--measure=all_reduce", "--algorithms=pscpu,xring#2")
     assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[dict[str, Any], 
     own = flags.build(groups, given, lines)[0]
     doorway.allow(own.max_file_mb)
     if is_here and not folder.exists():  # it may still come
-        made_by = f"{entry.program()} train --log_dir={folder}/NAME"
+        made_by = f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
         entry.warn(f"{folder} is not there yet; {made_by} makes it")
     return given, own
 

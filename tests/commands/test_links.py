@@ -104,7 +104,7 @@ def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
     (nothing,) = (line for line in err if line.startswith("  nothing: "))
     assert nothing == "  nothing: 10 us at 4 B"  # it exchanges nothing, so it has no rate
     assert any(line.startswith("  float32, 2 cores: 16 GFLOP/s") for line in err)
-    assert any("pscpu, pass 1 of 1: failed: ended by SIGABRT" in line for line in err)
+    assert any("all-reduce by pscpu: failed: ended by SIGABRT" in line for line in err)
     assert out.startswith("# Links\n") and "  xring: " not in out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 import pytest
 
@@ -11,7 +12,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.settings.read_when import READ_WHEN
-from rnn_scaling.settings.spelling import spell
+from rnn_scaling.settings.spelling import command, spell
 
 
 def resolve(num_gpus=0, num_cores=4, **given):
@@ -20,6 +21,13 @@ def resolve(num_gpus=0, num_cores=4, **given):
 
 def problems(num_gpus=0, **given):
     return conflicts.problems(resolve(num_gpus, **given), given, num_gpus=num_gpus)
+
+
+def test_a_command_to_repeat_can_be_pasted():
+    names = {"src_file_name": "/my texts/a$b.en", "tgt_file_name": "it's.de"}
+    said = command(resolve(data_source="text", **names).flat())
+    words = shlex.split(said)
+    assert words[1] == "sweep" and [spell(name, value) for name, value in names.items()] == words[-2:], said
 
 
 def test_defaults_have_no_conflict():

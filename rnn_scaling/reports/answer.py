@@ -216,7 +216,8 @@ def load_sentence(records: Sequence[RunRecord]) -> str:
     loads = [load for record in records if (load := disturbance.load(record))]
     if not loads:
         return ""
-    runs = f"{len(loads)} of the {len(records)} runs" if len(records) > 1 else "the run"
+    all_runs = "the run" if len(records) == 1 else f"all {len(records)} runs"
+    runs = all_runs if len(loads) == len(records) else f"{len(loads)} of the {len(records)} runs"
     return f"Other processes took up to {share(max(loads))} of the cores during {runs} behind these numbers."
 
 

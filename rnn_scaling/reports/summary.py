@@ -97,7 +97,7 @@ class SeriesSummary:
 
     title: str
     rows: tuple[RowSummary, ...]
-    machine: str = ""  # where the folder holds runs of several
+    machine: str = ""  # "machine 1" where the folder holds runs of several
 
     @property
     def strong(self) -> bool:
@@ -186,8 +186,8 @@ class Summary:
         """What stands above all tables: whose runs these are, which still go on, and what the words mean."""
         lines = []
         if len(self.machines) > 1:
-            named = listed([f"{name} ({_runs(count)})" for name, count in self.machines])
-            lines.append(f"These are runs of {len(self.machines)} machines, which are kept apart: {named}.")
+            named = [f"machine {k}, {name}, made {_runs(count)}" for k, (name, count) in enumerate(self.machines, 1)]
+            lines.append(f"These are runs of {len(self.machines)} machines, which are kept apart: {'; '.join(named)}.")
         if self.running:
             are = "is" if len(self.running) == 1 else "are"
             lines.append(
@@ -261,14 +261,15 @@ def summarise(folder: Folder, name: str) -> Summary:
     rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
     rows = [row for own in rows_of.values() for row in own]
     steady = _steady(rows, names)
-    machines = tuple((machine, sum(len(row.records) for row in own)) for machine, own in rows_of.items())
+    machines = tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items())
+    several = len(machines) > 1
     summaries = tuple(
         SeriesSummary(
-            title=f"{title}, on {machine}" if len(machines) > 1 else title,
+            title=f"{title}, machine {number}" if several else title,
             rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
-            machine=machine if len(machines) > 1 else "",
+            machine=f"machine {number}" if several else "",
         )
-        for machine, own in rows_of.items()
+        for number, own in enumerate(rows_of.values(), 1)
         for losses, series in [(_losses(own, rows), by_series(own))]
         for title, members in zip(titles(series), series)
     )

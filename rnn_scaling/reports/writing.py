@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -101,9 +102,8 @@ def files_of(summary: Summary) -> dict[str, Render]:
     kinds = registry.REPORTS.items()
     made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
     for k, (name, series) in enumerate(figures.groups(summary)):
-        suffix = (
-            "_" + name.lower().replace(" scaling", "").replace(", ", "_") if k else ""
-        )  # a second kind of scaling has pictures of its own
+        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))
+        suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
         made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
     return made
 

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.machine import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import answer, table
+from rnn_scaling.reports import answer, table, writing
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 
@@ -62,15 +62,17 @@ def on(cpu, runs, cores=8):
 def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
     made = of([*on("Small", attributed()), *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)])])
     assert table.text(made).startswith(
-        "These are runs of 2 machines, which are kept apart: Small (8 cores) (12 runs) and Large (8 cores) (2 runs).\n"
+        "These are runs of 2 machines, which are kept apart: machine 1, Small (8 cores), made 12 runs; "
+        "machine 2, Large (8 cores), made 2 runs.\n"
     )
     assert [(each.title, len(each.rows[0].row.records)) for each in made.series] == [
-        ("cudnn_lstm, independent, on Small (8 cores)", 3),
-        ("cudnn_lstm, replicated, on Small (8 cores)", 3),
-        ("cudnn_lstm, independent, on Large (8 cores)", 1),
+        ("cudnn_lstm, independent, machine 1", 3),
+        ("cudnn_lstm, replicated, machine 1", 3),
+        ("cudnn_lstm, independent, machine 2", 1),
     ]
     lead = answer.lead(made)
-    assert lead.startswith("Weak scaling, Small (8 cores): ") and "Weak scaling, Large (8 cores): " in lead
+    assert lead.startswith("Weak scaling, machine 1: ") and "Weak scaling, machine 2: " in lead
+    assert "speedup_weak_machine_2.svg" in writing.files_of(made)
     one = of([*on("Small", attributed()), timed(4, 300)])
     assert len(one.machines) == 1 and "machines" not in table.text(one)
     untold = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100)]), timed(1, 90), run(1, 1.0, "failed")])

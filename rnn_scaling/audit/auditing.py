@@ -17,7 +17,7 @@ from rnn_scaling.audit.tables import reading
 
 MAX_FINDINGS = 10_000  # kept in memory; the others are counted
 MAX_DERIVED = 200  # series and sentences of one file
-_NO_COMPARISON = ("values",)  # looks at each number alone
+_NO_COMPARISON = ("values", "copies")  # look at each number alone, or at its digits
 
 
 @dataclasses.dataclass

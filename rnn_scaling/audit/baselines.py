@@ -46,12 +46,12 @@ def groups(rows: Sequence[ScalingRow]) -> list[Group]:
 
 
 def _nearest(name: str, others: dict[str, ScalingRow]) -> str | None:
-    """The series that shares most labels; None when none is shared, or when two are as near."""
+    """The series that shares most labels, or the only one; None when two are as near."""
     own = name.split(" / ")
     shared = {other: sum(a == b for a, b in zip(own, other.split(" / "))) for other in others}
     best = max(shared.values(), default=0)
     nearest = [other for other, count in shared.items() if count == best]
-    return nearest[0] if best > 0 and len(nearest) == 1 else None
+    return nearest[0] if len(nearest) == 1 and (best > 0 or len(others) == 1) else None
 
 
 def merged(parts: Sequence[Group]) -> list[Group]:

@@ -149,7 +149,7 @@ def _series(
         first.source, table.line or first.line, first.series, scaling, _rates(table, reading, rows), fewest,
         tuple(points), best.devices, _knee(points), _collapse(points),
         fixed_part([(row.devices or 1, row.seconds.value) for row in rows if row.seconds]) if strong_times else None,
-        dict(_phases(rows)),
+        dict(_phases(rows)) if table.grid else {},
     )  # fmt: skip
 
 

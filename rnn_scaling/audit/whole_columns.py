@@ -252,7 +252,7 @@ def _honest_speedup(table: ScalingTable, verdict: Verdict) -> str:
         return "are what was gained: 90 % for 1.9 times"
     if relations.steps_agree(measured, [rounding.of(row.speedup) if row.speedup else None for row in verdict.rows]):
         return "compare each row with the row before"
-    name = _other_column(table, verdict, verdict.speedups, base)
+    name = _other_column(table, verdict, verdict.speedups, base, but=set(table.roles))
     return f"are of the column {name}" if name else ""
 
 

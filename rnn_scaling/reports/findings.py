@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.audit.auditing import FileReport
+from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.reports.markdown import markdown_table
 
 MAX_NOTES = 20  # printed a file
+MAX_SERIES, MAX_POINTS = 12, 10  # printed a file, and a series
 
 
 def _sum_line(report: FileReport) -> str:
@@ -32,11 +34,60 @@ def render_text(reports: Sequence[FileReport]) -> str:
             lines.append(
                 f"{_where(f)}: {f.kind} [{f.check}] {f.row}: {f.column} is {f.stands}, expected {f.expected}; {f.cause}"
             )
-        lines += [f"{fact} [derived]" for fact in report.facts]
         if report.found > len(report.findings):
             lines.append(f"{report.source}: {report.found - len(report.findings)} more findings are not shown")
         lines.append(_sum_line(report))
+        lines += [f"{fact} [derived]" for fact in report.facts]
+        for series in report.derived[:MAX_SERIES]:
+            lines += ["", *derived_lines(series)]
+        if len(report.derived) > MAX_SERIES:
+            lines.append(f"{report.source}: {len(report.derived) - MAX_SERIES} more series: --format=json has all")
     return "\n".join(lines)
+
+
+def derived_lines(series: Series) -> list[str]:
+    """What one series implies: a line that names it, a small table, and a sentence."""
+    place = f"{series.source}:{series.line}" if series.line else series.source
+    kind = f"{series.scaling} scaling" if series.scaling else "scaling, weak or strong not said"
+    rates = f", rates {'of one worker' if series.rates != 'total' else 'of all together'}" if series.rates else ""
+    name = f" {series.series}," if series.series else ""
+    points = series.points[:MAX_POINTS]
+    rows = [
+        ["devices", *(str(point.devices) for point in points)],
+        ["speedup", *(f"{point.speedup:.3g}" for point in points)],
+        ["efficiency", *(f"{100 * point.efficiency:.3g} %" for point in points)],
+        ["step", *("" if point.step is None else f"x {point.step:.3g}" for point in points)],
+    ]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    more = [f"  {len(series.points) - MAX_POINTS} more points"] if len(series.points) > MAX_POINTS else []
+    return [f"{place}:{name} {kind}{rates} [derived]", *lines, *more, f"  {derived_sentence(series)}"]
+
+
+def derived_sentence(series: Series) -> str:
+    """Best number of devices, knee, collapse, and the part of the time that does not scale."""
+    said = [f"Fastest on {series.best_devices}."]
+    if series.knee and series.knee not in series.collapse[:1]:
+        said.append(f"Beyond {series.knee} a further device adds less than half of what the first does.")
+    if series.collapse:
+        before, after = (next(p for p in series.points if p.devices == n) for n in series.collapse)
+        fall = f"{before.speedup / after.speedup:.2g}"
+        numbers = ""
+        if series.rates and before.measured and after.measured:
+            numbers = f", {before.measured:,.6g} to {after.measured:,.6g}"
+        said.append(f"From {before.devices} to {after.devices} it collapses: {fall} times slower{numbers}.")
+    if series.time:
+        share = series.time.fixed / (series.time.fixed + series.time.scaled / series.points[-1].devices)
+        said.append(
+            f"Seconds = {series.time.scaled:.4g} / devices + {series.time.fixed:.3g}, within "
+            f"{100 * series.time.residual:.2g} %: {100 * share:.2g} % of the time on "
+            f"{series.points[-1].devices} devices does not scale."
+        )
+    if series.phases:
+        most = series.points[-1].devices
+        each = ", ".join(f"{name} {speedup:.3g}" for name, speedup in series.phases.items())
+        said.append(f"Times faster on {most}: {each}.")
+    return " ".join(said)
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
@@ -49,6 +100,13 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
     ]
     summary = [f"- {_sum_line(report)}" for report in reports]
     facts = [f"- {fact}" for report in reports for fact in report.facts]
+    for report in reports:
+        for series in report.derived:
+            first, *_ = derived_lines(series)
+            gains = ", ".join(f"{p.devices}: {p.speedup:.3g} ({100 * p.efficiency:.3g} %)" for p in series.points)
+            facts.append(
+                f"- {first.removesuffix(' [derived]')}. Speedup (efficiency) on {gains}. {derived_sentence(series)}"
+            )
     return "\n".join(
         [markdown_table(head, rows, padded=False), *summary, *(["", "Derived:", "", *facts] if facts else [])]
     )

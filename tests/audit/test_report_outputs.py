@@ -71,7 +71,7 @@ def test_consistent_records_have_no_finding_in_any_output(tmp_path, rendered, re
     unread = ("Whole loss", "within_run", "contention_points")
     assert all(any(name in note for name in unread) and "Speedup" not in note for note in report.notes), report.notes
     assert report.tables >= (1 if name == "table.csv" else 4)
-    assert report.comparisons > 80  # most of the 20 rows were read, with speedups and efficiencies
+    assert report.comparisons > 60  # most of the 20 rows were read, with speedups and efficiencies
 
 
 def test_consistent_records_of_weak_and_strong_runs_have_no_finding(tmp_path):
@@ -79,7 +79,7 @@ def test_consistent_records_of_weak_and_strong_runs_have_no_finding(tmp_path):
     for k, one in enumerate(records(1)):
         write(one, tmp_path / f"{k}.json")
     report = audit(tmp_path)
-    assert (report.findings, report.error) == ([], "") and report.comparisons > 150
+    assert (report.findings, report.error) == ([], "") and report.comparisons > 120
     assert sum("60 within rounding (strong scaling)" in fact for fact in report.facts) == 2
     wrong = next(one for one in records(1) if (one.config["global_batch_size"], one.config["num_devices"]) == (100, 3))
     wrong = dataclasses.replace(wrong, config={**wrong.config, "global_batch_size": 99})

@@ -76,11 +76,23 @@ def test_wrong_use(words, capsys):
 
 def test_text_names_file_line_value_and_cause(files, capsys):
     audit.main([str(files / "bad.md")])
-    first, *_, last = capsys.readouterr().out.splitlines()
+    first, last, _, name, *numbers, _ = capsys.readouterr().out.splitlines()
     assert first.startswith(
         f"{files / 'bad.md'}:4: impossible [speedup] 2 devices: speedup is 1.99, expected 1.900 [1.89"
     )
     assert "1 tables, 6 numbers" in last and last.endswith("1 findings")
+    assert name.endswith(":1: scaling, weak or strong not said, rates of all together [derived]")
+    assert [line.split() for line in numbers] == [
+        ["devices", "1", "2"], ["speedup", "1", "1.9"], ["efficiency", "100", "%", "95", "%"], ["step", "x", "1.9"],
+    ]  # fmt: skip
+
+
+def test_nothing_that_could_be_compared_is_not_nothing_found(tmp_path, capsys):
+    (tmp_path / "t.md").write_text("|GPUs|images/s|\n|-|-|\n|1|100.0|\n|2|190.0|\n")
+    assert audit.main([str(tmp_path / "t.md")]) == 2
+    shown = capsys.readouterr()
+    assert "nothing could be checked: of the last table only devices, rate was understood" in shown.err
+    assert "efficiency  100 %   95 %" in shown.out  # what it implies is said all the same
 
 
 def test_markdown_is_a_table(files, capsys):

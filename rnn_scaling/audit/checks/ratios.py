@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
@@ -22,6 +23,7 @@ _SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"par
 _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
+_MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
 
@@ -33,7 +35,9 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if not any(line.cells[k] for line in table.grid):
             continue
         if name in table.roles:
-            ratio = _parallel(table, k, header)
+            ratio = _parallel(table, k, header) or (
+                None if _is_of_devices(context, table) else _beside(table, k, header)
+            )
             if ratio:
                 yield from _column(table, k, *ratio)
             continue
@@ -44,7 +48,44 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             _read(table, name) or _over(table, k, header) or _versus(table, k, header) or _percent_of(table, k, header)
         )
         if ratio:
-            yield from _column(table, k, *ratio)
+            yield from _column(table, k, *ratio, turns=not _goes_one_way(table, header, ratio))
+        elif beside := _beside(table, k, header):
+            yield from _column(table, k, *beside)
+
+
+def _goes_one_way(table: ScalingTable, header: str, ratio: _Ratio) -> bool:
+    """Whether a header says what is over what: "speedup (A to B)" of rates is B / A."""
+    of_rates = all(table.roles.get(table.columns[i]) == "rate" for side in ratio for i in side)
+    return of_rates and "speed" in header and _FROM_TO.fullmatch(header) is not None
+
+
+def _is_of_devices(context: Context, table: ScalingTable) -> bool:
+    """Whether the speedups were compared with what the rows measured."""
+    return any(judged.verdict.by_speedup and judged.verdict.by_speedup.fit.hits for judged in context.judged(table))
+
+
+def _beside(table: ScalingTable, k: int, header: str) -> _Ratio | None:
+    """Two columns of one unit whose ratio is this speedup in most lines, two at least: "before | after | gain"."""
+    if not re.search(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b", header):
+        return None
+    values = [i for i in range(len(table.columns)) if i != k and _is_value(table, i)]
+    values = [i for i in values if table.roles.get(table.columns[i]) not in _NOT_COMPARED][:_MAX_BESIDE]
+    lines = [line for line in table.grid[:_MAX_LINES] if line.cells[k]]
+    fits: dict[tuple[int, int], int] = {}
+    for a in values:
+        for b in values:
+            pairs = [(line.cells[k], line.cells[a], line.cells[b]) for line in lines] if a != b else []
+            fits[a, b] = sum(
+                rounding.of(said).meets(rounding.of(above) / rounding.of(below))
+                for said, above, below in pairs
+                if said and above and below and min(above.value, below.value) > 0 and abs(said.value - 1) > 0.02
+            )
+    best = max(fits.values(), default=0)
+    pairs_of_best = [pair for pair, count in fits.items() if count == best]
+    if best < 2 or 2 * best <= len(lines) or len(pairs_of_best) > 1:
+        return None
+    above, below = pairs_of_best[0]
+    return ([above], [below]) if _units(table, above) == _units(table, below) else None
 
 
 def _read(table: ScalingTable, name: str) -> _Ratio | None:
@@ -177,8 +218,17 @@ def _mean(line: GridRow, where: Sequence[int]) -> Bounds | None:
     return Bounds(sum(v.low for v in values) / len(values), sum(v.high for v in values) / len(values))
 
 
-def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> Iterator[Finding | None]:
-    """Checks a ratio of two means; for times "A vs. B" may be B / A, which then fits more lines."""
+def _column(
+    table: ScalingTable, k: int, top: list[int], bottom: list[int], turns: bool = True
+) -> Iterator[Finding | None]:
+    """Checks a ratio of two means.
+
+    Args:
+      table: that the column stands in.
+      k: the column.
+      top, bottom: the columns that it is the ratio of.
+      turns: whether it may be bottom / top where that fits more lines, as "A vs. B" of times.
+    """
     lines = [
         (line, cell, above, below) for line in table.grid
         if (cell := line.cells[k]) and (above := _mean(line, top)) and (below := _mean(line, bottom))
@@ -187,6 +237,14 @@ def _column(table: ScalingTable, k: int, top: list[int], bottom: list[int]) -> I
     inverse = [below / above for _, _, above, below in lines]
     holds = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, values)]
     turned = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, inverse)]
+    if sum(turned) > sum(holds) and not turns and len(lines) > 1 and all(turned):
+        line, cell = lines[0][:2]
+        finding = _finding(table, line, k, cell, values[0], _spell(line, top, bottom))
+        cause = (
+            f"all {len(lines)} are the other way round: {_spell(line, bottom, top)} and not {_spell(line, top, bottom)}"
+        )
+        yield dataclasses.replace(finding, cause=cause)
+        return
     if sum(turned) > sum(holds):
         values, holds, top, bottom = inverse, turned, bottom, top
     if len(lines) > 2 and not any(holds):

@@ -68,6 +68,8 @@ def _points(table: ScalingTable, known: Sequence[tuple[WithDevices, Bounds]]) ->
             yield _superlinear(table, row, value, left, left_value, [other for _, other in neighbours])
         elif row.rate and _is_each(row, value, [other for _, other in neighbours]):
             yield _each(table, row, row.rate)
+        elif row.rate and _collapses([(row.devices, value) for row, value in known], k):
+            yield _collapse(table, row, row.rate, left)
         else:
             yield None
 
@@ -93,6 +95,29 @@ def _superlinear(
     return Finding(
         NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, field),
         cell.text if field == "speedup" else f"{cell.text} (speedup {rate.middle:.2f})", expected, cause,
+    )  # fmt: skip
+
+
+def _collapses(known: Sequence[tuple[int, Bounds]], k: int) -> bool:
+    """Whether the speed of a point is less than half of the one before, though it rose up to there.
+
+    The last point after three that rise, or one before a point that rises again. A series that falls from its first
+    step on does not scale, and its derived numbers say that.
+    """
+    speeds = [value * devices for devices, value in known]
+    fell = 2 * speeds[k].high < speeds[k - 1].low
+    rose = k >= 2 and all(b.low > a.high for a, b in zip(speeds[:k], speeds[1:k]))
+    return (
+        fell and rose and (k == len(known) - 1 and k >= 3 or k + 1 < len(known) and speeds[k + 1].low > speeds[k].high)
+    )
+
+
+def _collapse(table: ScalingTable, row: WithDevices, rate: Cell, left: WithDevices) -> Finding:
+    before = left.rate.text if left.rate else f"the point on {left.devices}"
+    return Finding(
+        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate", row), rate.text,
+        f"more than {before}, as up to {left.devices} devices", "collapses to less than half, after it rose with every "
+        "device: disturbed, mistyped, or out of memory or links; measure again",
     )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""What a table implies: numbers that it does not print, in sentences and in the JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rnn_scaling.audit.derived import fixed_part
+from rnn_scaling.reports import findings
+from tests.support.audit_tables import run
+
+
+def derived(tmp_path, text):
+    report = run(tmp_path, text, "t.txt")
+    assert json.loads(findings.render_json([report]))["files"][0]["derived"][0]["points"]
+    return report.derived
+
+
+def test_speedup_efficiency_and_steps_are_derived_where_they_are_not_printed(tmp_path):
+    (series,) = derived(tmp_path, "GPUs\timages/s\n1\t100.0\n2\t190.0\n4\t360.0\n")
+    assert [(p.devices, p.line, p.speedup, p.efficiency) for p in series.points] == [
+        (1, 2, 1.0, 1.0), (2, 3, 1.9, 0.95), (4, 4, 3.6, 0.9),
+    ]  # fmt: skip
+    assert [p.step and round(p.step, 4) for p in series.points] == [None, 1.9, 1.8947]
+    assert (series.rates, series.scaling, series.best_devices, series.knee, series.collapse) == (
+        "total",
+        "",
+        4,
+        None,
+        (),
+    )
+
+
+def test_a_collapse_and_the_knee_before_it_are_said(tmp_path):
+    (series,) = derived(tmp_path, "GPUs\twords/s\n1\t3,100\n2\t6,050\n4\t11,548\n8\t2,812\n")
+    assert (series.best_devices, series.knee, series.collapse) == (4, 4, (4, 8))
+    said = findings.derived_sentence(series)
+    assert said == "Fastest on 4. From 4 to 8 it collapses: 4.1 times slower, 11,548 to 2,812."
+    (series,) = derived(tmp_path, "GPUs\twords/s\n1\t100.0\n2\t190.0\n4\t240.0\n8\t250.0\n")
+    assert findings.derived_sentence(series) == (
+        "Fastest on 8. Beyond 2 a further device adds less than half of what the first does."
+    )
+
+
+def test_rates_of_one_worker_are_told_from_totals(tmp_path):
+    (series,) = derived(tmp_path, "GPUs\timages/s per GPU\n1\t100.0\n2\t95.0\n4\t90.0\n")
+    assert (series.rates, [p.speedup for p in series.points]) == ("a worker's", [1.0, 1.9, 3.6])
+
+
+@pytest.mark.parametrize(
+    "columns, rows, scaling",
+    [
+        ("GPUs\tbatch size\timages/s", ["1\t64\t100.0", "2\t64\t190.0"], "weak"),
+        ("GPUs\tglobal batch size\timages/s", ["1\t64\t100.0", "2\t64\t190.0"], "strong"),
+        ("GPUs\tbatch size\timages/s", ["1\t64\t100.0", "2\t32\t190.0"], "strong"),
+        ("GPUs\ttime (s)\tspeedup", ["1\t100.0\t1.00", "2\t55.0\t1.82"], "strong"),
+        ("GPUs\ttime (s)\tspeedup", ["1\t100.0\t1.00", "2\t110.0\t1.82"], "weak"),
+    ],
+)
+def test_weak_and_strong_are_told_by_batch_sizes_and_times(tmp_path, columns, rows, scaling):
+    assert [series.scaling for series in derived(tmp_path, "\n".join([columns, *rows]))] == [scaling]
+
+
+def test_the_part_of_a_time_that_does_not_scale(tmp_path):
+    rows = "".join(f"{n}\t{160 / n + 10:.1f}\t{170 / (160 / n + 10):.2f}\n" for n in (1, 2, 4, 8))
+    (series,) = derived(tmp_path, "GPUs\ttime (s)\tspeedup\n" + rows)
+    assert (round(series.time.scaled), round(series.time.fixed), series.time.residual < 0.01) == (160, 10, True)
+    assert "Seconds = 160 / devices + 10, within" in findings.derived_sentence(series)
+    assert "33 % of the time on 8 devices does not scale." in findings.derived_sentence(series)
+    assert fixed_part([(1, 100.0), (2, 50.0)]) is None  # two points lie on any line
+    assert fixed_part([(1, 100.0), (2, 10.0), (4, 90.0)]) is None  # and these on none
+
+
+def test_other_times_beside_the_one_that_is_compared_are_phases(tmp_path):
+    text = "GPUs\tInit time(s)\tTrain time(s)\tSpeedup (train)\n1\t70\t160\t1.00\n2\t71\t85\t1.88\n4\t70\t50\t3.20\n"
+    (series,) = derived(tmp_path, text)
+    assert series.phases == {"Init time(s)": 1.0} and "Times faster on 4: Init time(s) 1." in findings.derived_sentence(
+        series
+    )

@@ -9,8 +9,13 @@ import pytest
 
 from benchmarks.audit import claims, corpus, faults, made, score
 
+<<<<<<< HEAD
 PRECISION = 0.60  # of the findings in tables of public projects
 RECALL = 0.70  # of the planted faults
+=======
+PRECISION = 0.90  # of the findings in tables of public projects
+RECALL = 0.73  # of the planted faults
+>>>>>>> 55c3383 ([tests] Bring back what a merge dropped from the corpus; raise its floors)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +31,9 @@ def read(auditor):
 
 def test_the_corpus_is_wide():
     found = [document for document in corpus.documents() if not document.made]
-    assert len(found) > 200
-    assert len({document.project for document in found}) > 150
-    assert sum(len(claims.tables(document.text)) for document in found) > 240
+    assert len(found) > 230
+    assert len({document.project for document in found}) > 200
+    assert sum(len(claims.tables(document.text)) for document in found) > 270
     assert 0.2 < sum(document.held_out for document in found) / len(found) < 0.5
 
 

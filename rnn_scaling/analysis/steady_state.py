@@ -275,7 +275,7 @@ def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
         text += f", repeating every {state.period} batches"
     text += f": {rate:,.1f} {unit}" if rate >= 100 else f": {rate:.4g} {unit}"
     if state.half_width is not None:
-        text += f" ± {state.half_width:.1%} (95 % CI over batches of this process)"
+        text += f" (to {state.half_width:.1%} by its batches, which say nothing about other processes)"
     if state.move is not None:
         text += f"; {state.move:+.1%} against" if abs(state.move) >= 0.0005 else "; the same as"
         text += f" skipping {warmup}"

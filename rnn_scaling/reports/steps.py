@@ -50,9 +50,9 @@ def drawn_title(part: str) -> str:
 
 
 def milliseconds(value: Spread, whole: float | None = None) -> str:
-    """ "12.34 ± 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
+    """ "12.34 sd 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
     share = f" ({100 * value.mean / whole:.1f} %)" if whole else ""
-    return f"{1000 * value.mean:.2f} ± {1000 * value.scatter:.2f}{share}"
+    return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
 
 def parts_grids(parts: StepParts) -> list[tuple[list[str], list[list[str]]]]:
@@ -114,7 +114,7 @@ def kernels_grid(run: Trace, num_towers: int) -> tuple[list[str], list[list[str]
 
 
 def notes(parts: StepParts) -> list[str]:
-    """What ± is, who is last, what tracing cost, what the trace does not hold or tell."""
+    """What sd is, who is last, what tracing cost, what the trace does not hold or tell."""
     sentences = [_scatter(parts), _concurrency(parts), _straggler(parts), cost(parts), coverage(parts)]
     return [*sentences, CLUSTERS] if parts.clustered else sentences
 
@@ -123,7 +123,7 @@ def _scatter(parts: StepParts) -> str:
     runs = f" of {len(parts.runs)} runs" if len(parts.runs) > 1 else ""
     if len(parts.steps) == 1:
         return "One traced step: nothing is known of the scatter."
-    return f"± is the standard deviation over the {len(parts.steps)} traced steps{runs}."
+    return f"sd is the standard deviation over the {len(parts.steps)} traced steps{runs}."
 
 
 def _concurrency(parts: StepParts) -> str:

@@ -32,13 +32,13 @@ TIMED = [build(TimedStep, each) for each in THREE]
 TABLES = """\
 | Part (ms)              | tower 0                 | tower 1                 | all towers              |
 |-----------------------:|------------------------:|------------------------:|------------------------:|
-|                forward |   20.00 ± 2.00 (20.0 %) |   25.00 ± 2.50 (25.0 %) |   22.50 ± 2.25 (22.5 %) |
-|               backward |   30.00 ± 3.00 (30.0 %) |   45.00 ± 4.50 (45.0 %) |   37.50 ± 3.75 (37.5 %) |
-|                 update |   10.00 ± 1.00 (10.0 %) |   15.00 ± 1.50 (15.0 %) |   12.50 ± 1.25 (12.5 %) |
-|      exchange, exposed |   25.00 ± 2.50 (25.0 %) |     5.00 ± 0.50 (5.0 %) |   15.00 ± 1.50 (15.0 %) |
-| waits for other towers |     5.00 ± 0.50 (5.0 %) |     0.00 ± 0.00 (0.0 %) |     2.50 ± 0.25 (2.5 %) |
-|                   idle |   10.00 ± 1.00 (10.0 %) |   10.00 ± 1.00 (10.0 %) |   10.00 ± 1.00 (10.0 %) |
-|          sum: the step | 100.00 ± 10.00 (100.0 %) | 100.00 ± 10.00 (100.0 %) | 100.00 ± 10.00 (100.0 %) |
+|                forward |   20.00 sd 2.00 (20.0 %) |   25.00 sd 2.50 (25.0 %) |   22.50 sd 2.25 (22.5 %) |
+|               backward |   30.00 sd 3.00 (30.0 %) |   45.00 sd 4.50 (45.0 %) |   37.50 sd 3.75 (37.5 %) |
+|                 update |   10.00 sd 1.00 (10.0 %) |   15.00 sd 1.50 (15.0 %) |   12.50 sd 1.25 (12.5 %) |
+|      exchange, exposed |   25.00 sd 2.50 (25.0 %) |     5.00 sd 0.50 (5.0 %) |   15.00 sd 1.50 (15.0 %) |
+| waits for other towers |     5.00 sd 0.50 (5.0 %) |     0.00 sd 0.00 (0.0 %) |     2.50 sd 0.25 (2.5 %) |
+|                   idle |   10.00 sd 1.00 (10.0 %) |   10.00 sd 1.00 (10.0 %) |   10.00 sd 1.00 (10.0 %) |
+|          sum: the step | 100.00 sd 10.00 (100.0 %) | 100.00 sd 10.00 (100.0 %) | 100.00 sd 10.00 (100.0 %) |
 """
 
 
@@ -68,8 +68,9 @@ def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
     assert (status, err) == (0, "")
     assert out.startswith(f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n")
     assert squeezed(TABLES) in squeezed(out)
-    assert "| 1 | 35.00 ± 3.50 | 30.00 ± 3.00 | 5.00 ± 0.50 | 0.00 ± 0.00 | 70.00 ± 7.00 | 85.00 ± 8.50 |" in squeezed(
-        out
+    assert (
+        "| 1 | 35.00 sd 3.50 | 30.00 sd 3.00 | 5.00 sd 0.50 | 0.00 sd 0.00 | 70.00 sd 7.00 | 85.00 sd 8.50 |"
+        in squeezed(out)
     )
     assert "| all | 500 | 500 | 47 | 1,047 |" in squeezed(out)
 
@@ -77,11 +78,11 @@ def test_the_parts_of_each_tower_and_their_sum(run_file, capsys):
 def test_the_notes_say_what_the_numbers_are(run_file, capsys):
     lines = told(capsys, run_file)[1].splitlines()
     notes = [line for line in lines if line.startswith("- ")]
-    assert notes[0] == "- ± is the standard deviation over the 3 traced steps."
+    assert notes[0] == "- sd is the standard deviation over the 3 traced steps."
     assert notes[1] == "- While any tower computes, 1.71 of 2 do at once (1: one after the other)."
     assert notes[2] == (
-        "- Straggler: tower 1 is last in every step, by 20.00 ± 2.00 ms (20.0 % of a step); "
-        "it computes forward and backward 20.00 ± 2.00 ms longer."
+        "- Straggler: tower 1 is last in every step, by 20.00 (sd 2.00) ms (20.0 % of a step); "
+        "it computes forward and backward 20.00 (sd 2.00) ms longer."
     )
     assert notes[3].startswith("- Tracing: a traced step took 1.25 times an untraced one (95 % interval 0.97 to 1.60, ")
     assert "2.00 times where every kernel is recorded" in notes[3]

@@ -224,7 +224,7 @@ LATE = [towers_step((0, 50 + i, 48), (0, 70 + i, 66 + i)) for i in range(4)]
 def test_the_straggler_is_named_from_its_own_compute():
     tower, text = name_straggler([build(TimedStep, each) for each in LATE], synchronous=True)
     assert tower == 1
-    assert text.startswith("straggler: tower 1 is last in every step, by 20.00 ± 0.00 ms (20.0 % of a step)")
+    assert text.startswith("straggler: tower 1 is last in every step, by 20.00 (sd 0.00) ms (20.0 % of a step)")
 
 
 @pytest.mark.parametrize(

@@ -111,4 +111,4 @@ def _lower(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ms(values: Sequence[float]) -> str:
-    return f"{1000 * math.fsum(values) / len(values):.2f} ± {1000 * scatter(values):.2f}"
+    return f"{1000 * math.fsum(values) / len(values):.2f} (sd {1000 * scatter(values):.2f})"

@@ -144,13 +144,15 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     """Warm-up and measured batches.
 
     What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
-    costs less than benchmarks/overhead.py can see; a look at the times, which costs milliseconds, is not.
+    costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
+    milliseconds, is not.
     """
     measure, timer = config.measure, state.timer
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
     display = progress.Progress(config.output.progress, most, warmup, state.unit)
+    scalars = event_files.Scalars(config.output.log_dir, state.unit)
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
@@ -171,7 +173,12 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
                 if known.reached(timer.step_s, timer.step_items):
                     break
                 timer.resume()
+            if scalars.due():
+                scalars.write(timer.step_s, timer.step_items, timer.step_loss)
+                timer.resume()
     finally:
         display.close()
+        scalars.write(timer.step_s, timer.step_items, timer.step_loss)
+        scalars.close()
         state.watched(meter.read())
         state.end_clocks()

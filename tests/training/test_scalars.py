@@ -1,0 +1,88 @@
+"""TensorBoard's scalars are on disk while a run goes on, and its clock stands still while they are written."""
+
+from __future__ import annotations
+
+import itertools
+import types
+
+import numpy as np
+import pytest
+
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training.state import RunState
+
+
+@pytest.fixture
+def event_files(tf):
+    from rnn_scaling.reports.tensorboard import event_files
+
+    return event_files
+
+
+def on_disk(tf, folder):
+    """Tag -> [(step, value)] of what another process would read now."""
+    values = {}
+    for path in folder.glob("*tfevents*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                values.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return values
+
+
+def test_batches_are_written_every_few_seconds_and_each_once(tf, event_files, tmp_path):
+    now = [0.0]
+    scalars = event_files.Scalars(str(tmp_path), "tokens", clock=lambda: now[0])
+    assert not scalars.due()
+    now[0] = event_files.INTERVAL_S
+    assert scalars.due()
+    scalars.write([0.5, 0.25], [10, 10], [3.0, 2.0])
+    assert on_disk(tf, tmp_path) == {
+        "batch/loss": [(0, 3.0), (1, 2.0)],
+        "batch/tokens_per_second": [(0, 20.0), (1, 40.0)],
+        "batch/step_seconds": [(0, 0.5), (1, 0.25)],
+    }
+    assert not scalars.due()
+    scalars.write([0.5, 0.25, 1.0], [10, 10, 10], [3.0, 2.0, 1.0])
+    scalars.close()
+    assert on_disk(tf, tmp_path)["batch/loss"] == [(0, 3.0), (1, 2.0), (2, 1.0)]
+
+
+def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, tmp_path, monkeypatch, capsys):
+    scalars = event_files.Scalars(str(tmp_path), "words", clock=itertools.count(0, 100).__next__)
+
+    def full():
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(scalars._writer, "flush", full)
+    scalars.write([1.0], [1], [1.0])
+    assert capsys.readouterr().err == "warning: --log_dir: No space left on device; no further scalars are written\n"
+    assert not scalars.due()
+    scalars.write([1.0, 1.0], [1, 1], [1.0, 1.0])
+    scalars.close()
+    assert not event_files.Scalars("", "words", clock=itertools.count(0, 100).__next__).due()
+
+
+def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp_path, monkeypatch):
+    from rnn_scaling.training import benchmark
+
+    given = {"log_dir": str(tmp_path), "num_batches": 4, "num_warmup_batches": 1, "device": "cpu", "progress": False}
+    config, now, seen = configs.resolve(given, num_gpus=0, num_cores=1), [0.0], []
+    write = event_files.Scalars.write
+
+    def slowly(self, *batches):
+        write(self, *batches)
+        now[0] += 1000.0
+
+    monkeypatch.setattr(event_files.Scalars, "write", slowly)
+    monkeypatch.setattr(event_files, "INTERVAL_S", 0.0)
+    state = RunState(config, clock=lambda: now[0])
+
+    def step():
+        seen.append(len(on_disk(tf, tmp_path).get("batch/loss", [])))
+        now[0] += 1.0
+        return types.SimpleNamespace(loss=1.0, items=np.array([8]), positions=np.array([8]))
+
+    benchmark._train(config, step, state)
+    assert seen == [0, 1, 2, 3, 4], "each batch is on disk before the next one begins"
+    assert state.timer.step_s == [1.0] * 5
+    assert len(on_disk(tf, tmp_path)["batch/loss"]) == 5

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
     """All numbers from `low` to `high`; operations assume positive numbers and give the widest result."""
 
@@ -51,8 +51,9 @@ class Bounds:
 
 def of(cell: Cell) -> Bounds:
     """What a printed number may have been before it was rounded; never below zero for a positive one."""
-    low = max(cell.low, 0.0) if cell.value >= 0 else cell.low
-    return Bounds(low, cell.high)
+    value, half = cell.value, cell.half_ulp
+    low = value - half
+    return Bounds(0.0 if low < 0 <= value else low, value + half)
 
 
 def point(value: float) -> Bounds:

@@ -26,7 +26,7 @@ _THING = (
 _UNIT = (  # a closed list: "7gforce" and "4x4" are names
     rf"%|percent|[xX×]|times|n?s|[mµμu]s|msecs?|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
     rf"|(?:GPU|CPU|device|worker|node|card|core|tower|replica)s?|{_THING}(?:\s?(?:/|per)\s?(?:s|secs?|second))?"
-    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)(?:\s?/\s?(?:GPU|device|worker|node))?|in\s(?:all|total)|(?:global|total)"
+    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)(?:\s?/\s?(?:GPU|device|worker|node))?|in\s(?:all|total)|(?:global|total)|(?i:[qfiwtr]ps)"
 )
 _NUMBER = re.compile(
     rf"""(?P<about>[~≈∼]|ca\.?\s|about\s|approx\.?\s)?\s*[$€]?\s*
@@ -45,7 +45,7 @@ _ASIDE = re.compile(
     rf"(?P<value>[^()\[\]]*[^()\[\]\s])\s*[(\[]\s*(?:{_NAME_OF_SPREAD})?(?P<aside>[^()\[\]]+?)\s*[)\]]", re.IGNORECASE
 )
 _FROM_TO = re.compile(r",\s+|\s*;\s*|\s+to\s+|\s*–\s*|\s+-\s+|(?<=\d)-(?=\d)|\s*\.\.+\s*")
-_MARKS = re.compile(r"[<*`_&$\\†‡§¶^¹²³⁴\[]|\s\s|[^\S ]")
+_MARKS = re.compile(r"[<*`_&$\\†‡§¶^¹²³⁴\[✅✓✔❌✗✘⚠⭐🚀🔥]|\s\s|[^\S ]")
 # "12.1x[1]", "93%*", "1446 †", "1446^a": a note is below the table, not in the number.
 _FOOTNOTE = re.compile(
     r"(?<=[\w%)\]×.])\s*(?:(?:\[\^?(?:\d{1,2}|[a-z])\]|\^\{?(?:\d|[a-z]|\*)\}?|[†‡§¶¹²³⁴]|\((?:[a-z*])\))\s*)+$"
@@ -55,10 +55,11 @@ _POWER_OF_TEN = re.compile(r"\s*(?:[x×·*]|&times;)\s*10(?:<sup>|\^\{?)\s*([-+�
 _HOURS = re.compile(
     r"(?:(?P<h>\d+)\s*h(?:(?:ou)?rs?)?\s*)?(?:(?P<m>\d+)\s*m(?:in(?:ute)?s?)?\s*)?(?:(?P<s>\d+(?:\.\d*)?)\s*s(?:ec(?:ond)?s?)?)?"
 )
+_TIMES = re.compile(r"(\d+\.\d+)\s*[*×x]\s*([1-9]\d{0,4})")
 _CLOCK = re.compile(r"(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d(?:\.\d*)?)")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
     """One number as printed.
 
@@ -147,7 +148,7 @@ class ScalingRow:
     extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class GridRow:
     """One line of a table as it stands: its texts, and the number of each (None where there is none)."""
 
@@ -196,13 +197,24 @@ def parse_cell(text: str) -> Cell | None:
     >>> parse_cell("**88 %**").value
     0.88
     """
-    if _PLAIN.fullmatch(text):  # most cells
-        return Cell(float(text), len(text.partition(".")[2]), text)
-    bare = strip_marks(text)
+    return parse_bare(strip_marks(text))
+
+
+def parse_bare(bare: str) -> Cell | None:
+    """The number of a cell that strip_marks has gone over; None when it prints none."""
+    if _PLAIN.fullmatch(bare):  # most cells
+        return Cell(float(bare), len(bare.partition(".")[2]), bare)
     if not bare or len(bare) >= 80:
         return None
     match = _NUMBER.fullmatch(bare)
-    return _from_match(match, bare) if match else _with_spread(bare) or _duration(bare)
+    return _from_match(match, bare) if match else _with_spread(bare) or _duration(bare) or _product(bare)
+
+
+def _product(bare: str) -> Cell | None:
+    """ "62.65*8": a rate of one device times the devices."""
+    match = _TIMES.fullmatch(bare)
+    each = _number(match[1]) if match else None
+    return dataclasses.replace(each.times(float(match[2])), text=bare) if match and each else None
 
 
 def _duration(bare: str) -> Cell | None:
@@ -303,7 +315,9 @@ def strip_marks(text: str) -> str:
             flags=re.IGNORECASE,
         )
     text = re.sub(r"\[([^\[\]]+)\]\([^()\s]*\)", r"\1", text)  # a link
-    text = re.sub(r"\*+|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])", "", text)
+    text = re.sub(
+        r"(?<![\w.])\*+|\*+(?!\s*\d)|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|[✅✓✔❌✗✘⚠⭐🚀🔥]\ufe0f?", "", text
+    )
     return re.sub(r"\s+", " ", _FOOTNOTE.sub("", text.strip())).strip()
 
 

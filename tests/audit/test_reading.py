@@ -55,6 +55,7 @@ FORMS = {
     "LaTeX": ("t.tex", "\\begin{tabular}{l|rr}\n\\toprule\n\\textbf{GPUs} & img/s & Speedup \\\\ \\midrule\n1 & 100 & 1.0$\\times$ \\\\ % a comment\n2 & \\textbf{190} & 1.9 \\\\[2pt]\n4 & 360 & 3.6 \\\\\n\\bottomrule\n\\end{tabular}\n"),
     "decimal commas": ("t.csv", "GPUs;img/s;Speedup\n1;100,0;1,00\n2;190,0;1,90\n4;360,0;3,60\n"),
     "footnotes": ("t.md", pipe("GPUs|img/s|Speedup", "1|100[1]|1.0", "2|190 †|1.9x[^2]", "4*|360|3.6<sup>b</sup>")),
+    "a data frame": ("t.txt", "   GPUs  img/s  Speedup\n0     1    100      1.0\n1     2    190      1.9\n2     4    360      3.6\n"),
     "a list of lists": ("t.json", '[["GPUs", "img/s", "Speedup"], [1, 100, 1.0], [2, 190, 1.9], [4, 360, 3.6]]'),
 }  # fmt: skip
 
@@ -103,6 +104,9 @@ DEVICES = {  # rows of a table -> the devices of each
     "processes and threads, both varying": (("Processes|Threads|time (s)", "1|4|100", "4|2|60", "2|2|70"), [None] * 3),
     "threads of one process": (("Processes|Threads|time (s)", "1|1|100", "1|4|60"), [1, 4]),
     "a problem's size": (("n|time (s)|speedup", "1000|100|1.5", "2000|60|1.6"), [None, None]),
+    "nodes and GPUs in brackets": (("Nodes (GPUs)|img/s", "1 (8)|100", "2 (16 GPUs)|190"), [8, 16]),
+    "no thread is serial": (("threads|time (s)", "0|100", "1|101", "4|60"), [None, 1, 4]),
+    "a line over its rows": (("Setup|img/s", "single GPU|100", "On 16 GPUs|x", "Horovod|1500", "MPI|1400"), [1, 16, 16]),
     "grouped by points": (("GPUs|img/s", "512|100", "1.024|190"), [512, 1024]),
     **{word: ((f"{word}|time (s)", "1|100", "4|60"), [1, 4]) for word in ("Threads", "Workers", "Processes", "Ranks", "Cores", "# procs", "MPI tasks", "CPU cores", "num_gpus", "nGPUs", "Number of GPU(s)", "TPU chips", "hosts", "p", "N")},
 }  # fmt: skip
@@ -205,6 +209,25 @@ WIDE = {  # texts -> points
         pipe("GPUs|img/s/GPU|aggregate img/s|time (min)", "1|100|100|90.0", "2|95|190|47.0"),
         [("", {"devices": 1, "rate": 100, "rate_each": 100, "seconds": 5400}), ("", {"devices": 2, "rate": 190, "rate_each": 95, "seconds": 2820})],
     ),
+    "a rate times the devices": (
+        pipe("GPUs|img/s|Speedup", "1|100|1.0", "2|95.00*2|1.9", "4|90.00*4|3.6"), THREE,
+    ),
+    "units in the cells": (
+        pipe("GPUs|FP32|AMP|FP32 strong scaling|AMP strong scaling", "1|10 img/s|30 img/s|1.0|1.0", "2|19 img/s|54 img/s|1.9|1.8"),
+        [("FP32", {"devices": 1, "rate": 10, "speedup": 1.0}), ("AMP", {"devices": 1, "rate": 30, "speedup": 1.0}), ("FP32", {"devices": 2, "rate": 19, "speedup": 1.9}), ("AMP", {"devices": 2, "rate": 54, "speedup": 1.8})],
+    ),
+    "rows of several units": (
+        pipe("Metric|1 GPU|2 GPUs", "Throughput|100 img/s|190 img/s", "Index|15 min|8 min"),
+        [("Throughput", {"devices": 1, "rate": 100}), ("Throughput", {"devices": 2, "rate": 190}), ("Index", {"devices": 1, "seconds": 900}), ("Index", {"devices": 2, "seconds": 480})],
+    ),
+    "cells that are as those above": (
+        pipe("batch size|mode|GPUs|img/s", "256|device|1|100", "||2|190"),
+        [("device", {"devices": 1, "batch_size": 256, "rate": 100}), ("device", {"devices": 2, "batch_size": 256, "rate": 190})],
+    ),
+    "a speedup that is divided by the devices": (
+        pipe("GPUs|img/s|speedup ratio", "1|100|1", "2|190|0.95", "4|360|0.90"),
+        [("", {"devices": 1, "rate": 100, "efficiency": 1}), ("", {"devices": 2, "rate": 190, "efficiency": 0.95}), ("", {"devices": 4, "rate": 360, "efficiency": 0.9})],
+    ),
     "accumulated gradients": (
         pipe("GPUs|Batch size per GPU|Gradient accumulation|img/s", "1|32|8|100", "2|32|4|190"),
         [("", {"devices": 1, "global_batch_size": 256, "rate": 100}), ("", {"devices": 2, "global_batch_size": 256, "rate": 190})],
@@ -236,6 +259,26 @@ def test_comparisons_are_of_two_columns_of_one_quantity(tmp_path):
         tmp_path, pipe("GPUs|Throughput FP32|Time AMP (s)|Speedup (FP32 to AMP)", "1|100|9.0|3.0", "2|190|4.5|3.0")
     )
     assert table.ratios == {}
+
+
+def test_a_speedup_of_two_columns_is_none_of_devices(tmp_path):
+    cases = {  # rows -> the columns that the speedup compares
+        ("Case|Before|After|Speedup", "a|24 min|36 sec|40x", "b|6 min|15 sec|24x"): ("Before", "After"),
+        ("ranks|alpha (s)|beta (s)|Speedup", "1|10.0|2.0|5.0", "2|9.0|3.0|3.0"): ("alpha (s)", "beta (s)"),
+        ("GPUs|old img/s|new img/s|Speedup", "1|10.0|20.0|1.9", "2|9.0|30.0|3.0"): ("new img/s", "old img/s"),
+    }
+    for rows, pair in cases.items():
+        (tmp_path / "t.md").write_text(pipe(*rows))
+        (table,) = reading.tables(tmp_path / "t.md")
+        assert table.ratios == {"Speedup": pair} and not any(row.speedup for row in table.rows), rows
+    ((table,), _) = read(
+        tmp_path, pipe("GPUs|img/s|time (s)|Speedup", "1|100|10.0|1.0", "2|190|5.26|1.9", "4|360|2.78|3.6")
+    )
+    assert table.ratios == {} and [row.speedup.value for row in table.rows] == [1.0, 1.9, 3.6]
+    ((table,), _) = read(
+        tmp_path, pipe("n|old (ms)|new (ms)|Speedup", "10|0.011|0.014|-20.5 %", "20|0.16|0.128|25.0 %")
+    )
+    assert [row.speedup for row in table.rows] == [None, None]
 
 
 def test_what_is_not_known_is_said_and_not_guessed(tmp_path):

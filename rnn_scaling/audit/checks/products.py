@@ -29,7 +29,7 @@ def _product(
     def of(field: str) -> Callable[[ScalingRow], Bounds]:
         return lambda row: rounding.of(getattr(row, field))
 
-    made = [of(factor)(row) * (row.devices or 1) for row in rows]
+    made = [_or_cut(getattr(row, factor)) * (row.devices or 1) for row in rows]
     ratios = [of(total)(row) / value for row, value in zip(rows, made)]
     holds = [ratio.meets(rounding.point(1.0)) for ratio in ratios]
     if not all(holds):  # accumulated steps: all totals are as many times the product
@@ -41,6 +41,11 @@ def _product(
         return  # each row accumulates as it likes
     for row, value, good in zip(rows, made, holds):
         yield None if good else _finding(table, row, total, factor, words, value)
+
+
+def _or_cut(cell: Cell) -> Bounds:
+    """What a number was before it was rounded, or its last digits cut off: the factor is made from the total."""
+    return Bounds(rounding.of(cell).low, max(cell.high, cell.value + 2 * cell.half_ulp))
 
 
 def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, words: str, value: Bounds) -> Finding:

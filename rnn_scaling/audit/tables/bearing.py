@@ -13,12 +13,25 @@ from rnn_scaling.audit.tables.layout import Layout
 
 def borne_out(rows: Sequence[ScalingRow], plan: Layout) -> list[ScalingRow]:
     """The rows, without speedups and efficiencies that no header names and no numbers beside them bear out."""
-    out = list(rows)
+    out = (
+        [dataclasses.replace(row, speedup=None, efficiency=row.speedup) for row in rows]
+        if _is_share(rows)
+        else list(rows)
+    )
     unsure = {kind.role for kind in plan.kinds if not kind.sure and kind.role}
     for field in ("speedup", "efficiency"):
         if field in unsure and not _holds(out, field):
             out = [dataclasses.replace(row, **{field: None}) for row in out]  # type: ignore[arg-type]
     return out
+
+
+def _is_share(rows: Sequence[ScalingRow]) -> bool:
+    """Whether what is printed as a speedup is one divided by the devices: at most 1, and as the rates give it."""
+    gains = [row for row in rows if row.speedup and (row.devices or 0) > 1]
+    if len(gains) < 2 or any(row.efficiency or (row.speedup and row.speedup.value > 1.05) for row in rows):
+        return False
+    swapped = [dataclasses.replace(row, speedup=None, efficiency=row.speedup) for row in rows]
+    return _holds(swapped, "efficiency") and not _holds(rows, "speedup")
 
 
 def _holds(rows: Sequence[ScalingRow], field: str) -> bool:

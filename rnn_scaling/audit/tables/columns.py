@@ -18,7 +18,7 @@ _LIST_OF_DEVICES = re.compile(rf"(?:{words.LISTS_OF_DEVICES})(?: used)?")
 _QUANTITIES = tuple((role, re.compile(says), re.compile(not_so or r"(?!)")) for role, says, not_so in words.QUANTITIES)
 _OTHERS = tuple((name, re.compile(says)) for name, says in words.OTHERS)
 _RATE = re.compile(
-    rf"(?P<item>[a-z][a-z-]*)\s*(?:/|per|\bp(?=s\b))\s*(?P<per>{'|'.join(words.PER_SECOND)})\b"
+    rf"(?P<item>[a-z][a-z-]*)\s*(?:/|per|\ba(?= sec)|\bp(?=s\b))\s*(?P<per>{'|'.join(words.PER_SECOND)})\b"
     r"|(?P<inverse>[a-z]+) s\^?-1\b"
 )
 _NO_ITEM = re.compile(words.NO_ITEM)
@@ -96,6 +96,7 @@ class Column:
         return f"{self.role} {self.unit or f'x {self.scale:g}'}".strip()
 
 
+@functools.lru_cache(maxsize=4096)
 def plain(header: str) -> str:
     """A header for comparison: "numGPUs" and "num_gpus" are "num gpus"."""
     if "&" in header:
@@ -123,6 +124,7 @@ def recognise(header: str) -> Column:
     return _compared(text) or _quantity(text) or _rate(text) or _seconds(text) or _counts(text) or _other(text)
 
 
+@functools.lru_cache(maxsize=1024)
 def noun(text: str) -> str:
     """Which of vocabulary.NOUNS a text counts; "gpus" where it does not say ("n", "world size")."""
     found = [
@@ -168,6 +170,7 @@ def _stated(text: str) -> str:
     return said.pop() if len(said) == 1 else ""
 
 
+@functools.lru_cache(maxsize=4096)
 def stated_scaling(*texts: str) -> str:
     """ "weak" or "strong", where the first text that names either names one alone."""
     return next((said for text in texts if (said := _stated(plain(text)))), "")
@@ -185,6 +188,7 @@ def _quantity(text: str) -> Column | None:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
 def bound(header: str) -> tuple[str, str] | None:
     """(what it is a bound of, "low", "high" or "width"): "speedup_low" is ("speedup", "low"), "std" is ("", "width").
 
@@ -197,6 +201,7 @@ def bound(header: str) -> tuple[str, str] | None:
     return match["stem"].strip(), {"lo": "low", "hi": "high", "up": "high"}.get(end, "width")
 
 
+@functools.lru_cache(maxsize=4096)
 def is_about_runs(header: str) -> bool:
     """Whether a column counts the runs behind a row, or names the form of the file: nothing that was measured."""
     return bool(

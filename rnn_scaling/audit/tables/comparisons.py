@@ -58,8 +58,10 @@ def _named(table: Grid, kinds: Sequence[Column], k: int) -> tuple[str, str] | No
     pairs = [
         (a, b)
         for a in _holding(table, kinds, k, first, second)
-        for b in _holding(table, kinds, k, second, first)
-        if kinds[a].quantity == kinds[b].quantity and _rest(table, a, first) == _rest(table, b, second)
+        for b in _holding(table, kinds, k, second, first) or _holding(table, kinds, k, second, set())
+        if a != b
+        and kinds[a].quantity == kinds[b].quantity
+        and _rest(table, a, first | second) == _rest(table, b, first | second)
     ]
     wanted = columns.recognise(match["of"].replace("speedup", "").strip()).role
     pairs = [pair for pair in pairs if kinds[pair[0]].role == wanted] or pairs if wanted else pairs

@@ -10,9 +10,11 @@ from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.audit.tables import columns, counts
 from rnn_scaling.audit.tables import vocabulary as words
 from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.counts import Count
 from rnn_scaling.audit.tables.grid import Grid
 
 _MOST = 10_000_000  # devices of a row; a larger number is something else
+_BOTH = re.compile(r"\d+\s*\((\d+)\)")
 _LETTERS = ("n", "p", "np", "# p", "#p")
 
 
@@ -63,11 +65,15 @@ def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
         return [Cell(float(n), 0, text) if n else None for n, text in zip(lists, texts)] if enough else []
     if _is_index(table.base[k], [row.cells[k] for row in table.rows]) or any(map(counts.is_list, texts)):
         return []
+    both = re.fullmatch(rf"(?P<a>{words.COUNTED}) ?\((?P<b>{words.COUNTED})\)", columns.plain(table.base[k]))
+    inner = bool(both) and columns.noun(both["b"]) != "nodes" if both else False  # "Nodes (GPUs)": "2 (16)" is 16
     grouped = all(re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+|\d{0,3}", text) for text in texts)  # "1.152" GPUs are 1152
     out = [
-        cell if cell and not (grouped and "." in text) else _cell(text, kind.unit)
+        cell if cell and not inner and not (grouped and "." in text) else _cell(text, kind.unit, inner)
         for text, cell in zip(texts, (row.cells[k] for row in table.rows))
     ]
+    if kind.unit in ("threads", "cores", "processes") and any(cell and cell.value == 1 for cell in out):
+        out = [None if cell and cell.value == 0 and i == 0 else cell for i, cell in enumerate(out)]  # 0 threads: serial
     numbers = [cell.value for cell in out if cell]
     if not numbers or max(numbers) > _MOST:
         return []
@@ -76,7 +82,10 @@ def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
     return out
 
 
-def _cell(text: str, unit: str) -> Cell | None:
+def _cell(text: str, unit: str, inner: bool) -> Cell | None:
+    beside = _BOTH.fullmatch(text) if inner else None
+    if beside:
+        return Cell(float(beside[1]), 0, text)
     plain = text.replace(".", "") if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text) else text
     number = counts.in_cell(plain, unit) if text else None
     return Cell(float(number), 0, text) if number is not None else None
@@ -127,6 +136,17 @@ def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Ce
     return Devices(None, -1, every, notes=(f"columns {names} both count; which are the devices is not said",))
 
 
+def _under_sections(table: Grid, k: int, found: list[Count | None]) -> list[Count | None]:
+    """A line that only says "On 16 GPUs" is of the lines below it that say nothing else."""
+    out, section = list(found), None
+    for i, (count, row) in enumerate(zip(found, table.rows)):
+        if count and not any(cell for j, cell in enumerate(row.cells) if j != k):
+            section = count
+        elif count is None and section is not None:
+            out[i] = dataclasses.replace(section, rest=row.texts[k])
+    return out
+
+
 def _same(a: Sequence[Cell | None], b: Sequence[Cell | None]) -> bool:
     pairs = [(one.value, other.value) for one, other in zip(a, b) if one and other]
     return len(pairs) > 1 and all(one == other for one, other in pairs)
@@ -141,7 +161,7 @@ def _in_labels(table: Grid, kinds: Sequence[Column]) -> Devices:
         found = [counts.find(text) if text else None for text in texts[:20]]
         if not any(found):
             continue
-        found = [counts.find(text) if text else None for text in texts]
+        found = _under_sections(table, k, [counts.find(text) if text else None for text in texts])
         known = [count for count in found if count]
         same_noun = len({count.noun for count in known}) == 1
         if 3 * len(known) < 2 * sum(map(bool, texts)) or len({count.number for count in known}) < 2 or not same_noun:

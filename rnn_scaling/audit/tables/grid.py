@@ -6,12 +6,13 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from rnn_scaling.audit.scaling_table import GridRow, decimal_comma, parse_cell, strip_marks
+from rnn_scaling.audit.scaling_table import GridRow, decimal_comma, parse_bare, parse_cell, strip_marks
 from rnn_scaling.audit.tables import columns, compound, counts
 from rnn_scaling.audit.tables.columns import Column
 
 _Lines = list[tuple[int, list[str]]]
 _MEASURED = ("speedup", "efficiency", "rate", "rate_each", "seconds")
+_NO_SETTING = ("accuracy", "loss", "memory", "power", "utilisation", "bandwidth", "latency", "compute rate")
 _MAX_NOTES = 1000
 _COMMA = re.compile(
     r"[-+~≈]?\d{1,3}(?:\.\d{3})*,\d+(?:\s*[x×%].*|\s*(?:±|\+/-).*|\s*\(.*\)|\s+[a-z/]+)?", re.IGNORECASE
@@ -68,11 +69,11 @@ def build(raw: RawTable) -> Grid:
     elif sub and columns.recognise(sub[0]).role == "devices":
         quantity, header = header[0], [sub[0], *header[1:]]
         sub = ["", *sub[1:]]
-    lines = _in_decimal_points(header, lines)
+    lines = _filled_down(header, _in_decimal_points(header, lines))
     base, subs, given, cells, parts_of = _expand(header, sub or [""] * len(header), lines)
     corner = f"{quantity}, " if quantity else ""
     names = _unique([f"{corner if k else ''}{b} ({s})" if s else b for k, (b, s) in enumerate(zip(base, subs))])
-    numbers = [[parse_cell(text) for text in texts] for texts in cells]
+    numbers = [[parse_bare(text) for text in texts] for texts in cells]
     rows = tuple(GridRow(number, texts, found) for (number, _), texts, found in zip(lines, zip(*cells), zip(*numbers)))
     parts = tuple((names[whole], tuple(names[k] for k in members)) for whole, members in parts_of)
     return Grid(tuple(names), tuple(base), tuple(subs), rows, tuple(given), quantity, parts, tuple(notes))
@@ -98,7 +99,9 @@ def _transposed(header: list[str], lines: _Lines) -> tuple[list[str], _Lines]:
     if len(header) < 3 or not lines or not _counts_across(header):
         return header, lines
     roles = [columns.recognise(texts[0]) for _, texts in lines]
-    if not any(kind.role in _MEASURED for kind in roles) or 2 * sum(bool(kind.quantity) for kind in roles) < len(roles):
+    if not any(kind.role in _MEASURED for kind in roles) or 2 * sum(bool(kind.quantity) for kind in roles) <= len(
+        roles
+    ):
         return header, lines
     bare = columns.recognise(header[0]).role == "devices"
     named = [text if bare else str(count.number) if (count := counts.in_header(text)) else "" for text in header]
@@ -145,6 +148,29 @@ def _names_devices(header: Sequence[str], texts: Sequence[str]) -> bool:
     """Whether a line gives the numbers of devices under headers that say "GPUs"."""
     under = [(columns.recognise(name).role, parse_cell(text)) for name, text in zip(header[1:], texts[1:]) if text]
     return all(role == "devices" and cell and cell.value >= 1 for role, cell in under)
+
+
+def _filled_down(header: Sequence[str], lines: _Lines) -> _Lines:
+    """The lines with empty cells of labels and settings as those above: the first columns of a row."""
+    if not lines or all(texts[0] for _, texts in lines):
+        return lines
+    kept = 0
+    for name in header:
+        kind = columns.recognise(name)
+        if kind.role in (*_MEASURED, "devices", "ids", "work") or (kind.role == "" and kind.other in _NO_SETTING):
+            break
+        kept += 1
+    if not kept or not lines[0][1][0]:
+        return lines
+    out: _Lines = []
+    above = lines[0][1]
+    for number, texts in lines:
+        empty = next((k for k, text in enumerate(texts[:kept]) if text), kept)
+        begins = empty > 0 and any(texts[kept:])
+        texts = [*above[:empty], *texts[empty:]] if begins else texts
+        out.append((number, texts))
+        above = texts
+    return out
 
 
 def _in_decimal_points(header: Sequence[str], lines: _Lines) -> _Lines:

@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingRow, ScalingTable, exact
-from rnn_scaling.audit.tables import asides, bearing, columns, comparisons, devices, grid, kinds, layout
+from rnn_scaling.audit.tables import (
+    asides,
+    bearing,
+    beside,
+    columns,
+    comparisons,
+    devices,
+    grid,
+    kinds,
+    layout,
+    unnamed,
+)
 from rnn_scaling.audit.tables import series as series_of
 from rnn_scaling.audit.tables.columns import COMPARED, Column
 from rnn_scaling.audit.tables.devices import Devices
@@ -23,7 +34,7 @@ _SAYS_ENOUGH = frozenset({"rate", "rate_each", "speedup", "efficiency", "seconds
 
 def interpret(raw: RawTable) -> ScalingTable:
     """The points of a raw table; `rows` is empty when none of its columns is understood."""
-    table = grid.build(raw)
+    table = _in_seconds(grid.build(raw))
     said, pair = kinds.of(table)
     table, said = asides.apply(table, said)
     counted = devices.find(table, said)
@@ -32,6 +43,8 @@ def interpret(raw: RawTable) -> ScalingTable:
         Column() if kind.role in ("devices", "ids", "per_part") and k not in counted.columns else kind
         for k, kind in enumerate(said)
     ]
+    against = beside.find(table, said, counted) if not table.quantity else {}
+    said = [Column(COMPARED) if k in against else kind for k, kind in enumerate(said)]
     plan = layout.of(table, said, counted, (raw.caption, raw.title))
     stated = columns.stated_scaling(raw.caption, raw.title)
     rows = bearing.borne_out(_Points(raw.source, table, plan, counted, stated).all(), plan)
@@ -50,8 +63,28 @@ def interpret(raw: RawTable) -> ScalingTable:
         tuple(notes),
         roles,
         {name: kind.quantity for name, kind in zip(table.columns, plan.kinds) if kind.quantity},
-        comparisons.stated(table, plan.kinds, pair),
+        {
+            **comparisons.stated(table, plan.kinds, pair),
+            **{table.columns[k]: (table.columns[a], table.columns[b]) for k, (a, b) in against.items()},
+        },
     )
+
+
+def _in_seconds(table: Grid) -> Grid:
+    """The grid with all times in seconds, where the cells of one table have several units ("24 min", "36 sec")."""
+    units = {cell.unit for row in table.rows for cell in row.cells if cell and cell.unit in columns.words.TIME_UNITS}
+    if len({columns.words.TIME_UNITS[unit] for unit in units}) < 2:
+        return table
+    rows = tuple(
+        dataclasses.replace(row, cells=tuple(_seconds_of(cell) if cell else None for cell in row.cells))
+        for row in table.rows
+    )
+    return dataclasses.replace(table, rows=rows)
+
+
+def _seconds_of(cell: Cell) -> Cell:
+    scale = columns.words.TIME_UNITS.get(cell.unit)
+    return dataclasses.replace(cell.times(scale), unit="s") if scale else cell
 
 
 def _with_counts(table: Grid, counted: Devices) -> Grid:
@@ -60,7 +93,8 @@ def _with_counts(table: Grid, counted: Devices) -> Grid:
     if counted.values is None or counted.labels or table.rows == ():
         return table
     own = [
-        cell if cell and cell.text == row.texts[k] else row.cells[k] for row, cell in zip(table.rows, counted.values)
+        None if cell is None and row.texts[k] == "0" else cell if cell and cell.text == row.texts[k] else row.cells[k]
+        for row, cell in zip(table.rows, counted.values)
     ]
     if all(cell is row.cells[k] for row, cell in zip(table.rows, own)):
         return table
@@ -83,7 +117,7 @@ def _roles(table: Grid, plan: Layout, counted: Devices, rows: Sequence[ScalingRo
     borne = {field for field in ("speedup", "efficiency") if any(getattr(row, field) for row in rows)}
     for group in plan.groups:
         for field, k in group.places.items():
-            roles[names[k]] = field
+            roles[names[k]] = "rate" if field == unnamed.BY_UNIT else field
     for k, kind in enumerate(plan.kinds):
         if not kind.sure and kind.role not in borne and roles.get(names[k]) == kind.role:
             del roles[names[k]]
@@ -137,7 +171,7 @@ class _Points:
                 series = " / ".join([name, *labels] if name else labels)
                 _put_batch(numbers, n)
                 unit = fixed.get("rate_unit") or _unit_of(numbers)
-                scaling = fixed.get("scaling") or self._stated_in(labels)
+                scaling = fixed.get("scaling") or (self._stated_in(labels) if labels else "")
                 same: dict[str, Any] = {**fixed, "rate_unit": unit, "scaling": scaling, **numbers}
                 points.append(ScalingRow(self.source, line.line, series, n, extra=extra, **same))
         return points
@@ -148,7 +182,7 @@ class _Points:
         """(name, (field, column, kind) of each, devices, what is the same in all rows, the group's own columns)."""
         places = {**self.plan.shared, **group.places}
         of = self.plan.kinds
-        read = [(field, k, of[k]) for field, k in places.items() if field in _POSITIVE]
+        read = [(field, k, of[k]) for field, k in places.items() if field in (*_POSITIVE, unnamed.BY_UNIT)]
         rate = next((of[places[f]] for f in ("rate", "rate_each") if f in places), Column())
         stated = next((of[k].scaling for k in places.values() if of[k].scaling), "") or self.stated
         fixed: dict[str, Any] = {"rate_unit": rate.unit, "rate_scope": rate.scope, "scaling": stated}
@@ -175,6 +209,9 @@ def _numbers(cells: Sequence[Cell | None], places: Sequence[tuple[str, int, Colu
     batches: int | None = None
     for field, k, kind in places:
         cell = cells[k]
+        if field == unnamed.BY_UNIT and cell:
+            kind = unnamed.of_unit(cell.unit)
+            field = kind.role
         cell = scaled(cell, kind) if cell else None
         if cell and cell.value > 0:
             numbers[field] = cell

@@ -40,7 +40,7 @@ def of(table: Grid) -> tuple[list[Column], Pair | None]:
     pair = pair or _pair(table, kinds)
     if pair:
         kinds[pair.alone], kinds[pair.together] = Column(COMPARED), Column(COMPARED)
-    return _precisions(table, kinds), pair
+    return _gains(table, _precisions(table, kinds)), pair
 
 
 def _kind(table: Grid, k: int) -> Column:
@@ -52,11 +52,25 @@ def _kind(table: Grid, k: int) -> Column:
         whole = columns.recognise(table.columns[k])
         kind = whole if whole.role != "devices" else kind
         kind = kind if kind.role else columns.recognise(table.sub[k])
+    if not kind.quantity and not given:
+        kind = _by_unit(table, k)
     if kind.role in ("devices", "ids", "per_part"):
         return kind if any(row.texts[k] for row in table.rows) else Column()
     if kind.role and not any(row.cells[k] for row in table.rows):
         return Column()  # a label with a familiar name: "Batch: large"
     return kind
+
+
+def _by_unit(table: Grid, k: int) -> Column:
+    """What the cells' own unit tells: "384 img/s" under "FP32"."""
+    units = {cell.unit for row in table.rows if (cell := row.cells[k])}
+    if len(units) != 1:
+        return Column()
+    unit = units.pop()
+    if unit in words.TIME_UNITS:
+        return Column(other="time")
+    kind = columns.recognise(unit)
+    return kind if kind.role in ("rate", "rate_each") else Column()
 
 
 def _letters(table: Grid, kinds: list[Column]) -> tuple[list[Column], Pair | None]:
@@ -86,6 +100,17 @@ def _pair(table: Grid, kinds: Sequence[Column]) -> Pair | None:
     alone = [k for k in free if _ALONE.fullmatch(columns.plain(table.base[k]))]
     together = [k for k in free if _TOGETHER.fullmatch(columns.plain(table.base[k]))]
     return Pair(alone[0], together[0]) if len(alone) == len(together) == 1 else None
+
+
+def _gains(table: Grid, kinds: list[Column]) -> list[Column]:
+    """ "-20.5 %" under "speedup" is a gain, not a ratio; a ratio is not below zero."""
+    out = list(kinds)
+    for k, kind in enumerate(kinds):
+        cells = [cell for row in table.rows if (cell := row.cells[k])] if kind.role == "speedup" else []
+        signed = any(cell.text[:1] == "+" or cell.value < 0 for cell in cells)
+        if signed and all(cell.unit == "%" or kind.scale == 0.01 for cell in cells):
+            out[k] = Column(COMPARED)
+    return out
 
 
 def _precisions(table: Grid, kinds: list[Column]) -> list[Column]:

@@ -125,7 +125,7 @@ def _across(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...], said:
     return Layout(tuple(k for k in labels if k not in found), shared, made, final)
 
 
-def _give_to_most(groups: dict[tuple[int, str], dict[str, int]], kinds: Sequence[Column], rest: Sequence[int]) -> None:
+def _give_to_most(groups: dict[tuple[int, str], dict[str, int]], kinds: list[Column], rest: Sequence[int]) -> None:
     """A speedup or an efficiency that names no devices is that of the most devices, if there is one such column."""
     most = max(number for number, _ in groups)
     for role in ("speedup", "efficiency"):
@@ -133,6 +133,8 @@ def _give_to_most(groups: dict[tuple[int, str], dict[str, int]], kinds: Sequence
         at_most = [key for key in groups if key[0] == most]
         if len(where) == len(at_most) == 1:
             groups[at_most[0]].setdefault(role, where[0])
+            if len({number for number, _ in groups}) > 2:  # of which of them is not said
+                kinds[where[0]] = dataclasses.replace(kinds[where[0]], sure=False)
 
 
 def _named_after_things(
@@ -156,9 +158,17 @@ def _named_after_things(
     kind = unnamed.quantity(said, curves, growth_tells=2 * models >= len(things))
     if not kind.role or (len(things) == 1 and not models) or table.parts:
         return None
-    groups = tuple(Group(table.columns[k], {kind.role: k}) for k in things)
+    own = {k: {kind.role: k} for k in things}
+    for k, one in enumerate(kinds):  # "1,446.3 (12.1x)": the number in brackets is of the thing before it
+        thing = next(
+            (i for i in things if table.base[k].startswith(f"{table.base[i]}, ") and table.sub[k] == table.sub[i]), None
+        )
+        if thing is not None and not one.sure and one.role:
+            own[thing].setdefault(one.role, k)
+    groups = tuple(Group(table.columns[k], places) for k, places in own.items())
     rest = _by_fields(table, kinds, labels)
-    out = tuple(kind if k in things else one if one.sure else Column() for k, one in enumerate(kinds))
+    taken = {k for places in own.values() for k in places.values()}
+    out = tuple(kind if k in things else one if one.sure or k in taken else Column() for k, one in enumerate(kinds))
     return Layout(labels, {f: k for f, k in rest.shared.items() if f not in unnamed.MEASURED}, groups, out)
 
 
@@ -231,6 +241,11 @@ def _group_name(table: Grid, group: Mapping[str, int], index: int) -> str:
     if table.sub[k]:  # what the two header lines name: a thing and a quantity
         above = columns.recognise(table.base[k])
         return table.base[k] if not above.role and columns.recognise(table.sub[k]).role else table.sub[k]
+    if len(group) == 1 and not columns.recognise(table.base[k]).role:
+        return table.base[k]  # its cells told the quantity
     words = [set(re.findall(r"[\w-]+", table.base[column])) for column in group.values()]
     common = set.intersection(*words) if len(words) > 1 else set()
-    return " ".join(word for word in re.findall(r"[\w-]+", table.base[k]) if word in common) or f"group {index + 1}"
+    return (
+        " ".join(word for word in re.findall(r"[\w-]+", table.base[k]) if word in common and word != "-")
+        or f"group {index + 1}"
+    )

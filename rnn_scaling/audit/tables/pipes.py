@@ -42,11 +42,7 @@ def table(block: Lines, source: str, title: str, caption: str = "") -> Iterator[
     if len(block) < 2 or (loose and not rules[0] and not rules[1]):
         return
     frame = next((line for (_, line), rule in zip(block, rules) if rule and line.count("+") > 1), "")
-    lines = (
-        _framed(block, rules, frame)
-        if frame
-        else [(n, split(line)) for (n, line), rule in zip(block, rules) if not rule]
-    )
+    lines = _framed(block, rules, frame) if frame else _rows(block, rules)
     if len(lines) < 2:
         return
     width = len(lines[0][1])
@@ -54,9 +50,22 @@ def table(block: Lines, source: str, title: str, caption: str = "") -> Iterator[
     yield RawTable(source, lines[0][0], title, lines[0][1], lines[1:], too_long(lines), caption)
 
 
-def split(line: str) -> list[str]:
-    """The cells of a pipe row; an escaped pipe belongs to its cell."""
+def _rows(block: Lines, rules: Sequence[bool]) -> list[tuple[int, list[str]]]:
+    """The cells of each line; where the header has no outer pipe, a pipe at the start is the end of an empty cell."""
+    header = next((line for (_, line), rule in zip(block, rules) if not rule), "").strip()
+    bars = 0 if header.startswith("|") else header.count("|")
+    return [
+        (number, split(line, outer=not (bars and line.count("|") == bars)))
+        for (number, line), rule in zip(block, rules)
+        if not rule
+    ]
+
+
+def split(line: str, outer: bool = True) -> list[str]:
+    """The cells of a pipe row; an escaped pipe belongs to its cell. `outer`: a pipe at an end is its frame."""
     text = line.strip()
+    if not outer:
+        return [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", text)]
     if text.startswith("||") and text.endswith("||") and text.count("|") == 2 * text.count("||"):
         text = text.replace("||", "|")  # the header of a wiki
     text = text[1:] if text.startswith("|") else text

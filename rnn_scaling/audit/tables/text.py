@@ -111,12 +111,16 @@ def _columns(block: _Block, source: str, title: str, caption: str) -> Iterator[R
             start += 1
             continue
         for split in _SPLITS:
-            end = _run(lines, start, split)
+            header = _fields(lines[start][1], split)
+            end = _run(lines, start, split, header)
+            if end < start + 2 and split is not _SPLITS[0]:  # the first column of a data frame has no name
+                header = ["", *header]
+                end = _run(lines, start, split, header)
             if end >= start + 2:
                 rows = [(number, _fields(line, split)) for number, line in lines[start + 1 : end]]
                 above = lines[start - 1][1].strip() if start else caption
                 yield RawTable(
-                    source, lines[start][0], title, _fields(lines[start][1], split), rows,
+                    source, lines[start][0], title, header, rows,
                     pipes.too_long(rows), above if len(above) <= _MAX_CAPTION else "",
                 )  # fmt: skip
                 start = end - 1
@@ -145,12 +149,13 @@ def _fields(line: str, split: re.Pattern[str]) -> list[str]:
     return [field.strip() for field in split.split(line.rstrip("\r\n") if split is _SPLITS[0] else line.strip())]
 
 
-def _run(lines: _Block, start: int, split: re.Pattern[str]) -> int:
+def _run(lines: _Block, start: int, split: re.Pattern[str], header: Sequence[str]) -> int:
     """One past the last line of the table whose header is line `start`; `start` if it is no header."""
-    header = _fields(lines[start][1], split)
     if len(header) < 2 or any(parse_cell(field) for field in header if not field[:1].isalpha()):
         return start
     end = start + 1
+    if not header[0] and (len(header) < 3 or not lines[end][1].strip()[:1].isdigit()):
+        return start
     while end < len(lines):
         fields = _fields(lines[end][1], split)
         numbers = sum(parse_cell(field) is not None for field in fields)

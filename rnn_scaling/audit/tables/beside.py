@@ -1,0 +1,94 @@
+"""A speedup of one column over another beside it ("old | new | speedup"): no speedup of devices.
+
+Two columns are what a speedup compares when their headers say before and after, or when most rows bear it out and the
+devices do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.scaling_table import Cell
+from rnn_scaling.audit.tables import columns
+from rnn_scaling.audit.tables import vocabulary as words
+from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.devices import Devices
+from rnn_scaling.audit.tables.grid import Grid
+
+_BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
+_AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
+_TRIED = 8  # columns on the left of a speedup that it may compare
+
+
+def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tuple[int, int]]:
+    """Speedup column -> (column above the line, column below it), where it compares two columns of its own row.
+
+    Args:
+      table: the grid.
+      kinds: what each of its columns says.
+      devices: where its devices stand.
+    """
+    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup"]
+    numeric = [k for k, kind in enumerate(kinds) if _may_be_compared(kind) and any(row.cells[k] for row in table.rows)]
+    numeric = [k for k in numeric if k not in devices.columns]
+    out: dict[int, tuple[int, int]] = {}
+    for k in gains:
+        near = [i for i in numeric if i < k][-_TRIED:] or [i for i in numeric if i > k][:_TRIED]
+        pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
+        said = [pair for pair in pairs if _says(table, kinds, *pair)]
+        borne = [pair for pair in pairs if _bears_out(table, k, *pair)]
+        found = borne or (said if len(said) == 1 and len(near) == 2 else [])
+        if found and not _is_of_devices(table, k, kinds, devices):
+            out[k] = found[0]
+    return out
+
+
+def _may_be_compared(kind: Column) -> bool:
+    return kind.role in ("rate", "rate_each", "seconds") or (not kind.role and kind.other in ("", "latency", "time"))
+
+
+def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:
+    """Whether the headers say before and after: of times the first is above the line, of rates the second."""
+    names = [columns.plain(table.columns[k]) for k in (top, bottom)]
+    if kinds[top].role in ("rate", "rate_each"):
+        names.reverse()
+    before, after = names
+    return bool(_BEFORE.search(before) and _AFTER.search(after)) and not (
+        _AFTER.search(before) and _BEFORE.search(after)
+    )
+
+
+def _bears_out(table: Grid, k: int, top: int, bottom: int) -> bool:
+    """Whether the ratio of two columns is the speedup in two rows and in at least half of them, and not always 1."""
+    rows = [
+        (g, a, b) for row in table.rows if (g := row.cells[k]) and (a := row.cells[top]) and (b := row.cells[bottom])
+    ]
+    rows = [(g, a, b) for g, a, b in rows if min(g.value, a.value, b.value) > 0]
+    fits = [(g, rounding.of(g).meets(rounding.of(a) / rounding.of(b))) for g, a, b in rows]
+    good = [g for g, fit in fits if fit and not rounding.of(g).meets(rounding.point(1.0))]
+    return len(good) > 1 and 2 * sum(fit for _, fit in fits) >= len(fits)
+
+
+def _is_of_devices(table: Grid, k: int, kinds: Sequence[Column], devices: Devices) -> bool:
+    """Whether at least as many rows as not have the speedup that the rows on the fewest devices give."""
+    if devices.values is None:
+        return False
+    counted = [(int(n.value), row) for n, row in zip(devices.values, table.rows) if n and n.value >= 1]
+    first = min((n for n, _ in counted), default=0)
+    for i, kind in enumerate(kinds):
+        if kind.role not in ("rate", "rate_each", "seconds"):
+            continue
+        bases = [cell for n, row in counted if n == first and (cell := row.cells[i])]
+        rest = [(g, cell) for n, row in counted if n > first and (g := row.cells[k]) and (cell := row.cells[i])]
+        if rest and 2 * sum(any(_fits(g, cell, base, kind.role) for base in bases) for g, cell in rest) >= len(rest):
+            return True
+    return False
+
+
+def _fits(gain: Cell, cell: Cell, base: Cell, role: str) -> bool:
+    if min(cell.value, base.value) <= 0:
+        return False
+    ratio = rounding.of(base) / rounding.of(cell) if role == "seconds" else rounding.of(cell) / rounding.of(base)
+    return rounding.of(gain).meets(ratio)

@@ -172,6 +172,9 @@ def _spoil(
     spoiled = {line for place in claims.check(claim, claims.tables(text)) for line in place.lines}
     if not spoiled:
         return  # within rounding, or the number stands in for no other
+    if len(rows) > 1:  # a finding about a whole column may stand in any of its rows
+        tables = (table for table in claims.tables(text) if any(line in spoiled for line, _ in table))
+        spoiled |= {line for table in tables for line, _ in table}
     report = auditor.audit(text, document.keys["form"])
     hit = any(finding.line in spoiled or finding.line == 0 for finding in report.findings)
     form = document.keys["form"]

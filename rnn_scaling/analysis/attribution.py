@@ -311,6 +311,13 @@ def _less(whole: float, share: Interval) -> Interval:
     return dataclasses.replace(share, value=whole - share.value, low=low, high=high)
 
 
+def _shifted(share: Interval, by: float) -> Interval:
+    """The share and its ends, all moved."""
+    ends = None if share.ends is None else (share.ends[0] + by, share.ends[1] + by)
+    low, high = ends or (None, None)
+    return dataclasses.replace(share, value=share.value + by, low=low, high=high)
+
+
 def _bounded(points: Interval) -> Interval:
     """Linear error propagation knows no bounds: more than all is not lost, unless a gain elsewhere is against it."""
     if points.high is None or points.high <= max(ALL, points.value):
@@ -320,8 +327,10 @@ def _bounded(points: Interval) -> Interval:
 
 def _without(loss: _Level, parts: Sequence[_Level]) -> _Level:
     """The loss less these parts."""
-    if not parts:
-        return loss
+    known = math.fsum(part.value({}) for part in parts if not part.keys)
+    if not any(part.keys for part in parts):  # known exactly: the ends move with the number
+        interval = loss.interval and _shifted(loss.interval, -known)
+        return _Level(lambda rates: loss.value(rates) - known, loss.keys, interval)
     keys = loss.keys.union(*(part.keys for part in parts))
     return _Level(lambda rates: loss.value(rates) - math.fsum(part.value(rates) for part in parts), keys)
 

@@ -15,9 +15,9 @@ from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.numbers import plus_minus
 
 SCHEMA = "rnn_scaling.compare/1"
 
@@ -150,7 +150,7 @@ def _cells(result: Result, metric: Metric) -> list[str]:
     if result.p_adjusted is not None:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))
-    before, after = (_plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
+    before, after = (plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
     return [result.label, runs, before, after, change, p_value, _verdict_cell(result)]
 
 
@@ -235,13 +235,6 @@ def _within(unlike: Sequence[Difference]) -> list[str]:
 def _columns(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table]
-
-
-def _plus_minus(interval: Interval | None, digits: int) -> str:
-    if interval is None:
-        return "n/a"
-    value = f"{interval.value:.{digits}f}"
-    return value if interval.half_width is None else f"{value} ± {interval.half_width:.{digits}f}"
 
 
 def _signed(ratio: float) -> str:

@@ -241,6 +241,10 @@ def test_devices_beyond_the_cores_are_a_part_of_their_own_that_is_known_exactly(
     assert shares["oversubscription"].ends == (50.0, 50.0)
     assert shares["contention"].value == pytest.approx(5, abs=0.01)
     assert [part.name for part in result.told] == ["oversubscription", "contention"]
+    noise = [changed(resolved(180 * scale, 4), **crowded(4)) for scale in (0.5, 2.0)]
+    noisy = attribute([*one, *noise])
+    assert [part.name for part in noisy.shown] == ["oversubscription", "the rest"]
+    assert noisy.rest.points.ends == pytest.approx([end - 50 for end in noisy.loss_points.ends])
     enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
     assert [part.name for part in enough.parts] == ["contention"]
 

@@ -221,7 +221,9 @@ def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
         write(tmp_path / side, [two * r for r in reversed(STEADY)], "n2", num_devices=2, resolved=threads(2))
     status, out, _ = go("--metric=speedup")
     assert (
-        status == 1 and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out and "1.90 ± " in out
+        status == 1
+        and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out
+        and "1.900 ± " in out
     )
     paired = go("--metric=efficiency", "--paired")
     assert (

@@ -24,7 +24,7 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     latest tower are each above 0 by Student's t over the steps (one-sided, 95 %): the end itself, the time from its own
     first kernel to that end, and its own forward and backward compute. The second excludes a tower that only started
     later, the third one that only stood still: in a barrier, or because nobody launched its kernels. A difference below
-    LEAST_SHARE of a step is none.
+    LEAST_SHARE of a step, or no larger than its own standard deviation between steps, is none.
 
     Args:
       steps: the traced steps.
@@ -59,7 +59,10 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     share = late[0] / (math.fsum(step.seconds for step in steps) / len(steps))
     if share < LEAST_SHARE:
         rule = f"below {100 * LEAST_SHARE:.0f} % it does not matter"
-        return None, f"the straggler cannot be named: {ends}, which is {100 * share:.2f} % of a step; {rule}"
+        return None, f"no straggler: {ends}, which is {100 * share:.2f} % of a step; {rule}"
+    # Many steps make a mean sure that is far below what one step differs from the next by: nobody waits for that.
+    if late[0] <= scatter([values[0] for values in differences]):
+        return None, f"no straggler: {ends}, which differs from step to step by as much"
     longer = _ms([values[2] for values in differences])
     return (
         tower,

@@ -58,12 +58,19 @@ DRIVER_CALLS = {
     653: "cuLaunchKernelEx",
 }  # fmt: skip
 _LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
+_COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
+PEER_TO_PEER = 10  # of COPY_KINDS
 _VERSION = re.compile(r"(_pt[sd][sz])?(_v\d{4,5})?$")
 
 
 def call_name(name: str) -> str:
     """An API function without the suffix of its version: cudaLaunchKernel of cudaLaunchKernel_ptsz_v7000."""
     return _VERSION.sub("", name)
+
+
+def is_communication(name: str) -> bool:
+    """Whether a kernel carries data between devices: those of NCCL and RCCL, of MSCCL and of NVSHMEM."""
+    return _COMMUNICATION.match(name) is not None
 
 
 def is_launch(name: str) -> bool:

@@ -16,6 +16,7 @@ LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of chara
 LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
 Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
+Communication is overlapped while a kernel of the same device computes, and exposed while none does.
 docs/trace-db.md has more.
 """
 
@@ -57,6 +58,7 @@ def tables(summary: Summary, top: int) -> list[tuple[Table, int | None]]:
     window_ns = summary.window[1] - summary.window[0]
     made = [
         (devices(summary), None),
+        (communication(summary), None),
         (_names("Kernels by time", "Kernel", summary.kernels), top),
         (_copies("Copies by time", summary.copies), top),
         (_copies("Memsets", summary.memsets), top),
@@ -87,6 +89,24 @@ def devices(summary: Summary) -> Table:
             _ratio(sweep.any.length * 100, window), _ms(window - sweep.any.length), sweep.gaps, _ms(sweep.gap_ns),
         ))  # fmt: skip
     return Table("Devices", columns, tuple(rows))
+
+
+def communication(summary: Summary) -> Table:
+    """One row a device that communicates: how much of that its own computing hides."""
+    window = summary.window[1] - summary.window[0]
+    columns = (
+        "Device", "Kernels", "Copies between devices", "Sum (ms)", "Busy (ms)", "Overlapped (ms)", "Exposed (ms)",
+        "Exposed (% of the time)", "Computing kernels busy (ms)",
+    )  # fmt: skip
+    rows = [
+        (_device(device), sweep.communication_count.get(KERNEL, 0), sweep.communication_count.get(COPY, 0),
+         _ms(sweep.communication_sum_ns), _ms(sweep.communication.length), _ms(sweep.overlapped_communication_ns),
+         _ms(sweep.exposed_communication_ns), _ratio(sweep.exposed_communication_ns * 100, window),
+         _ms(sweep.compute.length))
+        for device, sweep in summary.sweeps.items()
+        if sweep.communication_count
+    ]  # fmt: skip
+    return Table("Communication (nccl* and its like, copies between devices)", columns, tuple(rows))
 
 
 def streams(summary: Summary) -> Table:
@@ -200,7 +220,13 @@ def _device_json(summary: Summary, device: object, sweep: DeviceSweep) -> dict[s
     return {
         "device": device, "model": summary.layout.devices.get(device), "count": sweep.count, "sum_ns": sweep.summed_ns,
         "kernel_busy_ns": sweep.kernels.length, "copy_busy_ns": sweep.copies.length, "overlap_ns": sweep.overlap_ns,
-        "exposed_copy_ns": sweep.exposed_copy_ns, "busy_ns": sweep.any.length, "idle_ns": window - sweep.any.length,
+        "exposed_copy_ns": sweep.exposed_copy_ns, "compute_busy_ns": sweep.compute.length,
+        "communication": {
+            "kernels": sweep.communication_count.get(KERNEL, 0), "copies": sweep.communication_count.get(COPY, 0),
+            "sum_ns": sweep.communication_sum_ns, "busy_ns": sweep.communication.length,
+            "overlapped_ns": sweep.overlapped_communication_ns, "exposed_ns": sweep.exposed_communication_ns,
+        },
+        "busy_ns": sweep.any.length, "idle_ns": window - sweep.any.length,
         "gaps": sweep.gaps, "gap_ns": sweep.gap_ns,
         "largest_gaps": [
             {"ns": gap.ns, "start_ns": gap.start, "before": before, "after": after}

@@ -10,10 +10,11 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
-from rnn_scaling.inspection.trace_databases.layout import KERNEL, Events, Layout
+from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, Events, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 EVER, FOREVER = -(2**63), 2**63 - 1
+BETWEEN_DEVICES = "CUPTI_ACTIVITY_KIND_MEMCPY2"  # nvprof's table of copies from one device to another
 MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bounded whatever the names
 
 
@@ -232,6 +233,7 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
     """
     devices: dict[object, DeviceSweep] = {}
     whose: dict[tuple, object] = {}
+    communicates = _Communication(layout)
     streams = [_ordered(db, events, window) for events in layout.device_events]
     for start, end, what, process, device, context, stream, table, name in heapq.merge(*streams, key=_when):
         gpu = whose.get((process, device))
@@ -239,8 +241,36 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
             gpu = whose.setdefault((process, device), layout.device_of(process, device))
         if gpu not in devices:
             devices[gpu] = DeviceSweep(largest_gaps)
-        devices[gpu].add(what, start, end, (process, context, stream), (table, name))
+        carries = communicates(what, table, name)
+        devices[gpu].add(what, start, end, (process, context, stream), (table, name), carries)
     return devices
+
+
+class _Communication:
+    """Says of the events of a database which carry data between devices; each name is looked up once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._known: dict[tuple[str, object], bool] = {}
+
+    def __call__(self, what: str, table: str, name: object) -> bool:
+        """Whether an event does.
+
+        Args:
+          what: KERNEL, COPY or MEMSET.
+          table: it is from; nvprof has one of its own for copies between devices.
+          name: of a kernel, as the table has it, or the kind of a copy.
+        """
+        if what == COPY:
+            return name == cupti.PEER_TO_PEER or table == BETWEEN_DEVICES
+        if what != KERNEL:
+            return False
+        known = self._known.get((table, name))
+        if known is None:
+            if len(self._known) >= MOST_NAMES:
+                self._known.clear()
+            known = self._known[table, name] = cupti.is_communication(self._layout.name_of(table, name))
+        return known
 
 
 def _with_idle(sweeps: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:

@@ -60,6 +60,10 @@ class DeviceSweep:
     def __init__(self, largest_gaps: int = 10) -> None:
         self.kernels, self.copies = Union(), Union()
         self.kernels_or_copies, self.any = Union(), Union()
+        # Kernels and copies that carry data between devices, the other kernels, and both.
+        self.communication, self.compute, self.compute_or_communication = Union(), Union(), Union()
+        self.communication_count: dict[str, int] = {}
+        self.communication_sum_ns = 0
         self.count: dict[str, int] = {}
         self.summed_ns: dict[str, int] = {}
         self.gaps = 0
@@ -70,7 +74,13 @@ class DeviceSweep:
         self._last: Label = ("", None)  # what ends last so far
 
     def add(
-        self, what: str, start: int, end: int, stream: StreamId = (None, None, None), label: Label = ("", None)
+        self,
+        what: str,
+        start: int,
+        end: int,
+        stream: StreamId = (None, None, None),
+        label: Label = ("", None),
+        communicates: bool = False,
     ) -> None:
         """Adds one event.
 
@@ -80,6 +90,7 @@ class DeviceSweep:
           end: in ns; the event does not hold this moment.
           stream: on which it ran.
           label: how a gap beside it names it.
+          communicates: whether it carries data between devices.
         """
         last_end = self.any.end
         if last_end is not None and start > last_end:
@@ -91,6 +102,14 @@ class DeviceSweep:
         on.busy.add(start, end)
         self.count[what] = self.count.get(what, 0) + 1
         self.summed_ns[what] = self.summed_ns.get(what, 0) + end - start
+        if communicates:
+            self.communication.add(start, end)
+            self.compute_or_communication.add(start, end)
+            self.communication_count[what] = self.communication_count.get(what, 0) + 1
+            self.communication_sum_ns += end - start
+        elif what == KERNEL:
+            self.compute.add(start, end)
+            self.compute_or_communication.add(start, end)
         if what == KERNEL:
             self.kernels.add(start, end)
             self.kernels_or_copies.add(start, end)
@@ -119,6 +138,16 @@ class DeviceSweep:
     def exposed_copy_ns(self) -> int:
         """Time in which a copy runs and no kernel does."""
         return self.kernels_or_copies.length - self.kernels.length
+
+    @property
+    def overlapped_communication_ns(self) -> int:
+        """Time in which communication and a kernel that computes run at once."""
+        return self.compute.length + self.communication.length - self.compute_or_communication.length
+
+    @property
+    def exposed_communication_ns(self) -> int:
+        """Time in which communication runs and no kernel computes."""
+        return self.compute_or_communication.length - self.compute.length
 
     @property
     def largest_gaps(self) -> list[Gap]:

@@ -294,3 +294,49 @@ def test_a_kernel_without_an_end_is_faulty_but_a_range_without_one_is_open(nsys)
         db.commit()
     found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows left out"])
     assert sum(one["calls"] for one in found["kernels"]) == 3
+
+
+def test_communication_is_a_class_of_its_own_with_what_computing_hides(tmp_path):
+    """Two devices, in ms: device 0 computes 0-10 and 20-24, NCCL 8-14 (2 hidden) and 22-23, a peer copy 13-16; device 1
+    computes alone, at the same time as device 0's NCCL, which hides nothing there."""
+    file = tmp_path / "nsys.sqlite"
+    with making(file, databases.NSYS) as db:
+        db.execute(
+            "INSERT INTO StringIds VALUES (7, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)')"
+        )
+        for start, end, name, device in ((0, 10, 1, 0), (20, 24, 3, 0), (8, 14, 7, 0), (22, 23, 7, 0), (0, 16, 1, 1)):
+            databases.kernel(db, start * MS, end * MS, name=name, device=device)
+        databases.copy(db, 13 * MS, 16 * MS, 1000, kind=10)
+        databases.copy(db, 5 * MS, 6 * MS, 1000, kind=1)  # from the host: no communication
+    first, second = read(file)["devices"]
+    assert first["communication"] == {
+        "kernels": 2, "copies": 1, "sum_ns": 10 * MS, "busy_ns": 9 * MS, "overlapped_ns": 3 * MS, "exposed_ns": 6 * MS,
+    }  # fmt: skip
+    assert first["compute_busy_ns"] == 14 * MS and first["kernel_busy_ns"] == 18 * MS
+    assert second["communication"]["busy_ns"] == 0 and second["compute_busy_ns"] == 16 * MS
+    text, _ = databases.look(str(file))
+    row = text.partition("## Communication")[2].splitlines()[4]
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["0", "2", "1", "10", "9", "3", "6", "25", "14"]
+    assert "exposed while none does" in text
+
+
+def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_there_is_no_table(tmp_path, nsys):
+    databases.nvprof(tmp_path / "nvprof.db")
+    (device,) = read(tmp_path / "nvprof.db")["devices"]
+    assert device["communication"]["copies"] == 1 and device["communication"]["exposed_ns"] == MS
+    assert "## Communication" not in databases.look(str(nsys))[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "communicates"),
+    [
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", True),
+        ("void ncclAllReduceKernel<2, 2, FuncSum<float>, float>(KernelArgs<float>)", True),
+        ("rcclDevKernel_Generic", True),
+        ("void gemm<nccl>(float*)", False),
+        ("cunn_ncclLike", False),
+    ],
+)
+def test_kernels_that_communicate(name, communicates):
+    assert cupti.is_communication(name) == communicates

@@ -65,3 +65,20 @@ def test_the_state_of_a_union_is_two_numbers():
         union.add(t, t + 2)
     assert (union.length, union.end) == (2000, 2999)
     assert Union.__slots__ == ("length", "end")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_communication_is_overlapped_by_computing_kernels_alone(seed):
+    """Not by copies, by memsets or by communication itself."""
+    rng = random.Random(seed)
+    events = [(*event, event[2] != MEMSET and rng.random() < 0.4) for event in random_events(seed)]
+    sweep = DeviceSweep()
+    for start, end, what, _, communicates in events:
+        sweep.add(what, start, end, communicates=communicates)
+    communication = units(e[:2] for e in events if e[4])
+    compute = units(e[:2] for e in events if e[2] == KERNEL and not e[4])
+    assert sweep.communication.length == len(communication) and sweep.compute.length == len(compute)
+    assert sweep.overlapped_communication_ns == len(communication & compute)
+    assert sweep.exposed_communication_ns == len(communication - compute)
+    assert sum(sweep.communication_count.values()) == sum(e[4] for e in events)
+    assert sweep.communication_sum_ns == sum(e[1] - e[0] for e in events if e[4])

@@ -115,13 +115,12 @@ def _overview(series: Sequence[SeriesSummary]) -> str:
     texts = []
     if len(judged) > 1:
         low, high = judged[0], judged[-1]
-        texts = [f"{len(judged)} series reach between {_at(low)} ({low.title}) and {_at(high)} ({high.title})."]
+        texts = [f"{len(judged)} series reach {_span(low, high)}."]
         if not is_above(_efficiency(high), _efficiency(low)):
             texts += ["These two cannot be told apart."]
     if len(once) > 1 and not judged:
         low, high = once[0], once[-1]
-        span = f"between {_at(low)} ({low.title}) and {_at(high)} ({high.title})"
-        texts += [f"Going by one run each, {len(once)} series reach {span}; how sure that is nobody knows."]
+        texts += [f"Going by one run each, {len(once)} series reach {_span(low, high)}; how sure that is nobody knows."]
     elif once:
         texts += [f"{len(once)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
     if unjudged := len(series) - len(judged) - len(once):
@@ -319,9 +318,14 @@ def _too_wide(value: Interval) -> bool:
     return value.half_width is not None and value.half_width > TOO_WIDE * value.value
 
 
-def _at(series: SeriesSummary) -> str:
-    row = series.largest
-    return f"{_percent(_efficiency(series))} of the ideal on {row.devices}" if row else ""
+def _span(low: SeriesSummary, high: SeriesSummary) -> str:
+    """ "between 91 ± 4 % (A) and 95 ± 4 % (B) of the ideal on 2 devices"."""
+    alike = _most(low) == _most(high)
+    first, second = (
+        f"{_percent(_efficiency(each))} ({each.title}{'' if alike else f', on {devices(_most(each))}'})"
+        for each in (low, high)
+    )
+    return f"between {first} and {second} of the ideal{f' on {devices(_most(low))}' if alike else ''}"
 
 
 def _percent(value: Interval | None) -> str:

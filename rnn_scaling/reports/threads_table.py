@@ -7,9 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
+from rnn_scaling.reports import answer
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
@@ -79,8 +81,23 @@ def _note(probes: Sequence[Probe]) -> str:
 def lines(probes: Sequence[Probe]) -> list[str]:
     """What the runs say, a line for each number of devices and matter."""
     return [
-        line for probe in probes for line in (_bound(probe), _failed(probe), _serial(probe), _default(probe)) if line
+        line
+        for probe in probes
+        for line in (_bound(probe), _failed(probe), _serial(probe), _default(probe), _disturbed(probe))
+        if line
     ]
+
+
+def _disturbed(probe: Probe) -> str:
+    """What else than threads is in the numbers: devices that share cores, and other processes."""
+    crowded = [disturbance.cores_of(record) for record in probe.runs if record.resolved.oversubscribed]
+    shared = (
+        f"They share {len(max(crowded, key=len))} cores: these numbers hold for no machine with more."
+        if crowded
+        else ""
+    )
+    texts = [text for text in (shared, answer.load_sentence(probe.runs)) if text]
+    return f"{_count(probe.num_devices, 'device')}: {' '.join(texts)}" if texts else ""
 
 
 def _bound(probe: Probe) -> str:

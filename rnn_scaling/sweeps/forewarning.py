@@ -30,7 +30,7 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
             most = num_cores / (count * min(each, num_cores))
             lines.append(
                 f"--num_devices={count}: devices share cores, for they want {count * each} of {num_cores}: at most "
-                f"{100 * most:.0f} % of the ideal can be reached, and a run takes {1 / most:.3g} times as long"
+                f"{100 * most:.0f} % of the ideal can be reached, and a run takes at least {1 / most:.3g} times as long"
             )
         if threads > num_cores:
             rule = f"more threads than the {num_cores} cores: they wait for each other"

@@ -15,6 +15,7 @@ from rnn_scaling.reports import threads_table
 from rnn_scaling.sweeps.threads_plan import thread_counts
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
+from tests.support.records import changed
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
 OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
@@ -180,3 +181,14 @@ def test_runs_that_all_fail_end_with_1(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "no such luck" in err and "error: no run measured anything" in err
     assert "1 failed" in out
+
+
+def test_shared_cores_and_load_are_said_beside_the_numbers():
+    runs = [record_of({dispatch_threads.OPTION: number, "num_devices": 4}) for number in (1, 2)]
+    load = {"load": {"others": 0.3, "steal": 0.0, "seconds": 9.0}}
+    runs = [changed(run, resolved={"cpu_affinity": [0, 1], "oversubscribed": True}, environment=load) for run in runs]
+    line = threads_table.lines(dispatch_threads.probes(runs, OWN))[-1]
+    assert line.startswith(
+        "4 devices: They share 2 cores: these numbers hold for no machine with more. Other processes"
+    )
+    assert "30 % of the cores during all 2 runs" in line

@@ -8,8 +8,6 @@ import math
 import random
 import re
 
-import pytest
-
 from rnn_scaling.reports import answer, csv_table, table
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -26,7 +24,7 @@ def folder(random_):
     encoders = random_.choice([("cudnn_lstm",), ("cudnn_lstm", "dynamic_rnn")])
     scatter, tie = random_.choice([0.0005, 0.01, 0.1]), random_.random() < 0.3
     totals = random_.choice([(0,), (0,), (64,), (0, 64)])
-    most_repeats, lm = random_.randint(1, 5), random_.random() < 0.15
+    most_repeats, lm, disturbed = random_.randint(1, 5), random_.random() < 0.15, random_.random() < 0.4
     runs = []
     for mode in modes:
         for encoder in encoders:
@@ -41,11 +39,22 @@ def folder(random_):
                         status = "failed" if random_.random() < 0.05 else "ok"
                         names = {"variable_update": mode, "encoder_type": encoder, "global_batch_size": total}
                         made = run(count, rate, status, seconds=20_000 / rate, **names)
+                        made = beside(made, count, disturbed, random_)
                         if lm:
                             made = changed(made, unit="tokens")
                             made.config["model"] = "lm"
                         runs.append(made)
     return runs
+
+
+def beside(made, count, disturbed, random_):
+    """The run on a machine of two cores, sometimes beside other load, or on another machine."""
+    if not disturbed:
+        return made
+    load = {"others": random_.choice([0.0, 0.04, 0.06, 0.58]), "steal": 0.0, "seconds": 9.0}
+    resolved = {"cpu_affinity": [0, 1][:count], "oversubscribed": count > 2}
+    cpu = "B" if random_.random() < 0.1 else "A"
+    return changed(made, resolved=resolved, environment={"cpu": cpu, "cpu_cores": 2, "load": load})
 
 
 def lines_of(made):
@@ -92,10 +101,9 @@ def judge_lead(said, made, lines):
     return "fastest" if fastest else "untold"
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_no_sentence_says_more_than_the_tables(part):
-    random_, seen = random.Random(100 + part), []
-    for _ in range(60):
+def test_no_sentence_says_more_than_the_tables():
+    random_, seen = random.Random(100), []
+    for _ in range(160):
         made = of(folder(random_))
         if not made.measured:
             continue
@@ -112,6 +120,8 @@ def test_no_sentence_says_more_than_the_tables(part):
             for number in WITH_INTERVAL.findall(answer.sentence(each)):
                 assert number in section or number in map(turned, table.parts_grid(each)[1][-1]), (number, section)
             judge_sentence(answer.sentence(each), each, lines)
+            judge_conditions(answer.sentence(each), each)
+        judge_conditions_of_all(lead, made)
         if len(made.scalings) == 1 and len(made.series) > 1:
             seen.append(judge_lead(lead, made, lines))
             judge_overview(answer.overview(made), lines, made)
@@ -148,8 +158,33 @@ def judge_sentence(said, series, lines):
         assert "slow" not in said and "cache" not in said
 
 
+def judge_conditions(said, series):
+    """Load and shared cores of the runs behind a sentence are named in it."""
+    row = series.largest
+    if row is None:
+        return
+    base = row.row.baseline
+    records = {id(record): record for each in (row.row, base) if each for record in each.good}.values()
+    loads = [record.environment.load.others for record in records if record.environment.load]
+    most = max([load for load in loads if load > 0.05], default=None)
+    assert ("Other processes took up to" in said) == (most is not None)
+    assert most is None or f"up to {100 * most:.0f} % of the cores" in said.replace("6.0 %", "6 %")
+    crowded = base is not None and any(record.resolved.oversubscribed for record in row.row.good)
+    assert ("4 devices share 2 cores, so 50 % of the ideal" in said) == crowded
+
+
+def judge_conditions_of_all(lead, made):
+    """No series mixes machines, and the first line names them; one sentence compares series of one machine."""
+    machines = [{record.environment.cpu for row in each.rows for record in row.row.records} for each in made.series]
+    assert all(len(own) <= 1 for own in machines)
+    several = len({cpu for own in machines for cpu in own}) > 1
+    assert table.text(made).startswith("These are runs of 2 machines") == several
+    firsts = {each.strong for each in made.series if each.machine == "machine 1"}
+    assert not several or len(re.findall("(?:Weak|Strong) scaling, machine 1: ", lead)) == len(firsts)
+
+
 def judge_overview(said, lines, made):
-    match = re.search(r"(\d+) series reach between .*? \((?P<low>.*?)\) and .*? \((?P<high>.*?)\)[.;]", said)
+    match = re.search(r"(\d+) series reach between [^(]*\((?P<low>.*?)\) and [^(]*\((?P<high>.*?)\) of the ideal", said)
     if not match or "Going by" in said:
         return
     known = {}
@@ -159,4 +194,5 @@ def judge_overview(said, lines, made):
             if not math.isnan(low) and high - low <= value:
                 known[each.title] = value
     assert int(match[1]) == len(known)
-    assert (match["low"], match["high"]) == (min(known, key=known.get), max(known, key=known.get))
+    named = [re.sub(", on \\d devices?$", "", match[end]) for end in ("low", "high")]
+    assert named == [min(known, key=known.get), max(known, key=known.get)]

@@ -21,7 +21,7 @@ def test_devices_beyond_the_cores_are_warned_of_with_what_they_can_reach():
         line.startswith("--num_devices=4: devices share cores, for they want 4 of 2: ")
         and "at most 50 % of the ideal" in line
     )
-    assert "takes 2 times as long" in line
+    assert "takes at least 2 times as long" in line
     assert not forewarning.crowding(kinds, num_cores=4)
     wide = resolved(num_devices=2, cpu_cores_per_device=4)
     assert "at most 50 %" in forewarning.crowding([wide], num_cores=2)[0]  # one device has but 2 cores, too

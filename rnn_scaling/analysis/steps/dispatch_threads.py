@@ -46,6 +46,7 @@ class Probe:
 
     Attributes:
       default: the trainer's own number of threads there.
+      runs: those that measured something.
       best: threads of the fastest setting; None when no run measured anything.
       enough: the smallest number that, with all measured ones up to the fastest, is not distinguishably slower than
         the fastest; None when runs are too few to tell.
@@ -58,6 +59,7 @@ class Probe:
     settings: tuple[Setting, ...]
     best: int | None
     enough: int | None
+    runs: tuple[RunRecord, ...] = ()
 
     def find(self, threads: int) -> Setting | None:
         """The setting of a number of threads, if it was tried."""
@@ -93,7 +95,8 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
     fastest = best.config[OPTION]
     judged = all(each.against_best for each in settings if each.rate and each.threads != fastest)
     enough = _enough(settings, fastest) if judged and len(measured) > 1 else None
-    return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough)
+    runs = tuple(record for row in measured for record in row.good)
+    return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough, runs)
 
 
 def _enough(settings: Sequence[Setting], fastest: int) -> int:

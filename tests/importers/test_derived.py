@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rnn_scaling.importers import (
     mlperf,
     mlperf_scores,
     mlperf_system,
+    outliers,
     p2p_bandwidth,
     rendering,
     slow_links,
@@ -188,6 +190,9 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(f"8 accelerators, as {system} says.")
     elsewhere = system.rename(tmp_path / "any.json")
     assert devices(path, elsewhere)[:2] == (8, 8)
+    other = tmp_path / "dgx1.json"
+    other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
+    assert devices(path, elsewhere, other)[:2] == (4, 4)  # of several the one that the log's folder names
     own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
     path.write_text(own)
     logs, _ = any_format.read_all([path, elsewhere], "mlperf")
@@ -272,6 +277,21 @@ def test_slow_stretches_and_iterations_are_named():
     assert "iteration 4 of this run ran at 30.0 images/s a rank, the others at about 104" in said
 
 
+@pytest.mark.parametrize(
+    ("values", "slow"),
+    [
+        ([100, 101, 99, 100, 60], [4]),
+        ([100, 101, 99, 100, 85], []),  # far from the others for their scatter, but not slow
+        ([100, 140, 60, 120, 80, 70, 130, 60], []),  # slow, but they scatter as much
+        ([100, 50, 100], []),  # too few
+        ([100, 100, 100, 100, 200], []),  # fast is no fault
+        ([], []),
+    ],
+)
+def test_numbers_far_below_their_brothers(values, slow):
+    assert outliers.slow(values) == slow
+
+
 def test_a_slow_run_among_its_repeats_is_named():
     text = "".join(tf_cnn(4, rate) for rate in (400, 402, 398, 250, 401)) + tf_cnn(1, 100)
     (said,) = baselines.remarks(rows(text))
@@ -325,6 +345,7 @@ HOSTILE = "=cmd|'/C calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "a\x1
 @pytest.mark.parametrize("form", ["csv", "markdown", "json"])
 def test_no_formula_and_no_escape_leaves_the_importers(text, form):
     log = parse(tf_cnn_benchmarks, tf_cnn(1, 100, model=text), source=f"{text}.log")
+    log = dataclasses.replace(log, notes=(f"a note on {text}",), remarks=(text,))
     out = rendering.RENDER[form]([log])
     assert not any(ord(c) < 32 and c != "\n" for c in out.replace("\\t", "")) and "\x1b" not in out
     if form == "csv":

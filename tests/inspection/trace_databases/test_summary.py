@@ -324,6 +324,10 @@ def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_
     databases.nvprof(tmp_path / "nvprof.db")
     (device,) = read(tmp_path / "nvprof.db")["devices"]
     assert device["communication"]["copies"] == 1 and device["communication"]["exposed_ns"] == MS
+    with contextlib.closing(sqlite3.connect(tmp_path / "nvprof.db")) as db, db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY2 SET copyKind = 8")  # DtoD, from one device to another
+    (device,) = read(tmp_path / "nvprof.db")["devices"]
+    assert device["communication"]["copies"] == 1
     assert "## Communication" not in databases.look(str(nsys))[0]
 
 

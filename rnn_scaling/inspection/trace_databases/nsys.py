@@ -63,6 +63,14 @@ def describe(db: TraceDatabase) -> Layout:
     )
 
 
+def _copy_kind(db: TraceDatabase, table: str) -> str:
+    """The kind of a copy as SQL; one from device to device (8) is between two where the devices are told and differ."""
+    kind = first_column(db, table, "copyKind")
+    if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
+        return kind
+    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
+
+
 def _device(db: TraceDatabase, table: str, what: str, name: tuple[str, ...] = ()) -> Events:
     process = first_column(db, table, "globalPid")
     return Events(
@@ -74,7 +82,7 @@ def _device(db: TraceDatabase, table: str, what: str, name: tuple[str, ...] = ()
         stream=first_column(db, table, "streamId"),
         name=first_column(db, table, *name),
         bytes=first_column(db, table, "bytes"),
-        kind=first_column(db, table, "copyKind"),
+        kind=_copy_kind(db, table),
         source=first_column(db, table, "srcKind"),
         target=first_column(db, table, "dstKind"),
     )  # fmt: skip

@@ -14,7 +14,6 @@ from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, Events, 
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 EVER, FOREVER = -(2**63), 2**63 - 1
-BETWEEN_DEVICES = "CUPTI_ACTIVITY_KIND_MEMCPY2"  # nvprof's table of copies from one device to another
 MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bounded whatever the names
 
 
@@ -258,11 +257,11 @@ class _Communication:
 
         Args:
           what: KERNEL, COPY or MEMSET.
-          table: it is from; nvprof has one of its own for copies between devices.
+          table: it is from.
           name: of a kernel, as the table has it, or the kind of a copy.
         """
         if what == COPY:
-            return name == cupti.PEER_TO_PEER or table == BETWEEN_DEVICES
+            return name == cupti.PEER_TO_PEER
         if what != KERNEL:
             return False
         known = self._known.get((table, name))

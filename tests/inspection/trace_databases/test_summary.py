@@ -331,6 +331,17 @@ def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_
     assert "## Communication" not in databases.look(str(nsys))[0]
 
 
+def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(nsys):
+    with contextlib.closing(sqlite3.connect(nsys)) as db, db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8")
+    assert read(nsys)["devices"][0]["communication"]["copies"] == 0
+    with contextlib.closing(sqlite3.connect(nsys)) as db, db:
+        for name, device in (("srcDeviceId", 0), ("dstDeviceId", 1)):
+            db.execute(f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {name} INTEGER DEFAULT {device}")
+    found = read(nsys)
+    assert found["devices"][0]["communication"]["copies"] == 2 and {c["kind"] for c in found["copies"]} == {"PtoP"}
+
+
 @pytest.mark.parametrize(
     ("name", "communicates"),
     [

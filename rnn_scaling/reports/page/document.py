@@ -79,6 +79,9 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "again": [(each.title, again.commands(each)) for each in summary.series[:MOST_COMMANDS]],
         "commands": _row_commands(summary),
         "curves": _curves(summary),
+        "many_counts": any(
+            first_screen.is_curve(series) for _, series in figures.groups(summary)
+        ),  # else dots say it all
         "losses": _losses(measured),
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
         "steps": inside.steps_of(measured),

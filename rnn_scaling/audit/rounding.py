@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 
+_LARGEST = 1e18  # of whole numbers
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
@@ -45,8 +47,11 @@ class Bounds:
 
     def integers(self) -> range:
         """The whole numbers inside."""
-        slack = FLOAT_SLACK * abs(self.high)
-        return range(math.ceil(self.low - slack), math.floor(self.high + slack) + 1)
+        low, high = (
+            min(max(end, -_LARGEST), _LARGEST) for end in (self.low, self.high)
+        )  # what is divided by almost nothing has no end
+        slack = FLOAT_SLACK * abs(high)
+        return range(math.ceil(low - slack), math.floor(high + slack) + 1)
 
 
 def of(cell: Cell) -> Bounds:

@@ -337,15 +337,15 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
 
 def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(tmp_path, capsys):
     out = tmp_path / "out"
-    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="removes_folder") == 1
+    assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_3="removes_folder") == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert lines == [
-        f"error: {out}: removed or replaced while the sweep ran, with 1 of 2 records; left is {out}/{TWO}.json; "
+        f"error: {out}: removed or replaced while the sweep ran, with 2 of 3 records; left is {out}/{THREE}.json; "
         "the same command makes the others again"
     ]
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO] and list(records(tmp_path)) == [TWO]
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE] and list(records(tmp_path)) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
-    assert logged(tmp_path / "faults", "start") == [ONE, TWO, ONE, THREE]
+    assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, ONE, TWO]
 
 
 @pytest.mark.parametrize("name", [f"{ONE}.json", ".sweep.lock"])

@@ -29,6 +29,8 @@ def findings(table: ScalingTable, judged: Judged) -> Iterator[tuple[str, Finding
     for column in judged.columns:
         yield column.field, _of_column(table, column)
     for wrong in verdicts.wrong_cells(judged.rest):
+        if getattr(wrong.row, wrong.field) is None:
+            continue  # it is no number, which the notes say
         yield wrong.field, _of_cell(table, judged.rest, wrong)
 
 

@@ -150,7 +150,7 @@ def _compared(text: str) -> Column | None:
             count = one["count"] or "1"
             role = "efficiency" if "eff" in text else "speedup"
             percent = 0.01 if "%" in text else 1.0
-            return Column(role, scale=percent, baseline=int(count) if count.isdigit() else 1, scaling=_stated(text))
+            return Column(role, scale=percent, baseline=int(count) if count.isdecimal() else 1, scaling=_stated(text))
         if re.match(r"baseline|base\b|first", other) and gains:
             return Column("speedup", sure=False)
         return Column(COMPARED) if gains or "ratio" in text or against[0][:2] in ("vs", "ve") else None

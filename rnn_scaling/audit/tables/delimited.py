@@ -24,6 +24,18 @@ def delimiter_of(head: list[str]) -> str:
     return ""
 
 
+def _rows(texts: Iterator[str], delimiter: str) -> Iterator[list[str]]:
+    """The cells of each row; a line of which csv makes none (a cell of 128 KiB) is one cell, and no number."""
+    reader = csv.reader(texts, delimiter=delimiter)
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield ["\N{HORIZONTAL ELLIPSIS}"]
+
+
 def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Iterator[RawTable]:
     """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table.
 
@@ -38,12 +50,12 @@ def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Ite
         nonlocal number
         for at, line in lines:
             number = at
-            yield line
+            yield line.replace("\r", " ")  # of another program's line ends, which csv refuses
 
     header: list[str] | None = None
     rows: list[tuple[int, list[str]]] = []
     start, piece = 0, 0
-    for row in csv.reader(texts(), delimiter=delimiter):
+    for row in _rows(texts(), delimiter):
         if not any(cell.strip() for cell in row):
             if header and rows:
                 yield RawTable(source, start, "", header, rows)

@@ -1,0 +1,127 @@
+"""10,000 damaged records, tables and logs: each is read or refused in a line, and what was read can be worked with."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from rnn_scaling import registry
+from rnn_scaling.analysis.comparison import judgement, matching
+from rnn_scaling.audit import auditing
+from rnn_scaling.audit.auditing import audit
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.tables import records as record_table
+from rnn_scaling.importers import any_format, checked, rendering, tables
+from rnn_scaling.records import folder, record
+from rnn_scaling.reports import comparison, findings, summary, writing
+from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
+from tests.support.mutations import Document, damaged
+from tests.support.paths import ROOT
+from tests.support.records import make_record
+
+RECORDS, TABLES, LOGS = 5000, 3000, 2000
+TOGETHER = 20  # records of one folder
+COMMITTED = "docs/results/default/cudnn_lstm-parameter_server-2.json"
+
+
+def record_texts():
+    return [
+        scaling_runs.timed(2, 100, batches=12).to_json(),
+        scaling_runs.resolved(100.0, 2, positions=[600, 600]).to_json(),
+        make_record("failed").to_json(),
+        traced_runs.traced(traced_runs.step()).to_json(),
+        (ROOT / COMMITTED).read_text(),
+    ]
+
+
+def test_5000_damaged_records():
+    rng = random.Random(7)
+    texts = record_texts()
+    documents = [Document(text) for text in texts]
+    read = []
+    for number in range(RECORDS):
+        k = rng.randrange(len(texts))
+        if rng.random() < 0.75:
+            text = documents[k].mutated(rng)
+        else:
+            text = damaged(texts[k].encode(), rng).decode(errors="replace")
+        try:
+            read.append(folder.RunFile(f"{number}.json", record.from_json(text, "x.json")))
+        except record.RecordError as e:
+            assert str(e).startswith("x.json: ") and "\n" not in str(e)
+    assert 500 < len(read) < RECORDS - 1000, "most are refused, and many are not"
+    for start in range(0, len(read) - 1, TOGETHER):
+        work_with(read[start : start + TOGETHER])
+
+
+def work_with(runs):
+    """All that commands do with records, but for pictures."""
+    for each in runs:
+        assert record.from_json(each.record.to_json()).config == each.record.config
+    told = summary.summarise(folder.Folder(tuple(runs), ()), "results")
+    writing._said(told)
+    for name in ("table", "csv", "json"):
+        registry.load(registry.REPORTS, name).render(told)
+    list(auditing.outcomes(record_table.table([(each.name, each.record) for each in runs], "x"), Context()))
+    sides = [matching.Side(Path(name), tuple(files), ()) for name, files in (("a", runs[::2]), ("b", runs[1::2]))]
+    try:
+        report = judgement.judge(*sides, judgement.Question())
+    except matching.InputError as e:
+        assert str(e)
+        return
+    for render in comparison.RENDER.values():
+        render(report)
+
+
+def table_texts():
+    """(name of the file, text) of the same tables in every form."""
+    texts = []
+    for made in map(audit_tables.make, range(4)):
+        header = ["GPUs", "Batch size", "seconds", "words/s", "Speedup", "Efficiency"]
+        rows = [header, *([cell.replace(",", "") for cell in row] for row in made.cells)]
+        objects = [dict(zip(header, row)) for row in rows[1:]]
+        cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+        texts += [
+            ("x.md", made.text()),
+            ("x.txt", made.text().replace("|", " ")),
+            ("x.csv", "\n".join(map(",".join, rows))),
+            ("x.tsv", "\n".join(map("\t".join, rows))),
+            ("x.json", json.dumps(objects)),
+            ("x.jsonl", "\n".join(map(json.dumps, objects))),
+            ("x.rst", "\n+---+---+\n".join(f"| {' | '.join(row)} |" for row in rows)),
+            ("x.html", f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"),
+        ]
+    run = scaling_runs.timed(2, 100, batches=12)
+    reported = summary.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
+    for name in ("table.md", "table.csv", "report.json"):
+        (kind,) = [kind for kind, report in registry.REPORTS.items() if report.file == name]
+        texts.append((name, registry.load(registry.REPORTS, kind).render(reported).decode()))
+    return [*texts, ("run.json", run.to_json())]
+
+
+def test_3000_damaged_tables(tmp_path):
+    rng, texts = random.Random(8), table_texts()
+    comparisons = 0
+    for _ in range(TABLES):
+        name, text = rng.choice(texts)
+        (tmp_path / name).write_bytes(damaged(text.encode(), rng))
+        report = audit(tmp_path / name)
+        assert "\n" not in report.error
+        for render in findings.RENDER.values():
+            render([report])
+        comparisons += report.comparisons
+    assert comparisons > 5 * TABLES
+
+
+def test_2000_damaged_logs(tmp_path):
+    rng, texts = random.Random(9), sorted(log_samples.ALL.items())
+    path, rows = tmp_path / "x.log", 0
+    for _ in range(LOGS):
+        path.write_bytes(damaged(rng.choice(texts)[1].encode(), rng))
+        logs, errors = any_format.read_all([path])
+        assert not any("\n" in error for error in errors)
+        if logs:
+            audited = [checked.findings(points) for points in tables.by_unit(logs).values()]
+            rows += sum(len(rendering.RENDER[name](logs, audited).splitlines()) for name in rendering.RENDER)
+    assert rows > 10 * LOGS

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
+called_from=$PWD
+called=${BASH_SOURCE[0]}
+case "$called" in */*) ;; *) called=./$called ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
-export RNN_SCALING_COMMAND=./run.sh # what a command to repeat begins with
+RNN_SCALING_COMMAND=$(printf '%q' "$called") # what a command to repeat begins with, so that it can be pasted
+export RNN_SCALING_COMMAND
 
 # "name|what it is" of every command of the suite, a line each: the table in rnn_scaling/__main__.py.
 commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/__main__.py; }
@@ -22,7 +26,7 @@ USAGE
   lint         ruff's checks of style and mypy's of types
   setup        only sets up the environment
 
-Paths are relative to the folder of run.sh, from wherever it is called.
+Paths are relative to the folder that it is called from.
 
 Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv),
 SETUP_TIMEOUT (seconds that installing may take, default 900).
@@ -165,7 +169,13 @@ main() {
     setup) ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
-    *) exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@" ;;
+    *)
+      case "$bin" in /*) ;; *) bin=$PWD/$bin ;; esac
+      # In the caller's folder, whose own folder `models` Python must not take for the suite's.
+      export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
+      cd "$called_from"
+      exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@"
+      ;;
   esac
 }
 

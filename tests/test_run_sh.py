@@ -17,7 +17,7 @@ case "$*" in
   "-m pip --version") ;;
   *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
   "-m pip install"*) echo "$@" >>"$NOTES"; echo Collecting everything; eval "$PIP" ;;
-  *) echo "$@" >>"$NOTES" ;;
+  *) echo "$@" >>"$NOTES"; echo "$PWD|$RNN_SCALING_COMMAND|$PYTHONPATH" >"$NOTES.called" ;;
 esac
 """
 
@@ -75,3 +75,29 @@ def test_set_up_has_a_limit(run):
     done = run("setup", SETUP_TIMEOUT="1h")
     assert done.returncode == 2 and done.notes == []
     assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "typed", "pasted"),
+    [
+        ("", "./run.sh", "./run.sh"),
+        ("", "bash run.sh", "./run.sh"),
+        ("my runs", "../suite/run.sh", "../suite/run.sh"),
+        ("my runs", "'{root}/run.sh'", "{root}/run.sh"),
+    ],
+)
+def test_paths_and_commands_to_paste_are_those_of_the_caller(run, tmp_path, folder, typed, pasted):
+    run("setup")
+    root = tmp_path / "the suite" if "{root}" in typed else tmp_path / "suite"
+    root.symlink_to(ROOT)
+    here = tmp_path / folder if folder else root
+    here.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHON": str(tmp_path / "python"), "VENV": str(tmp_path / "venv")}
+    environment |= {"NOTES": str(tmp_path / "notes")}
+    command = f"{typed.format(root=root)} report a/b"
+    subprocess.run(["bash", "-c", command], cwd=here, env=environment, check=True, timeout=60)
+    place, program, path = (tmp_path / "notes.called").read_text().strip().split("|")
+    assert os.path.realpath(place) == os.path.realpath(here)
+    assert program == pasted.format(root=str(root).replace(" ", "\\ ")) and os.path.realpath(path.split(":")[0]) == str(
+        ROOT
+    )

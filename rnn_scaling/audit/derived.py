@@ -185,10 +185,9 @@ def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) 
         return STRONG if len(set(together)) == 1 else WEAK
     if len(each) == len(rows):
         return WEAK if len(set(each)) == 1 else STRONG
-    said = re.findall(
-        r"\b(weak|strong)(?= |-)scal", f"{table.title} {' '.join(table.columns)} {rows[0].series}".lower()
-    )
-    said += re.findall(r"\b(weak|strong) scal", f"{table.title} {' '.join(table.columns)}".lower())
+    headers = " ".join(table.columns[:_MAX_POINTS])
+    said = re.findall(r"\b(weak|strong)(?= |-)scal", f"{table.title} {headers} {rows[0].series}".lower())
+    said += re.findall(r"\b(weak|strong) scal", f"{table.title} {headers}".lower())
     if len(set(said)) == 1:
         return str(said[0])
     kinds = {model.kind for model in work_model.models(rows)} & {work_model.WEAK, work_model.STRONG}

@@ -8,6 +8,7 @@ which the most rows bear out. The baseline need not be in the table: rows must a
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from rnn_scaling.audit import rounding
@@ -79,27 +80,27 @@ class Fit:
     anchors: frozenset[int] = frozenset()
     other_baseline: bool = False
 
-    @property
+    @functools.cached_property
     def hits(self) -> int:
         """Rows that agree and are no anchors."""
         return sum(holds for k, holds in self.holds.items() if k not in self.anchors)
 
-    @property
+    @functools.cached_property
     def rest(self) -> int:
         """Rows that are no anchors."""
         return sum(k not in self.anchors for k in self.holds)
 
-    @property
+    @functools.cached_property
     def whole(self) -> bool:
         """Whether every row agrees."""
         return all(self.holds.values())
 
-    @property
+    @functools.cached_property
     def doubtful(self) -> bool:
         """Whether fewer than half of the rows agree: then an honest reading is looked for."""
         return 2 * self.hits < self.rest
 
-    @property
+    @functools.cached_property
     def refuted(self) -> bool:
         """Whether hardly a row agrees: then the columns contradict each other and not their rows."""
         return self.rest >= 2 and (self.hits == 0 or (2 * self.hits < self.rest and self.rest - self.hits >= 3))

@@ -14,6 +14,7 @@ from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTa
 from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Related, Verdict
 
 _COARSE = 0.02  # a number that was rounded by more explains anything
+_MAX_ROWS = 1000  # of a table in which every row is looked through for every series
 _ONE = rounding.point(1.0)
 # A speedup of something else than devices, or a rate that says itself that it is a worker's.
 _OTHER_THING = re.compile(
@@ -135,7 +136,11 @@ def _baseline_nowhere(table: ScalingTable, verdict: Verdict) -> WrongColumn | No
     if related is None or related.fit.anchors or not related.fit.whole or one is None or related.reading is EACH:
         return None
     header, constant = column_of(table, SPEEDUP, rows[one]).lower(), related.fit.constant
-    if len(related.fit.holds) < 3 or _OTHER_THING.search(header) or verdict.measured[one] is None:
+    if (
+        not 3 <= len(related.fit.holds) <= len(table.rows) <= _MAX_ROWS
+        or _OTHER_THING.search(header)
+        or verdict.measured[one] is None
+    ):
         return None
     everyone = (related.reading.speed(row) for row in table.rows)
     if any(value is not None and value.meets(constant) for value in everyone):

@@ -23,6 +23,7 @@ _SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"par
 _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
+MAX_COLUMNS = 300  # each may be the ratio of any two others; in wider tables the first ones are looked at
 _MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -30,14 +31,13 @@ _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below th
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each comparison that does not fit the columns it names; None for each that does."""
-    for k, name in enumerate(table.columns):
+    of_devices = _is_of_devices(context, table)
+    for k, name in enumerate(table.columns[:MAX_COLUMNS]):
         header = plain(name)
         if not any(line.cells[k] for line in table.grid):
             continue
         if name in table.roles:
-            ratio = _parallel(table, k, header) or (
-                None if _is_of_devices(context, table) else _beside(table, k, header)
-            )
+            ratio = _parallel(table, k, header) or (None if of_devices else _beside(table, k, header))
             if ratio:
                 yield from _column(table, k, *ratio)
             continue
@@ -68,7 +68,7 @@ def _beside(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """Two columns of one unit whose ratio is this speedup in most lines, two at least: "before | after | gain"."""
     if not re.search(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b", header):
         return None
-    values = [i for i in range(len(table.columns)) if i != k and _is_value(table, i)]
+    values = [i for i in range(min(len(table.columns), MAX_COLUMNS)) if i != k and _is_value(table, i)]
     values = [i for i in values if table.roles.get(table.columns[i]) not in _NOT_COMPARED][:_MAX_BESIDE]
     lines = [line for line in table.grid[:_MAX_LINES] if line.cells[k]]
     fits: dict[tuple[int, int], int] = {}
@@ -114,8 +114,8 @@ def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, flo
     """The column, none of `but`, whose words are most like a name, and how much; None when none or two are."""
     wanted = _words(name)
     scores = sorted(
-        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in enumerate(table.columns)
-         if i not in but and ": " not in other),
+        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i)
+         for i, other in enumerate(table.columns[:MAX_COLUMNS]) if i not in but and ": " not in other),
         reverse=True,
     )  # fmt: skip
     if not scores or scores[0][0] < _ALIKE or (len(scores) > 1 and scores[1][0] == scores[0][0]):
@@ -136,7 +136,7 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     about = _words(header[: match.start("bottom")] + header[match.end("bottom") :]) - top - bottom - _SAYS_RATIO
     sides: dict[tuple[object, ...], _Ratio] = {}
     named_by_both: list[tuple[tuple[frozenset[str], str, frozenset[str]], int]] = []
-    for i, name in enumerate(table.columns):
+    for i, name in enumerate(table.columns[:MAX_COLUMNS]):
         words = _words(re.sub(r" #\d+$", "", name))
         of_top, of_bottom = top <= words, bottom <= words
         compared = _is_value(table, i) and not _DERIVED.search(name.lower())
@@ -177,7 +177,7 @@ def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
         return None
     about = _words(header) - _SAYS_RATIO
     sides: _Ratio = ([], [])
-    for i, name in enumerate(table.columns):
+    for i, name in enumerate(table.columns[:MAX_COLUMNS]):
         words = _words(name)
         for side, names in zip(sides, (_SERIAL, _PARALLEL)):
             if words & names and words - names - _UNITS == about and _is_value(table, i):
@@ -201,7 +201,7 @@ def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
     wanted = _words(name)
     return [
         i
-        for i, other in enumerate(table.columns)
+        for i, other in enumerate(table.columns[:MAX_COLUMNS])
         if i != k and wanted <= _words(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
     ]
 

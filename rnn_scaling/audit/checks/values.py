@@ -16,19 +16,19 @@ _FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "spe
 
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
-    """Yields a finding for each number that cannot be, in the columns that are understood; None for each that can."""
+    """Yields a finding for each number that cannot be, in the columns that are understood."""
     fields = {k: table.roles[name] for k, name in enumerate(table.columns) if table.roles.get(name, ASIDE) != ASIDE}
     fields = {k: field for k, field in fields.items() if field != "devices" or _counts(table, k)}
     for line in table.grid:
         for k, field in fields.items():
             cell, text = line.cells[k], line.texts[k]
+            if not text or (cell is not None and cell.value > 0 and field != "devices"):
+                continue
             wrong = _wrong(field, cell, text, table.columns[k])
             if wrong:
                 yield Finding(
                     NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], text, *wrong
                 )
-            elif cell:
-                yield None
     if table.grid:
         return
     for row in table.rows:

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from rnn_scaling.records import record
+from rnn_scaling.reports.numbers import plain
 from tests.support.forked import TINY, Trainer
 from tests.support.paths import ROOT
 
@@ -52,7 +53,8 @@ def good_run(tmp_path_factory):
 def test_a_run_prints_the_seeds_table(good_run):
     done, _ = good_run
     assert done.returncode == 0, done.stderr
-    head, _, row = done.stdout.strip().splitlines()
+    head, _, row, _, counted = done.stdout.strip().splitlines()
+    assert counted == "words: source and target tokens without padding."
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "Device number",
         "Batch size",
@@ -111,7 +113,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert result.throughput.seconds == pytest.approx(sum(result.batches.seconds[2:]))
     rate = result.throughput.items / result.throughput.seconds
     assert result.throughput.items_per_second == pytest.approx(rate)
-    assert f"{rate:.3f}" in done.stdout
+    assert f" {plain(rate, 1)} |" in done.stdout
     parts = result.phases.parts.values()
     assert sum(parts) == pytest.approx(result.phases.total) and min(parts) >= 0
     resolved = result.resolved

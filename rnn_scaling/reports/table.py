@@ -61,8 +61,10 @@ def _split(series: SeriesSummary) -> str:
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
-    """The table alone, for the terminal."""
-    return table(with_baselines(records))
+    """The table for the terminal, and what it counts."""
+    rows = with_baselines(records)
+    counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
+    return table(rows) + "".join(counted)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -116,3 +116,7 @@ def test_the_csv_has_a_column_for_each_option_and_part():
         == {"model": "nmt", "encoder_type": "cudnn_lstm", "num_units": 16, "variable_update": "independent"}
         and row["kernel"] == ""
     )
+
+
+def test_a_training_says_what_a_word_is():
+    assert table.render_runs([timed(2, 140)]).endswith(" |\n\nwords: source and target tokens without padding.\n")

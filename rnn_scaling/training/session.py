@@ -203,6 +203,8 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
         file=sys.stderr,
     )
     prepare_cuda_order()
+    # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that a run uses.
+    sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # an import of it fails, which TensorFlow allows
     if config.model.xla:
         # Auto-clustering leaves the CPU out unless it is told so.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
-from tensorboard.plugins.hparams import api as hparams
+from tensorboard.plugins.hparams import summary_v2 as hparams  # its api module loads Keras
 
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord

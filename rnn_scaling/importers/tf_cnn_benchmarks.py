@@ -19,7 +19,7 @@ FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
 MAX_DEVICES = 10_000_000
 _DETECT = re.compile(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ")
-_SETTING = re.compile(r"([A-Z][A-Za-z ]{1,24}):\s+(\S.*)")
+_SETTING = re.compile(r"([A-Za-z][\w ]{1,30}):\s+(\S.*)")
 _FIRST = ("TensorFlow", "Model")  # with one of these a header begins
 _KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "Data format", "Variables", "AllReduce")
 _END = ("==========", "Generating ", "Running warm up")

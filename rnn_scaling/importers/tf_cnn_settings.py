@@ -35,6 +35,7 @@ _MODES = {
     "hierarchical_copy", "gradient_repacking", "compact_gradient_transfer", "agg_small_grads_max_bytes",
     "agg_small_grads_max_group", "allreduce_merge_scope", "variable_consistency", "network_topology", "server_protocol",
 }  # fmt: skip
+_MODE_WORDS = re.compile(r"param(eter)?s?[ _]device|\bps[ _]|nccl|all_?reduce|variable_update", re.IGNORECASE)
 _FIRST = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Use NCCL", "local_parameter_device", "Data format")
 _BARE = frozenset({"Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format"})  # values that name themselves
 _IN_WORDS = {
@@ -96,7 +97,12 @@ def series(settings: Mapping[str, str]) -> tuple[str, str]:
     """
     ordered = [*(name for name in _FIRST if name in settings), *sorted(settings.keys() - set(_FIRST))]
     words = {name: _words(name, settings[name]) for name in ordered}
-    return ", ".join(words.values()), ", ".join(text for name, text in words.items() if name not in _MODES)
+    return ", ".join(words.values()), ", ".join(text for name, text in words.items() if not _is_mode(name))
+
+
+def _is_mode(name: str) -> bool:
+    """Whether an option says how values are exchanged, also under the name that a changed copy of the program has."""
+    return name in _MODES or _MODE_WORDS.search(name) is not None
 
 
 def _words(name: str, value: str) -> str:

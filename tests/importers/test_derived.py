@@ -50,6 +50,9 @@ def tf_cnn(gpus, rate, update="replicated", more="", batch=64, model="vgg16"):
         ("Staged vars: True\n", ""),
         ("Sync:        False\n", "Sync:        True\n"),
         ("Optimizer:   momentum\n", "Optimizer:   sgd\n"),
+        ("PS device:   cpu\n", "PS device:   gpu\n"),
+        ("local_parameter_device: cpu\n", "local_parameter_device: gpu\n"),
+        ("Precision:   fp16\n", "Precision:   fp32\n"),
         ("Some new thing: 3\n", ""),
     ],
 )
@@ -86,6 +89,12 @@ def test_runs_on_one_device_serve_all_modes_of_their_model():
     text = tf_cnn(1, 100, "parameter_server") + tf_cnn(4, 380) + tf_cnn(4, 300, "independent")
     derived = baselines.derive(rows(text + tf_cnn(1, 50, model="alexnet")))
     assert [one.speedup for one in derived] == pytest.approx([1.0, 3.8, 3.0, 1.0])
+    exchanged = tf_cnn(1, 100, more="PS device:   cpu\n") + tf_cnn(
+        4, 300, more="PS device:   gpu\nUse NCCL:    False\n"
+    )
+    assert [one.speedup for one in baselines.derive(rows(exchanged))] == [1.0, 3.0]
+    precise = tf_cnn(1, 100, more="Precision:   fp16\n") + tf_cnn(4, 300, more="Precision:   fp32\n")
+    assert [one.speedup for one in baselines.derive(rows(precise))] == [1.0, None]
     assert derived[1].efficiency == pytest.approx(0.95) and [row.line for row in derived[1].baseline] == [10]
     said = " ".join(baselines.remarks(rows(text)))
     assert "vgg16, replicated, NCHW" in said and "on one device nothing is exchanged" in said

@@ -26,6 +26,8 @@ TOLERANCE = 0.01  # levels that differ by less are one level
 START_UPS = ((20, math.log(2), 1.25), (100, math.log(3), 1.5))
 SETTLING = 30  # batches, or a tenth of the run, in which a level of its own is warm-up and no disturbance
 DISTURBANCE = 0.05  # share of the batches that one disturbance may take
+# What passes and is named: at least so many batches in a row, so much longer (log) by so many standard deviations.
+PASSING = (2, math.log(1.25), 5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ class SteadyState:
     period: batches after which times repeat, if they do.
     mser_start: the cut of MSER-5, a cross-check that is blind to slow-downs; None where it finds none.
     text: one sentence for a person.
+    passed: what disturbed some batches in a row and passed, which are outliers; empty if nothing did.
     """
 
     kind: str
@@ -65,6 +68,7 @@ class SteadyState:
     period: int | None
     mser_start: int | None
     text: str
+    passed: str = ""
 
 
 def analyse(
@@ -93,10 +97,17 @@ def analyse(
     start, disturbed = _steady_start(series, edges)
     outliers = _outliers(series, edges, start, disturbed)
     per_item = seconds / work if _varies(work) else seconds
+    passing = _passing(series, start)
+    outliers = tuple(sorted({*outliers, *passing}))
     segments = tuple(Segment(a, b, float(np.median(per_item[a:b]))) for a, b in zip(edges, edges[1:]))
     mser = change_points.mser5_cut(series.clipped)
     state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
-    return _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
+    state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
+    if not passing:
+        return state
+    times = math.exp(float(np.mean(series.y[passing])) - float(np.median(series.y[series.lead :])))
+    passed = f"batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
+    return dataclasses.replace(state, passed=passed, text=f"{state.text}; {passed}")
 
 
 def half_width(step_s: Sequence[float], items: Sequence[float] | None = None) -> float:
@@ -235,6 +246,24 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
     low, high = change_points.outlier_bounds(residual)
     far = np.flatnonzero((residual < low) | (residual > high))
     return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
+
+
+def _passing(series: _Series, start: int | None) -> list[int]:
+    """The batches in a row that took longest beyond what noise explains, in the steady part or where there is none."""
+    first = max(series.lead, start or 0)
+    residual = series.y - np.median(series.y[first:])
+    fewest, longer, deviations = PASSING
+    sigma = change_points.robust_scale(residual[first:])
+    far = [i for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist() if i >= first]
+    rows: list[list[int]] = []
+    for i in far:
+        if rows and rows[-1][-1] == i - 1:
+            rows[-1].append(i)
+        else:
+            rows.append([i])
+    # A level of its own is no passing disturbance: it is in the segments.
+    short = [row for row in rows if fewest <= len(row) <= max(5, DISTURBANCE * len(series.y))]
+    return max(short, key=lambda row: float(residual[row].sum()), default=[])
 
 
 def _concluded(

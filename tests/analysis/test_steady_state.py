@@ -57,6 +57,18 @@ def test_changes_in_long_series_are_found_to_the_batch():
         assert [segment.start for segment in state.segments] == [0, at]
 
 
+@pytest.mark.parametrize(("n", "sigma"), [(30, 0.02), (30, 0.08), (60, 0.05), (200, 0.05)])
+def test_what_passes_is_named(n, sigma):
+    at = 8 if n == 30 else n // 2 + 5
+    step_s = noisy(np.where((np.arange(n) >= at) & (np.arange(n) < at + 4), 1.8, 1.0), sigma)
+    step_s[0] = 6.0
+    state = steady_state.analyse(step_s, [1920] * n)
+    named = f"batches {at} to {at + 3} took 1."
+    assert named in state.text and state.text.endswith(" times as long"), state.text
+    assert set(range(at, at + 4)) <= set(state.outliers)
+    assert "took" not in steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n).text
+
+
 def test_the_default_run_of_thirty_batches():
     state = steady_state.analyse(noisy([90.0] + [1.0] * 29), [1920] * 30)
     assert (state.kind, state.start) == ("warm-up", 1)

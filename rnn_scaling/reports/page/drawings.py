@@ -135,4 +135,5 @@ def _when(run: RunSteady) -> str:
         return state.text
     start = "the first batch" if state.start == 0 else f"batch {state.start}"
     move = f"{100 * state.move:+.1f} %".replace("-", "\u2212")
-    return f"{state.kind}, steady from {start}; the headline, which skips {warmup}, would move by {move}"
+    passed = f"; {state.passed}" if state.passed else ""
+    return f"{state.kind}, steady from {start}{passed}; the headline, which skips {warmup}, would move by {move}"

@@ -231,6 +231,37 @@ def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
                 yield [f"{drift:.0%}", order, design, str(k), f"{alarms:.1%}", size, f"{found:.1%}"]
 
 
+def drifting_rates(rng: np.random.Generator, k: int, correlation: float) -> np.ndarray:
+    """Rates `[k]` of processes 3 % apart, each as much like the one before it as the correlation says."""
+    log_rates = rng.normal(size=k)
+    for t in range(1, k):
+        log_rates[t] = correlation * log_rates[t - 1] + math.sqrt(1 - correlation**2) * log_rates[t]
+    return np.exp(BETWEEN * log_rates)
+
+
+def between_sittings(rates: np.ndarray, widened: bool) -> Interval:
+    """The second half of the rates over the first, with or without what their drift adds."""
+    halves = np.split(rates, 2)
+    scatters = [confidence.drifting_scatter(half) if widened else None for half in halves]
+    return ratio(over_processes(halves[1], scatters[1]), over_processes(halves[0], scatters[0]))
+
+
+def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """k runs against the next k of a machine that drifts: called different, and a slow-down of 5 % found."""
+    for correlation in (0.0, 0.6, 0.8, 0.95):
+        for k in (5, 8, 20):
+            rng = np.random.default_rng([seed, k, int(100 * correlation)])
+            cells = []
+            samples = [drifting_rates(rng, 2 * k, correlation) for _ in range(repetitions // 4)]
+            for change in (1.0, 0.95):
+                for widened in (False, True):
+                    changed = [np.concatenate([rates[:k], change * rates[k:]]) for rates in samples]
+                    verdicts = [confidence.judged(between_sittings(rates, widened)).verdict for rates in changed]
+                    seen = [v == "slower" if change < 1 else v != "no difference seen" for v in verdicts]
+                    cells.append(f"{np.mean(seen):.1%}")
+            yield [f"{correlation:g}", str(k), *cells]
+
+
 def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
     """A trainer that goes on until the half-width is 2 %: coverage of its last interval, chosen in part by luck."""
     rules = {"30, a tenth, 1": (30, 1.1, 1), "60, a quarter, 2": (60, 1.25, 2)}
@@ -265,6 +296,17 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
     "ratio": (ratios, ["processes", "between", "speedup covered", "efficiency covered", "Fieller", "±"]),
     "combine": (combinations, ["part", "processes", "covered", "by draws", "±"]),
     "compare": (comparisons, ["drift a run", "order", "design", "processes", "false alarms", "detectable", "found"]),
+    "sittings": (
+        sittings,
+        [
+            "correlation",
+            "runs a side",
+            "Welch: false alarms",
+            "widened: false alarms",
+            "Welch: found",
+            "widened: found",
+        ],
+    ),
     "stopping": (stopping, ["correlation", "sigma", "first look, growth, in a row", "covered", "batches (median)"]),
 }
 

@@ -26,6 +26,8 @@ MIN_BATCHES = 10  # fewer batches of one process say too little about their own 
 NOT_ALIKE = 0.01  # chance that any configuration is taken out of a scatter that all do share
 LEAST_SCATTER = 0.0005  # of log rates: rates that agree by chance do not make another one's scatter a different one
 POOLED = "scatter of processes pooled over the rows on as many devices"
+DRIFTED = "widened by the drift from run to run"
+MIN_ORDERED = 6  # processes from which on their order in time tells of drift
 APART = "its own scatter, which is larger than that of the other rows on as many devices"
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 
@@ -190,6 +192,23 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     return [apart.get(i, common) for i in range(len(groups))]
 
 
+def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
+    """What processes scatter by where the machine may drift from run to run, as it does between two sittings.
+
+    Their own standard deviation, or from MIN_ORDERED processes on the root of their long-run variance if that is
+    larger: it holds what neighbours in time have in common.
+
+    Args:
+      rates: of each process, in the order in which they ran.
+    """
+    logs = _logs(rates)
+    k, own = len(logs), scatter(logs)
+    if k < 2:
+        return None
+    slow = math.sqrt(long_run_variance(np.asarray(logs))) if k >= MIN_ORDERED else 0.0
+    return Scatter(slow, _cosines(k), DRIFTED) if slow > own else Scatter(own, k - 1)
+
+
 def within_process(step_s: Numbers, items: Numbers) -> float | None:
     """Relative standard error of one process's rate from its own batches, autocorrelation included.
 
@@ -314,15 +333,15 @@ def gate(comparison: Comparison, max_regression: float) -> str:
       max_regression: the largest slow-down that is let through, as a share (0.05: 5 %).
 
     Returns:
-      "ok" when a larger slow-down is excluded by the interval; "regression" when the change is a slow-down at 5 % and
-      its estimate is larger; "cannot judge" between them, where more processes are needed.
+      "ok" when the interval excludes a larger slow-down; "regression" when it holds larger ones alone; "cannot judge"
+      where the limit lies in it and more processes are needed.
     """
     low, high = comparison.ratio.low, comparison.ratio.high
     if low is None or high is None:
         return "cannot judge"
     if low >= 1 - max_regression:
         return "ok"
-    return "regression" if high < 1 and comparison.ratio.value < 1 - max_regression else "cannot judge"
+    return "regression" if high < 1 - max_regression else "cannot judge"
 
 
 def detectable_effect(error: float, degrees: float) -> float:

@@ -95,6 +95,7 @@ RENDER: dict[str, Callable[[Report], str]] = {
 def verdict(report: Report) -> str:
     """The answer in one sentence."""
     limit, total = f"{100 * report.max_regression:g} %", len(report.results)
+    limit += " between two sittings" if report.two_sittings else ""
     slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
     if slower:
         change, label = min(slower, key=lambda each: each[0])
@@ -196,7 +197,12 @@ def _method(report: Report) -> list[str]:
             f"{len(judged)} configurations are tested: p is after Holm's correction, so that the chance of any false "
             "alarm among them is at most 5 %; each interval stands for itself"
         )
-    if judged and not report.paired:
+    if report.two_sittings:
+        lines.append(
+            "all runs of one side came after those of the other: what drifted between the two sittings is not in the "
+            f"interval; {entry.program()} ab measures both in turns"
+        )
+    elif judged and not report.paired:
         lines.append(
             "the sides count as independent: a machine that changed between them looks like a change; "
             f"{entry.program()} ab runs both in turns"

@@ -204,6 +204,7 @@ def test_one_process_a_side_cannot_be_judged():
         ([100, 101, 99], "ok"),
         ([80, 81, 79], "regression"),
         ([95, 96.5, 94], "cannot judge"),
+        ([92, 95.5, 91], "cannot judge"),  # surely slower, by 7 %, and perhaps by less than 5 %
         ([99, 60, 140], "cannot judge"),
     ],
 )
@@ -240,6 +241,28 @@ def test_simulated_coverage_of_one_process(correlation, n):
     widths = [confidence.within_half_width(row, np.ones(n)) for row in step_s]
     share = np.mean(np.abs(np.log(step_s.mean(axis=1))) <= widths)
     assert 0.915 <= share <= 0.985
+
+
+def test_drift_from_run_to_run_widens_what_processes_scatter_by():
+    falling = [100 * 0.98**k for k in range(8)]
+    logs = np.log(falling)
+    found = confidence.drifting_scatter(falling)
+    assert found.deviation == pytest.approx(math.sqrt(confidence.long_run_variance(logs))) and found.degrees == 3
+    assert found.deviation > 1.5 * logs.std(ddof=1) and "drift" in found.note
+    own = confidence.drifting_scatter([100, 98] * 4)
+    assert (own.deviation, own.degrees) == (pytest.approx(np.log([100, 98] * 4).std(ddof=1)), 7)
+    assert confidence.drifting_scatter(falling[:5]).note == confidence.drifting_scatter([100, 98] * 4).note == ""
+    assert confidence.drifting_scatter([100]) is None
+
+
+def test_simulated_false_alarms_of_two_sittings():
+    """Eight runs and the next eight of a machine that drifts: 45 % of them differ by Welch's t alone."""
+    rng, alarms = np.random.default_rng(1), []
+    for _ in range(300):
+        rates = coverage.drifting_rates(rng, 16, 0.8)
+        alarms.append([confidence.judged(coverage.between_sittings(rates, each)).verdict for each in (False, True)])
+    welch, widened = (np.mean([each[i] != "no difference seen" for each in alarms]) for i in (0, 1))
+    assert welch > 0.35 and widened < 0.30
 
 
 def test_simulated_false_alarms():

@@ -16,6 +16,7 @@ from rnn_scaling.commands import compare
 from rnn_scaling.records import record
 from tests.support.compared import run, write
 from tests.support.paths import GOLDEN, ROOT
+from tests.support.records import changed, fields_of, throughput
 
 STEADY = [1000.0, 1004.0, 997.0, 1001.0, 999.0]
 
@@ -132,6 +133,56 @@ def test_one_run_a_side_says_that_it_cannot_tell(go, tmp_path):
         "1%", "1 %"
     )
     assert "result: cannot judge: 1 and 1 runs" in out
+
+
+def timed(tmp_path, side, rates, hours):
+    """Runs that start at these hours of a day; every batch takes its own time, as it does."""
+    (tmp_path / side).mkdir(exist_ok=True)
+    for number, (rate, hour) in enumerate(zip(rates, hours)):
+        made = run(rate, environment={"started": f"2026-01-01T{hour:02d}:00:00+00:00"})
+        batches = fields_of(made)["batches"]
+        batches["seconds"] = [each * (1 + 1e-6 * (hour + k)) for k, each in enumerate(batches["seconds"])]
+        made = changed(made, batches=batches, throughput=throughput(batches))
+        repeat = 3 * number % len(rates) + 1  # names do not tell the order
+        record.write(made, tmp_path / side / (f"run.r{repeat}.json" if repeat > 1 else "run.json"))
+
+
+def test_drift_between_two_sittings_is_named_and_ab_is_what_has_none(go, tmp_path):
+    timed(tmp_path, "before", STEADY, range(5))
+    timed(tmp_path, "after", scaled(0.9), range(10, 15))
+    status, out, _ = go()
+    assert status == 1 and "result: regression beyond 5 % between two sittings, -10.0 %: " in out
+    assert (
+        "what drifted between the two sittings is not in the interval; " in out and " ab measures both in turns" in out
+    )
+    for path in (tmp_path / "after").iterdir():
+        path.unlink()
+    timed(tmp_path, "after", scaled(0.9), [0, 2, 4, 6, 8])
+    assert "sittings" not in go()[1] and go()[0] == 1
+    assert "sittings" not in go("--paired")[1]
+
+
+def test_drift_that_is_seen_within_a_sitting_widens_the_interval(go, tmp_path):
+    falling = [1000.0 * 0.985**k for k in range(8)]
+    timed(tmp_path, "before", falling, range(8))
+    timed(tmp_path, "after", [0.9 * rate for rate in falling], range(10, 18))
+    status, out, _ = go()
+    assert status == 2 and "widened by the drift from run to run" in out and "REGRESSION" not in out
+    for side in ("before", "after"):  # the same rates in an order that shows no drift
+        for path in (tmp_path / side).iterdir():
+            path.unlink()
+    shuffled = [falling[i] for i in (3, 6, 0, 5, 2, 7, 1, 4)]
+    timed(tmp_path, "before", shuffled, range(8))
+    timed(tmp_path, "after", [0.9 * rate for rate in shuffled], range(10, 18))
+    status, out, _ = go()
+    assert status == 1 and "widened" not in out
+
+
+def test_the_same_runs_on_both_sides_tell_nothing(go, tmp_path):
+    timed(tmp_path, "before", STEADY, range(5))
+    timed(tmp_path, "after", STEADY, range(5))
+    status, out, _ = go()
+    assert status == 2 and "result: cannot judge: the same runs on both sides (5)" in out
 
 
 def test_two_single_records(go, tmp_path):
@@ -266,15 +317,17 @@ def test_holm():
 
 
 def test_one_small_p_among_many_is_no_regression(go, tmp_path):
-    """Alone it would be one: -6 % at p = 0.03."""
+    """Alone it would be one, for a limit of 0: -6 % at p = 0.03."""
     slow = [0.94 * r for r in (1000.0, 1060.0, 945.0, 1020.0, 975.0)]
     sides(tmp_path, STEADY, slow)
-    assert go()[0] == 1
+    assert go("--max_regression=0%")[0] == 1
     for seed in range(2, 12):
         for side in ("before", "after"):
             write(tmp_path / side, STEADY, f"s{seed}", seed=seed)
-    status, out, _ = go()
-    assert status == 2 and "11 configurations are tested: p is after Holm's correction" in out
+    status, out, _ = go("--max_regression=0%")
+    assert (
+        status == 2 and "REGRESSION" not in out and "11 configurations are tested: p is after Holm's correction" in out
+    )
 
 
 def family(rng, size, factor=1.0):

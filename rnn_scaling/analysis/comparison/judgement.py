@@ -53,13 +53,17 @@ class LabelledDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that compare says. `runs`: records read on each side; `accepted`: differences that were forced."""
+    """Everything that compare says.
+
+    runs: records read on each side; two_sittings: one side ran after the other; accepted: differences that were forced.
+    """
 
     before: str
     after: str
     runs: tuple[int, int]
     metric: Metric
     paired: bool
+    two_sittings: bool
     max_regression: float
     changes: tuple[Change, ...]
     results: tuple[Result, ...]
@@ -131,9 +135,10 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     grave = [f for f in labelled if _grave(f.difference)]
     stopping = [f for f in grave if not _accepted(f.difference, question)]
     barred = {label for f in stopping for label in f.labels}
+    two_sittings = not question.paired and matching.two_sittings(before, after)
     results = []
     for configuration in common:
-        result = verdicts.measure(configuration, metric, question.paired)
+        result = verdicts.measure(configuration, metric, question.paired, two_sittings)
         if configuration.label in barred and not result.reason:
             names = [f.difference.what for f in stopping if configuration.label in f.labels]
             result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
@@ -146,6 +151,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
         runs=(len(before.runs), len(after.runs)),
         metric=metric,
         paired=question.paired,
+        two_sittings=two_sittings,
         max_regression=question.max_regression,
         changes=matched.changes,
         results=tuple(results),

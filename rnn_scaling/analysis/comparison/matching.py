@@ -139,6 +139,27 @@ def is_good(file: RunFile) -> bool:
     return file.record.status == "ok" and file.record.throughput is not None
 
 
+def in_time(files: Iterable[RunFile]) -> list[RunFile]:
+    """Runs in the order of their start; those that do not tell it first."""
+    return sorted(files, key=lambda file: file.record.environment.started or "")
+
+
+def two_sittings(before: Side, after: Side) -> bool:
+    """Whether all good runs of one side started before those of the other; False where the records do not tell."""
+    starts = [[file.record.environment.started for file in good(side.runs)] for side in (before, after)]
+    known = [[start for start in side if start] for side in starts]
+    if not all(known) or [len(side) for side in known] != [len(side) for side in starts]:
+        return False
+    return max(known[0]) < min(known[1]) or max(known[1]) < min(known[0])
+
+
+def on_both_sides(before: Runs, after: Runs) -> int:
+    """Runs of one side that are copies of the other's: no two processes take the same times to the last digit."""
+    runs = [[file.record.batches for file in good(side.files)] for side in (before, after)]
+    times = [{batches.seconds[batches.warmup :] for batches in side} for side in runs]
+    return sum(len(set(seconds)) > 1 for seconds in times[0] & times[1])
+
+
 def repeat(name: str) -> int:
     """Which repeat a file is by its name: NAME.json is the first, NAME.r2.json the second."""
     number = REPEAT.search(name)

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.comparison.matching import Configuration, Runs
 from rnn_scaling.analysis.confidence import Comparison, Interval
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.parts import RunError
 
@@ -52,13 +52,14 @@ class Result:
     notes: tuple[str, ...] = ()
 
 
-def measure(configuration: Configuration, metric: Metric, paired: bool) -> Result:
+def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:
     """Compares one configuration, by itself: `conclude` judges them together.
 
     Args:
       configuration: its runs before and after.
       metric: what is compared.
       paired: whether runs of the same repeat number ran beside each other.
+      two_sittings: whether all runs of one side ended before the other's began; their drift then widens the interval.
     """
     before, after = configuration.before, configuration.after
     label, notes = configuration.label, _not_ok(configuration)
@@ -66,7 +67,9 @@ def measure(configuration: Configuration, metric: Metric, paired: bool) -> Resul
     why = _not_good(before, "before", metric) or _not_good(after, "after", metric)
     if before is None or after is None or why:
         return Result(label, counts, None, None, None, reason=why, notes=notes)
-    rows = (_row(before), _row(after))
+    if same := matching.on_both_sides(before, after):
+        return Result(label, counts, None, None, None, reason=f"the same runs on both sides ({same})", notes=notes)
+    rows = (_row(before, two_sittings), _row(after, two_sittings))
     if rows[0].unit != rows[1].unit:
         why = f"before counts {rows[0].unit} and after {rows[1].unit}, which are never compared"
         return Result(label, counts, None, None, None, reason=why, notes=notes)
@@ -96,9 +99,12 @@ def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
     return ""
 
 
-def _row(side: Runs) -> Row:
-    one = Row(tuple(file.record for file in side.baseline), ()) if side.baseline else None
-    return Row(tuple(file.record for file in side.files), (), one)
+def _row(side: Runs, drifting: bool = False) -> Row:
+    one = _row(Runs(side.baseline), drifting) if side.baseline else None
+    row = Row(tuple(file.record for file in matching.in_time(side.files)), (), one)
+    if drifting and row.good:
+        return dataclasses.replace(row, scatter=confidence.drifting_scatter(process_rates(row.good)))
+    return row
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:

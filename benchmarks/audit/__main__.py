@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import signal
 import time
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ PARTS = {"all": (True, False), "open": (False,), "held_out": (True,)}
 
 
 def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a word
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=score.EACH, help="tables a kind of fault")
     parser.add_argument("--part", choices=PARTS, default="all")

@@ -65,7 +65,17 @@ def _cells(line: str, outer: bool) -> tuple[str, list[str]]:
 
 
 def put(line: str, cells: list[str], column: int, factor: float) -> str:
-    """A line of a table with the first number of one of its cells times `factor`, in the form that it has."""
+    """A line of a table with one number spoiled, in the form that it has.
+
+    Args:
+      line: as it stands in the text.
+      cells: its cells, from the left.
+      column: the cell, from 0, whose first number is spoiled.
+      factor: what that number is multiplied by.
+
+    Returns:
+      The line; the same one where the cell holds no number.
+    """
     at = 0
     for k, cell in enumerate(cells):
         at = line.index(cell, at)

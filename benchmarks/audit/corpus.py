@@ -15,7 +15,8 @@ Keys, none of them needed but `source` and `form`:
   finds: TABLE.ROW COLUMN: why; a number that contradicts others, found by hand; `*` for ROW is the whole column.
   part: "held out" or "open", where a hash of the project is not to say.
   odd: the same for what may be reported and need not be: a point out of line, a number rounded twice.
-Tables and rows count from 0, each table from the line below its header.
+Tables and rows count from 0, each table from the line below its header. The tables are cut to what can be compared;
+the lines between them are our own words.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.audit import claims, corpus, faults, made
+from benchmarks.audit import claims, column_faults, corpus, faults, made
 from rnn_scaling.audit import auditing
 from rnn_scaling.audit.auditing import FileReport
 from rnn_scaling.audit.finding import Finding
 
 EACH = 8  # tables a kind of fault
+KINDS = {**faults.KINDS, **column_faults.KINDS}  # one table, which both modules fill
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,7 @@ def faults_of_the_audit(documents: Iterable[Read]) -> dict[str, list[str]]:
     return {"false_alarms": sorted(alarms), "misses": sorted(misses)}
 
 
-def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: int = EACH) -> Iterator[Planted]:
+def plant(auditor: Auditor, kinds: Iterable[str] = tuple(KINDS), each: int = EACH) -> Iterator[Planted]:
     """Spoils `each` tables by every kind, the first from a seed of its own that have what it spoils."""
     for kind in kinds:
         done, first = 0, zlib.crc32(kind.encode()) % 10_000
@@ -114,7 +115,7 @@ def plant(auditor: Auditor, kinds: Iterable[str] = tuple(faults.KINDS), each: in
             table = made.make(seed)
             clean, _ = table.text()
             cells = [list(row) for row in table.cells]
-            rows = faults.KINDS[kind](random.Random(f"{kind} {seed}"), table)
+            rows = KINDS[kind](random.Random(f"{kind} {seed}"), table)
             text, lines = table.text()
             if not rows or text == clean:
                 continue

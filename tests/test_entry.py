@@ -244,6 +244,23 @@ def test_what_is_printed_to_be_pasted_begins_as_the_user_began(monkeypatch):
     assert entry.program() == "./run.sh"
 
 
+@pytest.mark.parametrize(
+    "path, ignored",
+    [
+        ("run.json", True),
+        ("docs/run.json", True),
+        ("results/default/a.json", True),
+        ("docs/results/default/new.json", False),
+        ("rnn_scaling/reports/x.py", False),
+    ],
+)
+def test_what_runs_leave_is_no_part_of_the_repository(path, ignored):
+    if not (ROOT / ".git").exists():
+        pytest.skip("no clone")
+    done = subprocess.run(["git", "check-ignore", "-q", "--no-index", path], cwd=ROOT)
+    assert (done.returncode == 0) == ignored
+
+
 def test_run_sh_has_every_command_and_no_other():
     done = subprocess.run([ROOT / "run.sh", "--help"], capture_output=True, text=True, timeout=60)
     listed = dict(

@@ -55,6 +55,6 @@ def main(words: Sequence[str]) -> int:
 
 def _profile_command() -> str:
     """What installs the package of the tab Profile: run.sh in a clone, pip where the suite was installed."""
-    if os.environ.get(entry.PROGRAM) == "./run.sh":
-        return "./run.sh tensorboard --profile"
+    if os.environ.get(entry.PROGRAM, "").endswith("run.sh"):
+        return f"{entry.program()} tensorboard --profile"
     return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from rnn_scaling.analysis.comparison.judgement import Report
+from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
+from rnn_scaling.analysis.comparison.judgement import Report, some
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports.numbers import plus_minus
 
@@ -27,6 +28,9 @@ def sentence(report: Report, sides: Sides) -> str:
       sides: what they are.
     """
     of_what = f"A: {sides.a}; B: {sides.b}"
+    unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.severity == INCOMPARABLE))
+    if unlike:
+        return f"A and B cannot be told apart: their runs may differ in {some(unlike)}, too. {of_what}"
     ratios = [each.comparison.ratio for each in report.results if each.comparison is not None]
     if len(ratios) != 1 or len(report.results) != 1:
         reasons = list(dict.fromkeys(each.reason for each in report.results if each.reason))

@@ -7,18 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from rnn_scaling.analysis.comparison.facts import CAUTION, INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports import faster
 
 SIDES = faster.Sides("--xla=true", "only the common flags")
 
 
-def sentence(value=None, low=None, high=None, reason="", pairs=3):
+def sentence(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
     error = None if low is None else math.log(high / low)
     ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
-    return faster.sentence(SimpleNamespace(results=(result,)), SIDES)
+    found = [SimpleNamespace(difference=SimpleNamespace(what=what, severity=severity)) for what, severity in unlike]
+    return faster.sentence(SimpleNamespace(results=(result,), found=found), SIDES)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,10 @@ def test_the_sentence(numbers, words):
 def test_what_could_not_be_compared_says_why():
     text = sentence(reason="none of 3 runs is good before")
     assert text.startswith("A and B cannot be told apart: none of 3 runs is good before. A: --xla=true")
+
+
+def test_runs_that_may_differ_otherwise_have_no_answer():
+    unlike = [("CPU model", INCOMPARABLE), ("kernel", CAUTION), ("CPU model", INCOMPARABLE)]
+    text = sentence(1.27, 1.24, 1.30, unlike=unlike)
+    assert text.startswith("A and B cannot be told apart: their runs may differ in CPU model, too. A: --xla=true")
+    assert "1.27 ± 0.03" in sentence(1.27, 1.24, 1.30, unlike=unlike[1:2])

@@ -103,9 +103,15 @@ def alarms(series: Series) -> Iterator[list[str]]:
         for row in series.rows:
             rates = rows.process_rates(row.good)
             pairs = [(rates[i : i + k], rates[i + k : i + 2 * k]) for i in range(len(rates) - 2 * k + 1)]
-            found += [confidence.compare(before, after) for before, after in pairs]
+            found += [confidence.judged(_between_sittings(*pair)) for pair in pairs]
         different = _share([each.verdict != "no difference seen" for each in found])
         yield [str(k), str(len(found)), different, _share([confidence.gate(f, LIMIT) == "regression" for f in found])]
+
+
+def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interval:
+    """after / before, as compare has it for runs that all came after the others."""
+    sides = [confidence.over_processes(each, confidence.drifting_scatter(each)) for each in (after, before)]
+    return confidence.ratio(*sides)
 
 
 def drift(series: Series) -> Iterator[list[str]]:

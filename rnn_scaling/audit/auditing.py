@@ -59,7 +59,8 @@ def audit(path: Path, items_per_sample: float | None = None) -> FileReport:
 def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """One for each comparison that the checks of registry.CHECKS make: a finding, or None where it holds.
 
-    A cell has one finding, that of the first check; what is only unlikely is left out where the row has worse.
+    A cell has one finding, that of the first check; what is only unlikely is left out where the row has worse, and all
+    else where its number of devices is wrong.
     """
     found: list[Finding] = []
     for name in registry.CHECKS:
@@ -68,6 +69,8 @@ def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
                 found.append(outcome)
             elif name not in _NO_COMPARISON:
                 yield None
+    miscounted = {(f.source, f.line, f.row) for f in found if table.roles.get(f.column) == "devices"}
+    found = [f for f in found if table.roles.get(f.column) == "devices" or (f.source, f.line, f.row) not in miscounted]
     impossible = {(f.source, f.line, f.row) for f in found if f.kind == IMPOSSIBLE}
     cells: set[tuple[object, ...]] = set()
     for finding in found:

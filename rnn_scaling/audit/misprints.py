@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell
 
+NO_CAUSE = "made from other numbers than those printed here, or mistyped"
+_ENOUGH = 3  # digits, so that a slip of the finger is more likely than chance
+
 
 def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = None) -> str:
     """The likely cause in one sentence.
@@ -20,9 +23,6 @@ def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = 
     printed = Bounds(max(stands.low, 0.0), stands.high)
     if _is_cut(stands, expected):
         return "the last digits were cut off instead of rounded"
-    for place, value in (others or {}).items():
-        if printed.meets(value):
-            return f"this is the value of {place}: copied or exchanged"
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
         moved = (stands.value / factor, stands.value * factor)
         shifted = [Bounds(value - stands.half_ulp, value + stands.half_ulp) for value in moved]
@@ -30,9 +30,16 @@ def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = 
             return f"off by a factor of {name}: a slipped decimal point or another unit"
     if _is_exchange(stands, expected):
         return "two digits exchanged while typing"
+    places = [place for place, value in (others or {}).items() if printed.meets(value)]
+    if len(places) == 1:
+        return f"this is the value of {places[0]}: copied or exchanged"
+    if sum(c.isdigit() for c in stands.text) < _ENOUGH:  # of two digits one is always the mistyped one
+        return NO_CAUSE
+    if _is_one_more_or_less(stands, expected):
+        return "a digit too few or too many"
     if _is_one_digit(stands, expected):
         return "one digit mistyped"
-    return "it was made from other numbers than those printed here (another run, or one changed later), or mistyped"
+    return NO_CAUSE
 
 
 def _digits(cell: Cell, value: float) -> str:
@@ -55,6 +62,14 @@ def _is_exchange(stands: Cell, expected: Bounds) -> bool:
     a = _digits(stands, stands.value)
     swapped = [a[:k] + a[k + 1] + a[k] + a[k + 2 :] for k in range(len(a) - 1) if a[k].isdigit() and a[k + 1].isdigit()]
     return any(text != a and _fits(stands, text, expected) for text in swapped)
+
+
+def _is_one_more_or_less(stands: Cell, expected: Bounds) -> bool:
+    """Whether one digit left out, or one typed twice, gives the printed number."""
+    a = _digits(stands, stands.value)
+    twice = [a[:k] + a[k + 1 :] for k in range(1, len(a)) if a[k].isdigit() and a[k] == a[k - 1]]
+    lost = [a[:k] + digit + a[k:] for k in range(len(a) + 1) for digit in "0123456789" if a[:k].isdigit() or not a[:k]]
+    return any(_fits(stands, text, expected) for text in (*twice, *lost))
 
 
 def _is_one_digit(stands: Cell, expected: Bounds) -> bool:

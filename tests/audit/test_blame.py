@@ -42,6 +42,8 @@ CELLS = {  # what was spoiled -> the one finding: (line, column, stands, in the 
     "rate of the baseline": (spoiled((1, 1, 132.0)), (2, "images/s", "132.0", "123.0", "baseline")),
     "rate of one worker": (spoiled((4, 1, 104.55)), (5, "images/s", "104.55", "836.4", "one worker's, not the total of 8")),
     "devices": (spoiled((4, 0, 9)), (5, "GPUs", "9", "8", "of 8 devices")),
+    "a lost digit": (spoiled((4, 1, "86.4")), (5, "images/s", "86.4", "836.4", "a digit too few")),
+    "too few digits to tell": (spoiled((3, 3, "7%")), (4, "efficiency", "7%", "90", "made from other numbers")),
     "point of a speedup": (spoiled((4, 2, "68.0")), (5, "speedup", "68.0", "6.8", "factor of ten")),
     "speedup of the row above": (spoiled((4, 2, "3.60")), (5, "speedup", "3.60", "6.80", "copied")),
 }  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import rounding, work_model
+from rnn_scaling.audit import misprints, rounding, work_model
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
 from rnn_scaling.audit.having import RateAndSeconds, having
@@ -25,12 +25,31 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         value = rounding.of(row.work) / rounding.of(row.seconds)
         good = rounding.of(row.work).meets(work_model.product(row))
         yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
+    trusted = _confirmed(table, context)
     for model in work_model.models(table.rows):
-        yield from _series(table, model, context)
+        yield from _series(table, model, context, trusted)
     yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
 
 
-def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator[Finding | None]:
+def _confirmed(table: ScalingTable, context: Context) -> dict[int, bool]:
+    """Rows (by identity) whose rate fits speedup or efficiency, where rates do as a rule -> whether n fits too."""
+    out: dict[int, bool] = {}
+    for judged in context.judged(table):
+        verdict = judged.verdict
+        for related in (verdict.by_speedup, verdict.by_efficiency):
+            if related and related.reading.field == "rate" and not related.fit.doubtful:
+                for k, holds in related.fit.holds.items():
+                    if holds:
+                        counted = related is verdict.by_efficiency or bool(
+                            verdict.within and verdict.within.holds.get(k)
+                        )
+                        out[id(verdict.rows[k])] = counted or out.get(id(verdict.rows[k]), False)
+    return out
+
+
+def _series(
+    table: ScalingTable, model: WorkModel, context: Context, confirmed: Mapping[int, bool]
+) -> Iterator[Finding | None]:
     if model.kind == work_model.VARIES:
         yield from _known(table, model.rows, context.items_per_sample)
         return
@@ -41,6 +60,9 @@ def _series(table: ScalingTable, model: WorkModel, context: Context) -> Iterator
             yield None
             continue
         settings = work_model.samples(row, with_devices=model.kind not in (work_model.EACH, work_model.STRONG))
+        if id(row) in confirmed:
+            yield _seconds_finding(table, row, model, settings, counted=confirmed[id(row)])
+            continue
         value = model.items * settings / rounding.of(row.seconds)
         yield _rate_finding(table, row, value, _cause(row, model, settings))
     if model.absolute and model.kind != work_model.EACH:
@@ -102,6 +124,37 @@ def _rate_finding(table: ScalingTable, row: RateAndSeconds, value: Bounds, cause
     return Finding(
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
         expect(value, row.rate), cause,
+    )  # fmt: skip
+
+
+def _seconds_finding(table: ScalingTable, row: Timed, model: WorkModel, settings: float, counted: bool) -> Finding:
+    """The rate fits what was made from it: the seconds are wrong, or the devices, or the batch size."""
+    value = model.items * settings / rounding.of(row.rate)
+    devices = (work_model.product(row) / settings / model.items * row.devices).integers()
+    if not counted and model.kind == work_model.WEAK and len(devices) == 1 and devices[0] not in (0, row.devices):
+        known = {other.devices for other in model.rows}
+        if devices[0] not in known:
+            return Finding(
+                NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "devices", row),
+                str(row.devices), str(devices[0]),
+                f"rate x seconds is the work of {devices[0]} devices, not of {row.devices}: a row of another number",
+            )  # fmt: skip
+    for name in ("global_batch_size", "batch_size"):
+        cell = getattr(row, name)
+        others = (getattr(other, name) for other in model.rows if other is not row)
+        usual = {other.value for other in others if other}
+        if cell and len(usual) == 1 and cell.value not in usual and model.kind != work_model.EACH:
+            right = usual.pop()
+            if (work_model.product(row) / settings * cell.value / right).meets(model.items):
+                return Finding(
+                    NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, name, row), cell.text,
+                    f"{right:g}", f"rate x seconds is the work of the batch size {right:g}, as in the other rows",
+                )  # fmt: skip
+    cell = row.seconds
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "seconds", row), cell.text,
+        expect(value, cell), "the rate fits its speedup, and rate x seconds is not the work of the other rows: "
+        f"{misprints.guess(cell, value)}",
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
 from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
 from rnn_scaling.audit.tables import reading
 
+MAX_NUMBERS = 250_000  # of a file; more than anybody reads, in a few seconds
 MAX_FINDINGS = 10_000  # kept in memory; the others are counted
 MAX_DERIVED = 200  # series and sentences of one file
 _NO_COMPARISON = ("values", "copies")  # look at each number alone, or at its digits
@@ -36,14 +37,27 @@ class FileReport:
     error: str = ""
 
 
-def audit(path: Path, items_per_sample: float | None = None) -> FileReport:
-    """Puts one file or record folder through every check on every table; what was good is kept when the rest fails."""
+def audit(path: Path, items_per_sample: float | None = None, max_numbers: int = MAX_NUMBERS) -> FileReport:
+    """Puts one file or record folder through every check on every table; what was good is kept when the rest fails.
+
+    Args:
+      path: the file or folder.
+      items_per_sample: words a sentence pair, where known.
+      max_numbers: after the table, or piece of one, with which so many were read, the rest is left out, with an error.
+    """
     report, context = FileReport(str(path)), Context(None, items_per_sample)
     try:
         for table in reading.tables(path):
             if _is_about_results(table):
                 _audit_table(report, table, context)
                 context = Context(table, items_per_sample, context.works)
+            if report.numbers >= max_numbers:
+                lines = table.grid[-1].line if table.grid else table.line
+                report.error = (
+                    f"{path}: the {report.numbers} numbers up to line {lines} were checked, the rest was not; "
+                    "--max_numbers=N checks more, or split the file"
+                )
+                break
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except reading.UnreadableError as e:

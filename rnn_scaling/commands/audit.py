@@ -59,6 +59,11 @@ class AuditOptions:
         parse=_positive,
         shown="N",
     )
+    max_numbers: int = option(
+        250_000,
+        "numbers of a file that are checked; of the rest it is said that they were not (exit status 2)",
+        minimum=1,
+    )
 
 
 @entry.command
@@ -68,7 +73,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.audit.auditing import audit  # late, as what follows: help and mistakes do not wait for it
     from rnn_scaling.reports import findings
 
-    reports = [audit(file, options.items_per_sample) for file in options.files]
+    reports = [audit(file, options.items_per_sample, options.max_numbers) for file in options.files]
     for report in reports:
         for line in findings.left_out(report):
             print(entry.plain(line), file=sys.stderr)

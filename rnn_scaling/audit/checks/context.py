@@ -11,6 +11,9 @@ from rnn_scaling.audit.verdicts import Verdict
 from rnn_scaling.audit.whole_columns import WrongColumn
 from rnn_scaling.audit.work_model import Timed
 
+MANY_COLUMNS = 256  # of which the work for one column must not grow with the width
+_AROUND = 32
+
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
@@ -48,6 +51,12 @@ class Context:
             made = [(verdict, *whole_columns.examine(table, verdict)) for verdict in verdicts.verdicts(table.rows)]
             self._known[id(table)] = [Judged(*each) for each in made]
         return self._known[id(table)]
+
+
+def near(table: ScalingTable, k: int) -> range:
+    """The columns that one may be compared with: all of them, of a table of many the ones around it."""
+    width = len(table.columns)
+    return range(width) if width <= MANY_COLUMNS else range(max(0, k - _AROUND), min(width, k + _AROUND))
 
 
 def name_line(table: ScalingTable, line: GridRow) -> str:

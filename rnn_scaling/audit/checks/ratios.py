@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
-from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, name_line, near
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
@@ -23,7 +23,6 @@ _SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"par
 _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
-MAX_COLUMNS = 300  # each may be the ratio of any two others; in wider tables the first ones are looked at
 _MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -32,7 +31,7 @@ _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below th
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each comparison that does not fit the columns it names; None for each that does."""
     of_devices = _is_of_devices(context, table)
-    for k, name in enumerate(table.columns[:MAX_COLUMNS]):
+    for k, name in enumerate(table.columns):
         header = plain(name)
         if not any(line.cells[k] for line in table.grid):
             continue
@@ -68,7 +67,9 @@ def _beside(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """Two columns of one unit whose ratio is this speedup in most lines, two at least: "before | after | gain"."""
     if not re.search(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b", header):
         return None
-    values = [i for i in range(min(len(table.columns), MAX_COLUMNS)) if i != k and _is_value(table, i)]
+    if len(table.columns) > MANY_COLUMNS:
+        return None
+    values = [i for i in near(table, k) if i != k and _is_value(table, i)]
     values = [i for i in values if table.roles.get(table.columns[i]) not in _NOT_COMPARED][:_MAX_BESIDE]
     lines = [line for line in table.grid[:_MAX_LINES] if line.cells[k]]
     fits: dict[tuple[int, int], int] = {}
@@ -113,9 +114,10 @@ def _over(table: ScalingTable, k: int, header: str) -> _Ratio | None:
 def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, float] | None:
     """The column, none of `but`, whose words are most like a name, and how much; None when none or two are."""
     wanted = _words(name)
+    named = [(i, table.columns[i]) for i in near(table, but[0])]
     scores = sorted(
-        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i)
-         for i, other in enumerate(table.columns[:MAX_COLUMNS]) if i not in but and ": " not in other),
+        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in named
+         if i not in but and ": " not in other),
         reverse=True,
     )  # fmt: skip
     if not scores or scores[0][0] < _ALIKE or (len(scores) > 1 and scores[1][0] == scores[0][0]):
@@ -136,7 +138,7 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     about = _words(header[: match.start("bottom")] + header[match.end("bottom") :]) - top - bottom - _SAYS_RATIO
     sides: dict[tuple[object, ...], _Ratio] = {}
     named_by_both: list[tuple[tuple[frozenset[str], str, frozenset[str]], int]] = []
-    for i, name in enumerate(table.columns[:MAX_COLUMNS]):
+    for i, name in ((i, table.columns[i]) for i in near(table, k)):
         words = _words(re.sub(r" #\d+$", "", name))
         of_top, of_bottom = top <= words, bottom <= words
         compared = _is_value(table, i) and not _DERIVED.search(name.lower())
@@ -177,7 +179,7 @@ def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
         return None
     about = _words(header) - _SAYS_RATIO
     sides: _Ratio = ([], [])
-    for i, name in enumerate(table.columns[:MAX_COLUMNS]):
+    for i, name in ((i, table.columns[i]) for i in near(table, k)):
         words = _words(name)
         for side, names in zip(sides, (_SERIAL, _PARALLEL)):
             if words & names and words - names - _UNITS == about and _is_value(table, i):
@@ -192,7 +194,7 @@ def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
 def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """ "% of X": the value column nearest on the left, over the first column that says X."""
     match = _PERCENT_OF.fullmatch(header)
-    left = [i for i in range(k) if _is_value(table, i)]
+    left = [i for i in near(table, k) if i < k and _is_value(table, i)]
     bottom = _holding(table, k, match["bottom"])[:1] if match else []
     return ([left[-1]], bottom) if left and bottom and left[-1] != bottom[0] else None
 
@@ -201,7 +203,7 @@ def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
     wanted = _words(name)
     return [
         i
-        for i, other in enumerate(table.columns[:MAX_COLUMNS])
+        for i, other in ((i, table.columns[i]) for i in near(table, k))
         if i != k and wanted <= _words(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
     ]
 
@@ -260,7 +262,7 @@ def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:
 
 def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
     """A bare "%": the column on the left against its line of 100 %, or against its sum."""
-    left = max((i for i in range(k) if _is_value(table, i)), default=k)
+    left = max((i for i in near(table, k) if i < k and _is_value(table, i)), default=k)
     lines = [(line, cell, part) for line in table.grid if (cell := line.cells[k]) and (part := line.cells[left])]
     whole = next((part for _, cell, part in lines if cell.value == 1.0), None)
     if len(lines) < 3 or left == k:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints
-from rnn_scaling.audit.checks.context import Context, name_line
+from rnn_scaling.audit.checks.context import Context, name_line, near
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
 NAME = "sums"
-MAX_COLUMNS = 300  # each may be made of each of the others; in wider tables the first ones are looked at
 _TOTAL = re.compile(r"\b(?:total|sum|altogether|overall|all)\b")
 _NOT_SUMMED = (
     *("rate", "rate_each", "speedup", "efficiency", "devices", "batch_size", "batches", "global_batch_size"),
@@ -23,9 +22,12 @@ _NOT_SUMMED = (
 
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each total that is not the sum of its parts; None for each that is."""
-    taken_apart = [i for i, name in enumerate(table.columns) if ": " in name]
-    for k, name in enumerate(table.columns[:MAX_COLUMNS]):
-        parts = [i for i in taken_apart if table.columns[i].startswith(f"{name}: ")]
+    parts_of: dict[str, list[int]] = {}
+    for i, name in enumerate(table.columns):
+        for end in (match.start() for match in re.finditer(": ", name)):
+            parts_of.setdefault(name[:end], []).append(i)
+    for k, name in enumerate(table.columns):
+        parts = parts_of.get(name, [])
         if not parts and _TOTAL.search(plain(name)) and table.roles.get(name) not in _NOT_SUMMED:
             parts = _addends(table, k)
         if len(parts) > 1:
@@ -36,7 +38,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 def _addends(table: ScalingTable, k: int) -> list[int]:
     """Columns to the left that the total of column k may be made of: those with its words but for "total"."""
     words = set(re.findall(r"[a-z]+", _TOTAL.sub(" ", plain(table.columns[k]))))
-    left = [i for i in range(min(k, MAX_COLUMNS)) if table.roles.get(table.columns[i]) not in _NOT_SUMMED]
+    left = [i for i in near(table, k) if i < k and table.roles.get(table.columns[i]) not in _NOT_SUMMED]
     left = [i for i in left if any(line.cells[i] for line in table.grid)]
     return [i for i in left if words <= set(re.findall(r"[a-z]+", plain(table.columns[i])))]
 

@@ -6,6 +6,7 @@ devices do not.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from rnn_scaling.audit.tables.grid import Grid
 _BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
 _AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
 _TRIED = 8  # columns on the left of a speedup that it may compare
+_MANY = 32  # speedups of one table; of more, each is tried with the two columns beside it
 
 
 def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tuple[int, int]]:
@@ -33,9 +35,11 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
     gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup"]
     numeric = [k for k, kind in enumerate(kinds) if _may_be_compared(kind) and any(row.cells[k] for row in table.rows)]
     numeric = [k for k in numeric if k not in devices.columns]
+    tried = _TRIED if len(gains) <= _MANY else 2
     out: dict[int, tuple[int, int]] = {}
     for k in gains:
-        near = [i for i in numeric if i < k][-_TRIED:] or [i for i in numeric if i > k][:_TRIED]
+        at = bisect.bisect_left(numeric, k)
+        near = numeric[max(0, at - tried) : at] or numeric[at : at + tried]
         pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
         said = [pair for pair in pairs if _says(table, kinds, *pair)]
         borne = [pair for pair in pairs if _bears_out(table, k, *pair)]

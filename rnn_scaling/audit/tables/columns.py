@@ -96,7 +96,7 @@ class Column:
         return f"{self.role} {self.unit or f'x {self.scale:g}'}".strip()
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def plain(header: str) -> str:
     """A header for comparison: "numGPUs" and "num_gpus" are "num gpus"."""
     if "&" in header:
@@ -107,7 +107,7 @@ def plain(header: str) -> str:
     return re.sub(r"(?:\[\^?\w{1,2}\]|\^\w|[†‡§¹²³⁴*])+$", "", text.strip(" :*`")).strip(" :*`")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def recognise(header: str) -> Column:
     """What a column with this header says; role and other are "" when it is not understood."""
     text = plain(header)
@@ -170,7 +170,7 @@ def _stated(text: str) -> str:
     return said.pop() if len(said) == 1 else ""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def stated_scaling(*texts: str) -> str:
     """ "weak" or "strong", where the first text that names either names one alone."""
     return next((said for text in texts if (said := _stated(plain(text)))), "")
@@ -188,7 +188,7 @@ def _quantity(text: str) -> Column | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def bound(header: str) -> tuple[str, str] | None:
     """(what it is a bound of, "low", "high" or "width"): "speedup_low" is ("speedup", "low"), "std" is ("", "width").
 
@@ -201,7 +201,7 @@ def bound(header: str) -> tuple[str, str] | None:
     return match["stem"].strip(), {"lo": "low", "hi": "high", "up": "high"}.get(end, "width")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def is_about_runs(header: str) -> bool:
     """Whether a column counts the runs behind a row, or names the form of the file: nothing that was measured."""
     return bool(

@@ -34,7 +34,7 @@ class Count:
     rest: str
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65536)
 def find(text: str) -> Count | None:
     """The devices that a text names; None where it names none, or two numbers that may mean either."""
     low = re.sub(r"\s+", " ", text.lower().replace("_", " "))

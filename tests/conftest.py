@@ -17,12 +17,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
-# What loads TensorFlow, opens a browser or runs commands as processes: all that --quick leaves out. Longest first: so
-# two processes, which take file by file, come to their ends together.
+# What loads TensorFlow, opens a browser, runs commands as processes or takes long: all that --quick leaves out. Longest
+# first: so two processes, which take file by file, come to their ends together.
 SLOW = (
     "training/test_variable_update.py",
     "test_train.py",
     "inspection/test_step_counts.py",
+    "test_hostile_files.py",
     "models",
     "browser",
     "commands",

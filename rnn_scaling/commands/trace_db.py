@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rnn_scaling import entry
 from rnn_scaling.inspection.trace_databases import looking
-from rnn_scaling.inspection.trace_databases.database import TraceDbError, one_line
+from rnn_scaling.inspection.trace_databases.database import TraceDbError
 from rnn_scaling.settings import flags
 
 USAGE = """\
@@ -31,10 +31,10 @@ def main(words: Sequence[str]) -> int:
     try:
         text, problems = looking.look(options)
     except looking.WindowError as e:
-        return entry.fail(one_line(str(e)), status=entry.EXIT_USAGE)
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
     except TraceDbError as e:
-        return entry.fail(one_line(str(e)))
+        return entry.fail(str(e))
     except OSError as e:
-        return entry.fail(one_line(f"{e.filename or options.file}: {e.strerror or e}"))
+        return entry.fail(f"{e.filename or options.file}: {e.strerror or e}")
     print(text, end="", flush=True)
-    return entry.fail(*(one_line(f"{options.file}: {problem}") for problem in problems)) if problems else 0
+    return entry.fail(*(f"{options.file}: {problem}" for problem in problems)) if problems else 0

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rnn_scaling import entry
 from rnn_scaling.machine import doorway
 
 MAGIC = b"SQLite format 3\0"
@@ -73,19 +74,14 @@ class TraceDatabase:
 
     def note(self, problem: str) -> None:
         """Notes a problem once, in one line: names that it quotes come from the file."""
-        problem = one_line(problem)
+        problem = entry.printable(problem)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
-def one_line(text: str) -> str:
-    """The text without what could break a line or a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def reason_of(fault: Exception) -> str:
     """What SQLite says of a fault, in one line."""
-    return "not UTF-8" if isinstance(fault, UnicodeDecodeError) else one_line(str(fault))
+    return "not UTF-8" if isinstance(fault, UnicodeDecodeError) else entry.printable(str(fault))
 
 
 def quoted(name: str) -> str:

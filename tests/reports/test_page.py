@@ -83,6 +83,7 @@ def test_a_loss_has_one_sign_in_picture_and_table():
     losses = text[text.index('id="loss"') : text.index('id="rates"')]
     (drawn,) = re.findall(r">(20.0 ± [\d.]+)</text>", losses)
     assert f"<td>{drawn}</td>" in losses
+    assert "with a gap: begins at 0, cut" in losses and "not from 0)</text>" in losses
     assert "\u2212" not in losses and ">-20" not in losses
 
 

@@ -15,6 +15,7 @@ from rnn_scaling.reports.summary import RunSteady, SeriesSummary
 DASHES = {"-": "", "--": "5 2.5", ":": "1.5 2", "-.": "6 2 1.5 2"}
 SHAPES = {"o": "M14 3a3 3 0 1 0 .01 0z", "s": "M11 3h6v6h-6z", "^": "M14 2.4l3.6 6.4h-7.2z", "D": "M14 2l4 4-4 4-4-4z"}
 STROKE, BAR, ARROW = "M14 1v10M11.5 1h5M11.5 11h5", "M3 1.5h22v9h-22z", "M20 2.4l-6 3.6 6 3.6zM20 6h7"
+GAP = "M3 1.5h6l-2 9h-4zM12 1.5h13v9h-15z"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,8 @@ def bars(losses: Sequence[Attribution]) -> list[Key]:
     if REST in names:
         keys.append(Key(f"{REST}: not told apart from 0", figures.themed(figures.REST), shape=BAR))
     keys.append(Key("measured", figures.themed(figures.COLOURS[0].lower()), shape=BAR))
+    if any(waterfall.frame_of(loss).low for loss in losses):
+        keys.append(Key("with a gap: begins at 0, cut", figures.themed(figures.COLOURS[0].lower()), shape=GAP))
     return [*keys, *marks(*(waterfall.frame_of(loss) for loss in losses))[1:]]
 
 

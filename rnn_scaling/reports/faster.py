@@ -29,6 +29,8 @@ def sentence(report: Report, sides: Sides) -> str:
     """
     of_what = f"A: {sides.a}; B: {sides.b}"
     unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.severity == INCOMPARABLE))
+    if asked := [what for what in unlike if what.startswith("--")]:
+        return f"A and B cannot be compared: they do not do the same work ({some(asked)}). {of_what}"
     if unlike:
         return f"A and B cannot be told apart: their runs may differ in {some(unlike)}, too. {of_what}"
     ratios = [each.comparison.ratio for each in report.results if each.comparison is not None]

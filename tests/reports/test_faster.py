@@ -50,3 +50,5 @@ def test_runs_that_may_differ_otherwise_have_no_answer():
     text = sentence(1.27, 1.24, 1.30, unlike=unlike)
     assert text.startswith("A and B cannot be told apart: their runs may differ in CPU model, too. A: --xla=true")
     assert "1.27 ± 0.03" in sentence(1.27, 1.24, 1.30, unlike=unlike[1:2])
+    text = sentence(1.27, 1.24, 1.30, unlike=[*unlike, ("--num_units", INCOMPARABLE)])
+    assert text.startswith("A and B cannot be compared: they do not do the same work (--num_units). A: --xla=true")

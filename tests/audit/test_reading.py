@@ -89,6 +89,8 @@ def test_headers_that_span_are_of_each_column_below(tmp_path):
 DEVICES = {  # rows of a table -> the devices of each
     "nodes x GPUs per node": (("Nodes|GPUs per node|img/s", "1|8|100", "2|8|190"), [8, 16]),
     "nodes x GPUs/node beside the total": (("Nodes|GPUs/node|GPUs|img/s", "1|8|8|100", "2|8|16|190"), [8, 16]),
+    "num_nodes x gpu_num_per_node": (("num_nodes|gpu_num_per_node|img/s", "1|1|100", "1|8|700", "2|8|1300"), [1, 8, 16]),
+    "no GPU is the CPU": (("GPUs|img/s", "0|10", "2|190", "0|11", "4|360"), [None, 2, None, 4]),
     "ranks x threads per rank": (("Ranks|Threads per rank|time (s)", "1|4|100", "4|2|60"), [4, 8]),
     "nodes and their GPUs": (("Nodes|GPUs|img/s", "1|8|100", "2|16|190"), [8, 16]),
     "nodes of 8 GPUs": (("Nodes|GPUs|img/s", "1|8|100", "2|8|190"), [8, 16]),
@@ -122,11 +124,11 @@ def test_devices_are_counted(tmp_path, case):
 HEADERS = {
     "scaling eff.": "efficiency", "parallel eff": "efficiency", "% of linear": "efficiency", "speedup vs. linear": "efficiency",
     "Energy efficiency": "", "aggregate ops/s": "rate", "img/sec": "rate", "imgPerSec": "rate", "samples per second": "rate",
-    "Throughput per GPU": "rate_each", "tokens/s/device": "rate_each", "images/sec/GPU": "rate_each", "env steps/s": "rate",
+    "Throughput per GPU": "rate_each", "tokens/s/device": "rate_each", "images/sec/GPU": "rate_each", "env steps/s": "rate", "Sample (4K)-per-second": "rate",
     "MB/s": "", "GFLOP/s": "", "Latency (ms)": "", "GPU memory (GB)": "", "top-1 accuracy": "", "power (W)": "",
     "FP32 Strong Scaling": "speedup", "FP16 Weak Scaling": "speedup", "Speedup over 1 GPU": "speedup", "speed-up w.r.t. 8 GPUs": "speedup",
     "AMP speedup": "compared", "Speedup (FP32 to mixed)": "compared", "Speedup with mixed precision": "compared", "Speedup vs PyTorch": "compared",
-    "Gradient accumulation steps": "accumulation", "GBS": "global_batch_size", "effective batch size": "global_batch_size",
+    "Gradient accumulation steps": "accumulation", "GBS": "global_batch_size", "bsz": "batch_size", "effective batch size": "global_batch_size",
     "Batch size / GPU": "batch_size", "images per GPU": "batch_size", "ms/step": "seconds", "s/it": "seconds", "Time to train (h)": "seconds",
     "Wall-clock": "seconds", "Runtime [s]": "seconds", "Speed (s/step)": "seconds", "GPU model": "", "gizmo": "", "GPU clock (MHz)": "",
 }  # fmt: skip

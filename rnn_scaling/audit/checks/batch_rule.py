@@ -20,6 +20,8 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
       rows: of one series. Nothing is said of fewer than three numbers of devices, nor where the same devices have
         several batch sizes: those are series of their own.
     """
+    if "accumulation" in table.roles.values():
+        return  # a global batch is what was accumulated
     by_devices: dict[int, WithDevices] = {}
     for row in having(rows, WithDevices):
         if _size(row) and _size(by_devices.setdefault(row.devices, row)) != _size(row):

@@ -18,7 +18,8 @@ _LIST_OF_DEVICES = re.compile(rf"(?:{words.LISTS_OF_DEVICES})(?: used)?")
 _QUANTITIES = tuple((role, re.compile(says), re.compile(not_so or r"(?!)")) for role, says, not_so in words.QUANTITIES)
 _OTHERS = tuple((name, re.compile(says)) for name, says in words.OTHERS)
 _RATE = re.compile(
-    rf"(?P<item>[a-z][a-z-]*)\s*(?:/|per|\ba(?= sec)|\bp(?=s\b))\s*(?P<per>{'|'.join(words.PER_SECOND)})\b"
+    rf"(?P<item>[a-z]+(?:-[a-z]+)*?)[\s-]*(?:\([^()]*\)[\s-]*)?"
+    rf"(?:/|per|\ba(?= sec)|\bp(?=s\b))[\s-]*(?P<per>{'|'.join(words.PER_SECOND)})\b"
     r"|(?P<inverse>[a-z]+) s\^?-1\b"
 )
 _NO_ITEM = re.compile(words.NO_ITEM)

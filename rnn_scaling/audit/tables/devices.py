@@ -74,6 +74,8 @@ def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
     ]
     if kind.unit in ("threads", "cores", "processes") and any(cell and cell.value == 1 for cell in out):
         out = [None if cell and cell.value == 0 and i == 0 else cell for i, cell in enumerate(out)]  # 0 threads: serial
+    if sum(cell is not None and cell.value == 0 for cell in out) > 1:  # runs on the CPU
+        out = [None if cell and cell.value == 0 else cell for cell in out]
     numbers = [cell.value for cell in out if cell]
     if not numbers or max(numbers) > _MOST:
         return []

@@ -33,7 +33,7 @@ DEVICES = (
     rf"|{COUNTED} ?[x×*] ?{COUNTED}(?: ?(?:/|per) ?{COUNTED})?"
     r"|(?:data|model) parallel(?:ism)?(?: size| degree)|parallelism"
 )
-PER_PART = rf"(?:{HOW_MANY})?(?P<part>{COUNTED})(?: ?(?:/|per|in each|on each|a|each) ?)(?P<whole>{COUNTED})"
+PER_PART = rf"(?:{HOW_MANY})?(?P<part>{COUNTED})(?: ?(?:num|number|count))?(?: ?(?:/|per|in each|on each|a|each) ?)(?P<whole>{COUNTED})"
 LISTS_OF_DEVICES = (
     r"(?:gpu|device|cuda|card)s? ?(?:ids?|index(?:es)?|indices|list)|(?:cuda )?visible (?:devices|gpus)"
     r"|ids? of (?:the )?(?:gpu|device)s?|which (?:gpu|device)s?"
@@ -128,7 +128,7 @@ QUANTITIES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "batch_size",
-        rf"batch ?size|\bbs\b|\bmbs\b|^(?:local |micro-?|mini-?|train(?:ing)? )?batch(?: ?(?:/|per) ?{COUNTED})?$|^b$"
+        rf"batch ?size|\bbsz?\b|\bmbs\b|^(?:local |micro-?|mini-?|train(?:ing)? )?batch(?: ?(?:/|per) ?{COUNTED})?$|^b$"
         rf"|^(?:samples|images|sequences|sentences|examples) ?(?:/|per) ?(?:{COUNTED})$",
         r"optimi[sz]ed|best|maximum|\bmax\b",
     ),

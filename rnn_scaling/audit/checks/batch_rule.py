@@ -31,7 +31,7 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
         return
     each, together = [_of_each(row) for row in known], [_of_all(row) for row in known]
     weak, strong = rounding.consensus(each)[1], rounding.consensus(together)[1]
-    grows = all(left.high < right.low for left, right in zip(together, together[1:]))
+    grows = all(left.low <= right.high for left, right in zip(together, together[1:]))
     if len(weak) == len(known) or len(strong) == len(known) or grows:
         yield None
         return

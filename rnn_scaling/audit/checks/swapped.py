@@ -14,6 +14,7 @@ NAME = "swapped"
 # Put right, the logarithms of the ratios of the two columns must agree this well, against their size and by themselves
 # (0.25: the ratios within 28 %); honest columns that cross do not mirror.
 _SPREAD, _WIDEST = 0.15, 0.25
+_LINES = 4
 _DISTINCT = 0.2  # columns whose ratio is nearer to 1 look the same when exchanged
 _NOT_PAIRED = ("devices", "batch_size", "global_batch_size", "batches", "speedup", "efficiency", ASIDE)
 
@@ -43,8 +44,8 @@ def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
         (line, first, second) for line in table.grid
         if (first := line.cells[a]) and (second := line.cells[b]) and _apart(first, second)
     ]  # fmt: skip
-    if len(lines) < 3:
-        return
+    if len(lines) < _LINES or all(cell.value < 100 and cell.digits <= 0 for _, *pair in lines for cell in pair):
+        return  # too few to mirror each other, or small counts, of which many do by chance
     ratios = [math.log(first.value / second.value) for _, first, second in lines]
     above = [ratio > 0 for ratio in ratios]
     put_right = [abs(ratio) for ratio in ratios]

@@ -19,11 +19,14 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each number that cannot be, in the columns that are understood."""
     fields = {k: table.roles[name] for k, name in enumerate(table.columns) if table.roles.get(name, ASIDE) != ASIDE}
     fields = {k: field for k, field in fields.items() if field != "devices" or _counts(table, k)}
+    none_is_meant = {k for k, field in fields.items() if field == "devices" and _starts_without(table, k)}
     for line in table.grid:
         for k, field in fields.items():
             cell, text = line.cells[k], line.texts[k]
             if not text or (cell is not None and cell.value > 0 and field != "devices"):
                 continue
+            if k in none_is_meant and cell is not None and cell.value == 0:
+                continue  # "0 GPUs": on the processor alone
             wrong = _wrong(field, cell, text, table.columns[k])
             if wrong:
                 yield Finding(
@@ -43,6 +46,11 @@ def _counts(table: ScalingTable, k: int) -> bool:
     """Whether most numbers of a column are whole: "1.152" thousands of GPUs, or a load, is no count that is wrong."""
     values = [float(cell.value).is_integer() for line in table.grid for cell in line.numbers([k])]
     return 2 * sum(values) > len(values)
+
+
+def _starts_without(table: ScalingTable, k: int) -> bool:
+    """Whether the counts begin at 0 again and again, or several rows have none."""
+    return sum(cell.value == 0 for line in table.grid for cell in line.numbers([k])) > 1
 
 
 def _wrong(field: str, cell: Cell | None, text: str, header: str = "") -> tuple[str, str] | None:

@@ -99,7 +99,7 @@ def _model(rows: Sequence[Timed]) -> WorkModel:
     if not given_global and len(members_fixed) > len(members_weak) and _agree(fixed, members_fixed):
         kind = EACH if absolute and not _falls(rows) else STRONG
         return WorkModel(kind, shared_fixed, absolute, tuple(rows), _flags(rows, members_fixed))
-    if _agree(weak, members_weak):
+    if _agree(weak, members_weak) or len(members_weak) == len(rows):  # intervals that all meet do not vary
         kind = STRONG if given_global else WEAK
         return WorkModel(kind, shared_weak, absolute, tuple(rows), _flags(rows, members_weak))
     span = Bounds(min(i.low for i in weak), max(i.high for i in weak))

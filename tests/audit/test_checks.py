@@ -224,6 +224,14 @@ def test_columns_whose_spreads_overlap_are_not_exchanged(tmp_path):
     assert run(tmp_path, text.replace("@", " ± 2.0")).findings == []
 
 
+def test_products_whose_intervals_meet_do_not_vary(tmp_path):
+    text = "|GPUs|batch size|batches|seconds|words/s|\n|-|-|-|-|-|\n|1|64|20|15.45|4,970 ± 240|\n|2|64|20|16.50|9,310 ± 400|\n"
+    (fact,) = run(tmp_path, text).facts
+    assert "items a sample in 2 of 2 rows" in fact and "varies" not in fact
+    (fact,) = run(tmp_path, text.replace(" ± 400", " ± 1").replace("9,310", "6,310")).facts
+    assert "varies" in fact
+
+
 HONEST = {
     "crossing columns are not exchanged": "GPUs\tInit time(s)\tTrain time(s)\n1\t68\t163\n2\t142\t93\n4\t75\t47\n8\t110\t30\n",
     "lopsided columns that cross": "case  error (%)  skip (%)\na  0.26  15.86\nb  1.01  0.02\nc  2.51  0.06\nd  0.44  15.9\ne  1.5  0.03\n",

@@ -16,7 +16,8 @@ USAGE = """\
 Finds numbers that cannot be in tables of scaling results: speedups that are not the ratio of their rates, efficiencies
 that are not speedup / devices, rate x seconds that is not the work of the settings, rates of one worker printed as
 totals, rows of another number of devices, sums, exchanged columns, superlinear points, mixed scalings. A number that
-fits within the rounding of what is printed is never reported.
+fits within the rounding of what is printed is never reported. After the findings stands what each series implies:
+speedup, efficiency, what each step gains, the best number of devices, where it bends or collapses.
 
     ./run.sh audit README.md results.csv                            FILE:LINE, one finding each
     ./run.sh audit results/default --format=json                    a folder of run records

@@ -63,8 +63,8 @@ def test_the_tab_shows_the_report_of_all_runs_or_of_one(page, url):
     assert "on 4 devices" in report.locator("#answer").inner_text()
     tab.locator("select").select_option("on-2")
     report.get_by_text("on-2 · 1 run").wait_for()
-    report.locator("summary").first.click()
-    assert report.locator("button.copy").first.is_visible(), "the page's own script runs"
+    report.locator("details:has(code) > summary").first.click()
+    assert report.locator("details[open] button.copy").first.is_visible(), "the page's own script runs"
 
 
 def test_the_link_of_the_text_tab_leads_to_the_runs_report(page, url):

@@ -90,8 +90,14 @@ def has_settings(row: ScalingRow) -> bool:
 
 
 def _model(rows: Sequence[Timed]) -> WorkModel:
-    weak = [product(row) / samples(row) for row in rows]
-    fixed = [product(row) / samples(row, with_devices=False) for row in rows]
+    """By the printed numbers where all rows agree on them as rounded; else within their spreads."""
+    exact = _agreed(rows, [rounding.of(row.rate) * rounding.of(row.seconds) for row in rows])
+    return exact if exact.kind != VARIES and all(exact.fits) else _agreed(rows, [product(row) for row in rows])
+
+
+def _agreed(rows: Sequence[Timed], products: Sequence[Bounds]) -> WorkModel:
+    weak = [made / samples(row) for row, made in zip(rows, products)]
+    fixed = [made / samples(row, with_devices=False) for row, made in zip(rows, products)]
     shared_weak, members_weak = rounding.consensus(weak)
     shared_fixed, members_fixed = rounding.consensus(fixed)
     absolute = all(map(has_settings, rows))

@@ -9,6 +9,7 @@ import pytest
 from rnn_scaling.audit.scaling_table import parse_cell
 from rnn_scaling.audit.tables import counts, reading
 from rnn_scaling.audit.tables.columns import recognise
+from tests.support.audit_tables import run
 
 FIELDS = ("devices", "rate", "rate_each", "seconds", "speedup", "efficiency", "batch_size", "global_batch_size")
 
@@ -281,6 +282,21 @@ def test_a_speedup_of_two_columns_is_none_of_devices(tmp_path):
         tmp_path, pipe("n|old (ms)|new (ms)|Speedup", "10|0.011|0.014|-20.5 %", "20|0.16|0.128|25.0 %")
     )
     assert [row.speedup for row in table.rows] == [None, None]
+
+
+def test_times_of_several_units_are_compared_in_seconds(tmp_path):
+    text = pipe("Case|Before|After|Speedup", "a|24 min|36 sec|40x", "b|6 min|15 sec|24x", "c|1 h|60 sec|60x")
+    report = run(tmp_path, text)
+    assert report.findings == [] and report.comparisons > 0
+    (finding,) = run(tmp_path, text.replace("24x", "42x")).findings
+    assert (finding.check, finding.line) == ("ratios", 4)
+
+
+def test_an_interval_does_not_widen_what_the_numbers_agree_on(tmp_path):
+    head = "Device number|Batch size|Total time to process 20 batches (s)|Processing speed (words/s)"
+    report = run(tmp_path, pipe(head, "1|32|2.776|13831.260 ± 1537.569", "2|32|2.939|26129.753 ± 761.072"))
+    (fact,) = report.facts
+    assert ", 60 within rounding" in fact and report.findings == []
 
 
 def test_what_is_not_known_is_said_and_not_guessed(tmp_path):

@@ -116,6 +116,8 @@ install() {
     echo "error: installing $* failed; is the package index reachable? (PIP_INDEX_URL=... names another;" \
       "$venv/set-up.log has all that pip said)" >&2
   else
+    # Where PYTHONDONTWRITEBYTECODE is set, as in many images, nobody else does it, and every run compiles TensorFlow anew.
+    env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -qq -j0 "$venv/lib" || true # not every file is Python 3
     printf '%s' "$wanted" >"$stamp"
     return
   fi

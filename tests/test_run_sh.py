@@ -43,7 +43,10 @@ def run(tmp_path):
 def test_what_was_installed_is_not_installed_again(run, tmp_path):
     first = run("setup")
     assert first.returncode == 0 and first.stderr.startswith(f"setting up {tmp_path}/venv with Python 3.12.0 (")
-    (line,) = first.notes
+    line, compiled = first.notes
+    assert compiled == f"-m compileall -qq -j0 {tmp_path}/venv/lib", (
+        "nobody else does where PYTHONDONTWRITEBYTECODE is set"
+    )
     assert "-c constraints.txt -r requirements.txt -r requirements-dev.txt" in line
     again = run("setup")
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
@@ -52,8 +55,10 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
 @pytest.mark.parametrize("flag", ["--profile", "--profile=true"])
 def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert "requirements-profile.txt" not in "".join(run("tensorboard", "--port=0").notes)
-    installed, started = run("tensorboard", "--port=0", flag).notes
-    assert installed.endswith("-c constraints.txt -r requirements-profile.txt")
+    installed, compiled, started = run("tensorboard", "--port=0", flag).notes
+    assert compiled.startswith("-m compileall ") and installed.endswith(
+        "-c constraints.txt -r requirements-profile.txt"
+    )
     assert started == f"-m rnn_scaling tensorboard --port=0 {flag}"
     assert run("tensorboard", flag).notes == [f"-m rnn_scaling tensorboard {flag}"]
 
@@ -63,7 +68,7 @@ def test_without_a_network_it_says_what_can_be_done(run):
     done = run("setup", pip=failing)
     assert done.returncode == 1 and "\nERROR: no such host\nerror: installing requirements.txt" in done.stderr
     assert "PIP_INDEX_URL" in done.stderr and "set-up.log" in done.stderr
-    assert len(run("setup").notes) == 1, "what failed is tried again"
+    assert len(run("setup").notes) == 2, "what failed is tried again"
     done = run("tensorboard", "--profile", pip=failing)
     assert done.returncode == 1 and len(done.notes) == 1
     assert done.stderr.endswith("error: without --profile, ./run.sh tensorboard shows all other tabs\n")

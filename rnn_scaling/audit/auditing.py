@@ -15,7 +15,7 @@ from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
 from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
 from rnn_scaling.audit.tables import reading
 
-MAX_NUMBERS = 250_000  # of a file; more than anybody reads, in a few seconds
+MAX_NUMBERS = 100_000  # of a file; more than anybody reads, in a few seconds
 MAX_FINDINGS = 10_000  # kept in memory; the others are counted
 MAX_DERIVED = 200  # series and sentences of one file
 _NO_COMPARISON = ("values", "copies")  # look at each number alone, or at its digits

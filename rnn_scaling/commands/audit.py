@@ -61,7 +61,7 @@ class AuditOptions:
         shown="N",
     )
     max_numbers: int = option(
-        250_000,
+        100_000,
         "numbers of a file that are checked; of the rest it is said that they were not (exit status 2)",
         minimum=1,
     )

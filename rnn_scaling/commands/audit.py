@@ -43,8 +43,8 @@ class AuditOptions:
     """Audit."""
 
     files: tuple[Path, ...] = flags.positional(
-        "Markdown or any text with tables in it (pipes, tabs, blanks), CSV, TSV, JSON, JSON Lines, one of our reports "
-        "or run records, or a folder of these",
+        "Markdown, HTML, LaTeX or any text with tables in it (pipes, grids, tabs, blanks), CSV, TSV, JSON, JSON Lines, "
+        "one of our reports or run records, or a folder of these",
         shown="FILE",
         several=True,
     )

@@ -3,12 +3,12 @@
 Rules (the pipeline's own are in text.py):
 
 - Text and vocabularies are UTF-8 without a byte order mark. Lines end with `\\n`; the last one need not. Carriage
-  returns before it (CRLF) are no part of the line. A line has at most 64 KiB: the pipeline holds thousands of them.
+  returns before it (CRLF) are no part of the line. A line of either has at most 64 KiB: the
+  pipeline holds thousands of them.
 - A word is what stands between ASCII blanks. So U+2028, U+0085, the no-break space and NUL are parts of words.
 - Two text files have equally many lines; a pair with an empty side is left out, and at least one pair must be left.
 - The word in line n of a vocabulary has the id n - 1. Lines after the first `vocab_size` are not read; a file with
   fewer words is fine, the ids above are then never used, unless `unk_id` is one of them.
-- No line of text or of a vocabulary has 1 MiB or more.
 - A vocabulary has one word a line, without blanks, each word once; `eos` is in each, `bos` in the target's.
 """
 

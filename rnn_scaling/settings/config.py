@@ -167,11 +167,14 @@ class MeasureOptions:
     )
     max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
     inter_op_parallelism_threads: int = option(
-        0, "threads that dispatch operators; 0: more than all the devices used", minimum=0, maximum=4_096
+        0,
+        "threads that dispatch operators; 0: one more than devices, with GPUs as many as cores at least",
+        minimum=0,
+        maximum=4_096,
     )
     intra_op_parallelism_threads: int = option(
         0,
-        "threads inside one operator on the CPU; 0: cpu_cores_per_device, or all cores with GPUs",
+        "threads inside operators on the CPU; 0: one, the cores of all devices if each has several, on GPUs all cores",
         minimum=0,
         maximum=4_096,
     )

@@ -196,8 +196,8 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     for members, options in zip(series, read):
         config = members[0].config
         words = [str(config[name]) for name in always]
-        if ran := _kernel_on_cpus(members):
-            words[NAMED.index("encoder_type")] += f" ({ran} on the CPU)"
+        if ran := kernel_on_cpus(members):
+            words[NAMED.index("encoder_type")] += f" ({ran})"
         strong = bool(config["global_batch_size"])
         shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
         words += [f"{name}={shown_options[name]}" for name in varied if name in shown_options]
@@ -207,7 +207,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     return names
 
 
-def _kernel_on_cpus(rows: Sequence[Row]) -> str:
+def kernel_on_cpus(rows: Sequence[Row]) -> str:
     """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
     kernel = KERNELS.get(str(rows[0].config["encoder_type"]))
     if kernel is None or kernel.cpu == kernel.gpu:

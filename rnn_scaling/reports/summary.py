@@ -17,7 +17,7 @@ from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, SPEEDUP, common_unit
-from rnn_scaling.analysis.rows import Key, Row, by_series, measured_batches, titles, with_baselines
+from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -196,7 +196,14 @@ class Summary:
         counted = dict.fromkeys(f"{each.unit}: {each.rows[0].row.items}" for each in self.series)
         repeated_rows = any(len(row.good) > 1 for row in self.rows)
         means = " Rates, ratios and seconds of several runs are their geometric means." if repeated_rows else ""
-        return [*lines, f"{'; '.join(counted)}.{means}"] if counted else lines
+        return [*lines, f"{'; '.join(counted)}.{means}{self._kernels}"] if counted else lines
+
+    @property
+    def _kernels(self) -> str:
+        """What ran on CPUs in the place of a kernel for GPUs."""
+        rows_of_series = [[each.row for each in series.rows] for series in self.series]
+        ran = {(rows[0].config["encoder_type"], kernel) for rows in rows_of_series if (kernel := kernel_on_cpus(rows))}
+        return "".join(f" On CPUs {encoder} is {kernel}, a fused kernel too." for encoder, kernel in sorted(ran))
 
     @functools.cached_property
     def cautions(self) -> list[str]:

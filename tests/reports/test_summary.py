@@ -108,7 +108,7 @@ def test_a_title_names_the_kernel_that_ran():
     resolved = {"device_type": "CPU", "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad"}
     cpu = [altered(timed(n, 100 * n), resolved=resolved) for n in (1, 2)]
     (series,) = of(cpu).series
-    assert series.title == "cudnn_lstm (BlockLSTM on the CPU), independent"
+    assert series.title == "cudnn_lstm (BlockLSTM), independent"
     gpu = [altered(each, resolved={"device_type": "GPU", "encoder_kernel": "CudnnRNNV3"}) for each in cpu]
     loop = [timed(1, 100, encoder_type="dynamic_rnn")]
     for records, title in ((gpu, "cudnn_lstm, independent"), (loop, "dynamic_rnn, independent")):

@@ -50,26 +50,26 @@ def get(folder, **query):
     return Client(plugin(folder).get_plugin_apps()["/report"]).get("/report", query_string=query)
 
 
-def kicker(response):
+def heading(response):
     assert response.status_code == 200, response.text
     found = re.search(r"<h1>Scaling of (.*?) <span>(.*?)</span></h1>", response.text)
-    return f"{found[1]} · {found[2]}"
+    return f"{found[1]} {found[2]}"
 
 
 def test_the_page_is_of_all_runs_of_one_or_of_those_below_a_folder(logs):
-    assert kicker(get(logs)) == "logs · 4 runs"
-    assert kicker(get(logs, run="b")) == "b · 1 run"
-    assert kicker(get(logs, run="old")) == "old · 2 runs"
-    assert kicker(get(logs, run="old/a")) == "a · 1 run"
-    assert kicker(get(logs / "old")) == "old · 2 runs"
-    assert kicker(get(logs / "a", run=".")) == "a · 1 run"
+    assert heading(get(logs)) == "logs · 4 runs"
+    assert heading(get(logs, run="b")) == "b · 1 run"
+    assert heading(get(logs, run="old")) == "old · 2 runs"
+    assert heading(get(logs, run="old/a")) == "a · 1 run"
+    assert heading(get(logs / "old")) == "old · 2 runs"
+    assert heading(get(logs / "a", run=".")) == "a · 1 run"
     offered = Client(plugin(logs).get_plugin_apps()["/runs"]).get("/runs").json
     assert offered == {"runs": ["a", "b", "old", "old/a", "old/b"]}
 
 
 def test_a_home_folder_by_its_short_name(logs, monkeypatch):
     monkeypatch.setenv("HOME", str(logs.parent))
-    assert plugin("~/logs").is_active() and kicker(get("~/logs", run="b")) == "b · 1 run"
+    assert plugin("~/logs").is_active() and heading(get("~/logs", run="b")) == "b · 1 run"
 
 
 def test_the_command_below_the_pictures_makes_the_page_that_is_seen(logs):
@@ -137,7 +137,7 @@ def test_a_record_of_another_name_counts_and_a_copy_does_not(logs):
     record.write(timed(4, 300.0), logs / "swept.json")
     (logs / "a" / "again.json").write_bytes((logs / "a" / "run.json").read_bytes())
     response = get(logs)
-    assert kicker(response) == "logs · 5 runs" and "a copy of a/again.json" in response.text
+    assert heading(response) == "logs · 5 runs" and "a copy of a/again.json" in response.text
 
 
 def test_the_page_changes_when_a_record_does(logs):
@@ -172,9 +172,9 @@ def test_the_link_of_the_text_tab_leads_to_the_run_also_when_its_folder_was_rena
     url = urlsplit(link)
     assert url.path == "data/plugin/rnn_scaling/report" and not url.scheme and not url.netloc
     query = {name: value for name, (value,) in parse_qs(url.query).items()}
-    assert kicker(get(logs, **query)) == "b · 1 run" and "171.7" in get(logs, **query).text
+    assert heading(get(logs, **query)) == "b · 1 run" and "171.7" in get(logs, **query).text
     (logs / "old" / "b").rename(logs / "renamed")
-    assert kicker(get(logs, **query)) == "renamed · 1 run"
+    assert heading(get(logs, **query)) == "renamed · 1 run"
     assert get(logs, id="0" * 12).status_code == 404
 
 

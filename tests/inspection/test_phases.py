@@ -260,7 +260,7 @@ def test_the_straggler_is_named_from_its_own_compute():
         (
             [towers_step((0, 50, 48), (0, 50 + late, 48 + late)) for late in (0.5, 0.5, 6, 0.5, 0.5, 6) * 3],
             True,
-            "by 2.33 ± 2.67 ms, which differs from step to step by as much",
+            "by 2.33 (sd 2.67) ms, which differs from step to step by as much",
         ),
         (
             [towers_step((0, 70, 60), (0, 70.5, 65))] * 3,

@@ -19,7 +19,7 @@ Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databas
 
 TIME is in seconds after the trace's first event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns.
 The summary goes to stdout; what could not be used goes to stderr as "error: FILE: reason", the rest is still reported.
-docs/trace-db.md says what every number means.
+FILE is read in pieces, so that --max_file_mb does not bound it. docs/trace-db.md says what every number means.
 
 Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 130 interrupted."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rnn_scaling.audit import rounding
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ScalingRow
+from rnn_scaling.audit.scaling_table import Cell, ScalingRow
 
 Values = Sequence[Bounds | None]
 _ONE = rounding.point(1.0)
@@ -159,7 +159,9 @@ def anchors(rows: Sequence[ScalingRow], field: str) -> list[int]:
     A speedup of n on the fewest n devices states it too. Without devices it is the rows that say exactly 1.
     """
     fewest = min((row.devices for row in rows if row.devices), default=None)
-    out = []
+    out = [k for k, row in enumerate(rows) if (cell := getattr(row, field)) and "base" in cell.text.lower()]
+    if out:
+        return out  # "1x (base)"
     for k, row in enumerate(rows):
         cell = getattr(row, field)
         if fewest is None:
@@ -177,10 +179,17 @@ def anchors(rows: Sequence[ScalingRow], field: str) -> list[int]:
 def speedups(rows: Sequence[ScalingRow], base: Sequence[int] = ()) -> list[Bounds | None]:
     """The printed speedups; 1 where a baseline row prints none."""
     stated = set(base)
+    finest = max((row.speedup.digits for row in rows if row.speedup), default=0)
     return [
-        rounding.of(row.speedup) if row.speedup else _ONE if k in stated and row.devices == 1 else None
+        _of_baseline(row.speedup, finest) if row.speedup and k in stated
+        else rounding.of(row.speedup) if row.speedup else _ONE if k in stated and row.devices == 1 else None
         for k, row in enumerate(rows)
-    ]
+    ]  # fmt: skip
+
+
+def _of_baseline(cell: Cell, finest: int) -> Bounds:
+    """ "1x" above "1.84x" was not rounded to a whole number."""
+    return rounding.of(dataclasses.replace(cell, digits=finest) if cell.value == 1.0 and not cell.step else cell)
 
 
 def speedups_of_efficiencies(rows: Sequence[ScalingRow], base: Sequence[int] = ()) -> list[Bounds | None]:

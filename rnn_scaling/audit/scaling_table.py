@@ -52,6 +52,12 @@ _FOOTNOTE = re.compile(
 )
 _SUPERSCRIPT = re.compile(r"(?<=[\w%)\]×.])\s*<sup>(?:(?!</sup>).){0,40}</sup>", re.IGNORECASE)
 _POWER_OF_TEN = re.compile(r"\s*(?:[x×·*]|&times;)\s*10(?:<sup>|\^\{?)\s*([-+−]?\d+)\s*(?:</sup>|\}?)", re.IGNORECASE)
+# "1.0x (baseline)": a remark; of "55 (estimated)" nobody knows the digits.
+_REMARK = re.compile(
+    r"(?<=\d|%|[xX×])\s*\((?!\D*(?:est|approx|proj|theor|ideal|extrapol|target|expect|predict|partial|fail|oom))"
+    r"[A-Za-z][^()\[\]\d]{2,30}\)$|(?<=[xX×])\s+(?:faster|slower)$",
+    re.IGNORECASE,
+)
 _HOURS = re.compile(
     r"(?:(?P<h>\d+)\s*h(?:(?:ou)?rs?)?\s*)?(?:(?P<m>\d+)\s*m(?:in(?:ute)?s?)?\s*)?(?:(?P<s>\d+(?:\.\d*)?)\s*s(?:ec(?:ond)?s?)?)?"
 )
@@ -206,7 +212,7 @@ def parse_bare(bare: str) -> Cell | None:
         return Cell(float(bare), len(bare.partition(".")[2]), bare)
     if not bare or len(bare) >= 80:
         return None
-    match = _NUMBER.fullmatch(bare)
+    match = _NUMBER.fullmatch(bare) or _NUMBER.fullmatch(_REMARK.sub("", bare))
     return _from_match(match, bare) if match else _with_spread(bare) or _duration(bare) or _product(bare)
 
 

@@ -75,6 +75,8 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
         explained |= {"ac", "bc"}
     if nowhere and "ab" not in explained:
         return [*columns, nowhere], sentences, without(verdict, {"ab", "bc"})
+    if {"ac", "bc"} & off == {"ac"} and fits["bc"] and fits["bc"].rest > fits["bc"].hits > 0:
+        explained.add("ac")  # made from the printed speedups, as coarse as these are: only a row of them is off
     left = {name for name in off - explained if (fit := fits[name]) and (fit.refuted or fit.other_baseline)}
     wrong = _blamed(verdict, left, {name for name, fit in fits.items() if fit} - off - explained)
     wrong += columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from rnn_scaling.audit import verdicts, whole_columns
 from rnn_scaling.audit.rounding import Bounds
@@ -13,6 +14,9 @@ from rnn_scaling.audit.work_model import Timed
 
 MANY_COLUMNS = 256  # of which the work for one column must not grow with the width
 _AROUND = 32
+_SUMMARY = re.compile(
+    r"average|mean|median|\bavg|total|\bsum|overall|\ball\b|best|worst|\bmin\b|\bmax\b|range", re.IGNORECASE
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,11 @@ def near(table: ScalingTable, k: int) -> range:
     """The columns that one may be compared with: all of them, of a table of many the ones around it."""
     width = len(table.columns)
     return range(width) if width <= MANY_COLUMNS else range(max(0, k - _AROUND), min(width, k + _AROUND))
+
+
+def is_summary(line: GridRow) -> bool:
+    """Whether a line sums up the others: its ratio may be the mean of theirs."""
+    return bool(line.texts and _SUMMARY.search(line.texts[0]))
 
 
 def name_line(table: ScalingTable, line: GridRow) -> str:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
-from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, name_line, near
+from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, is_summary, name_line, near
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
-from rnn_scaling.audit.tables.columns import plain
+from rnn_scaling.audit.tables.columns import plain, recognise
 
 NAME = "ratios"
 _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<bottom>[^()\[\]/]+?)[\s)\]]*(?:ratio)?\s*")
@@ -23,6 +23,7 @@ _SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"par
 _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
+_NO_SPEED = ("accuracy", "loss", "memory", "power", "epochs", "size", "price", "utilisation")
 _MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -141,7 +142,7 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     for i, name in ((i, table.columns[i]) for i in near(table, k)):
         words = _words(re.sub(r" #\d+$", "", name))
         of_top, of_bottom = top <= words, bottom <= words
-        compared = _is_value(table, i) and not _DERIVED.search(name.lower())
+        compared = _is_value(table, i) and not _DERIVED.search(name.lower()) and _may_be_faster(name, header)
         if i == k or not (of_top or of_bottom) or not compared or table.roles.get(name) in _NOT_COMPARED:
             continue
         rest = frozenset(words - (top if of_top else set()) - (bottom if of_bottom else set()))
@@ -167,6 +168,11 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
         if len(candidates) == 1:
             return candidates[0]
     return None
+
+
+def _may_be_faster(name: str, header: str) -> bool:
+    """Whether a column measures what the header compares: a speedup is of no accuracy and no memory."""
+    return "speed" not in header or recognise(name).other not in _NO_SPEED
 
 
 def _units(table: ScalingTable, i: int) -> frozenset[str]:
@@ -239,7 +245,10 @@ def _column(
     inverse = [below / above for _, _, above, below in lines]
     holds = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, values)]
     turned = [rounding.of(cell).meets(value) for (_, cell, _, _), value in zip(lines, inverse)]
-    if sum(turned) > sum(holds) and not turns and len(lines) > 1 and all(turned):
+    slower = 2 * sum(cell.value < 1 for _, cell, _, _ in lines) > len(
+        lines
+    )  # a speedup above 1 is named in either order
+    if sum(turned) > sum(holds) and not turns and slower and len(lines) > 1 and all(turned):
         line, cell = lines[0][:2]
         finding = _finding(table, line, k, cell, values[0], _spell(line, top, bottom))
         cause = (
@@ -252,7 +261,7 @@ def _column(
     if len(lines) > 2 and not any(holds):
         return  # the header means something else
     for (line, cell, _, _), value, good in zip(lines, values, holds):
-        yield None if good else _finding(table, line, k, cell, value, _spell(line, top, bottom))
+        yield None if good or is_summary(line) else _finding(table, line, k, cell, value, _spell(line, top, bottom))
 
 
 def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 NAME = "shape"
 # A rate a worker is a factor of the devices below its neighbours; an honest point is not this far below both.
 _FAR_BELOW = 0.6
+_ALIKE = 2.0  # its neighbours must scale alike: where the second row is far below the first, all are
 # Each device more must add this many times what one alone does to be a finding: a few per cent are noise, caches or
 # another clock, and efficiencies above 1 are another kind of run. What the derived numbers show is not repeated here.
 _SUPERLINEAR = 1.2
@@ -125,6 +126,8 @@ def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
     if row.speedup or row.devices < 2:
         return False
     low, high = min(other.low for other in others), max(other.high for other in others)
+    if high > _ALIKE * low:
+        return False  # a plateau, or machines that were numbered
     return value.high < _FAR_BELOW * low and 0.8 * low < value.middle * row.devices < 1.2 * high
 
 

@@ -11,7 +11,8 @@ from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "values"
 _NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\s*[%x])?", re.IGNORECASE)
-_OWN_PROCESS = re.compile(r"thread|worker|process")
+# No worker beside the process itself, no accelerator beside the processor.
+_NONE_IS_MEANT = re.compile(r"thread|worker|process|gpu|tpu|npu|accelerator|\bcards?\b|cuda")
 _FIELDS = ("batch_size", "global_batch_size", "batches", "seconds", "rate", "speedup", "efficiency", "work")
 
 
@@ -59,8 +60,8 @@ def _wrong(field: str, cell: Cell | None, text: str, header: str = "") -> tuple[
         if _NOT_A_NUMBER.fullmatch(text):
             return "a number", "a division by zero or a failed run; the row is left out of the comparisons"
         return None
-    if field == "devices" and cell.value == 0 and _OWN_PROCESS.search(header.lower()):
-        return None  # no worker beside the process itself
+    if field == "devices" and cell.value == 0 and _NONE_IS_MEANT.search(header.lower()):
+        return None
     if field == "devices" and (cell.value < 1 or not float(cell.value).is_integer()):
         return "a whole number from 1 up", "no run has this many devices; the row is left out of the comparisons"
     if cell.value < 0 and not (field == "speedup" and cell.unit == "%"):

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from rnn_scaling.audit.scaling_table import ASIDE
 from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.tables import vocabulary as words
 from rnn_scaling.audit.tables.columns import COMPARED, Column
@@ -18,6 +19,7 @@ _LETTERS = (
     (re.compile(r"[E]_?\(?[pPnN]?\)?(?<!EP)|e_?\(?[pn]\)?|η"), "efficiency"),
     (re.compile(r"[Tt]_?\(?(?:1|s|S|seq|serial)\)?(?<!TS)(?: ?[(\[]\w+[)\]])?"), "alone"),
 )
+_FOLLOWS_DEVICES = re.compile(r"accumul|global batch|total batch")
 _ALONE = re.compile(rf"(?:{words.SERIAL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
 _TOGETHER = re.compile(rf"(?:{words.PARALLEL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
 
@@ -57,6 +59,8 @@ def _kind(table: Grid, k: int) -> Column:
     if kind.role in ("devices", "ids", "per_part"):
         return kind if any(row.texts[k] for row in table.rows) else Column()
     if kind.role and not any(row.cells[k] for row in table.rows):
+        if _FOLLOWS_DEVICES.search(columns.plain(table.base[k])):
+            return Column(ASIDE)  # "512 and 256" steps: other ones a number of devices, and still one series
         return Column()  # a label with a familiar name: "Batch: large"
     return kind
 

@@ -90,7 +90,7 @@ RATE_ALIASES = {"wps": "words/s", "tps": "tokens/s", "ips": "images/s", "fps": "
 RATE_WORDS = r"throughput|through put|thoughput|\bspeed\b|\brate\b|\bperformance\b(?=.*/)"
 NO_RATE = (
     r"clock|learning|[gtp]?flops?\b|bandwidth|hit rate|error rate|memory|drop|dropout|success|sampl\w* rate|refresh|cost"
-    r"|\bloss\b|word error|frame rate|bit ?rate|failure|accept|relative|normali[sz]ed"
+    r"|\bloss\b|word error|frame rate|bit ?rate|failure|accept|relative|normali[sz]ed|deep speed"
 )
 
 # Times of a part: never what a speedup of the whole is of, unless the speedup's header names it too.
@@ -118,8 +118,8 @@ QUANTITIES: tuple[tuple[str, str, str], ...] = (
     (
         "speedup",
         r"speed-? ?ups?\b|\bscaling factors?\b|\b(?:weak|strong) scaling\b|\bscale-?up\b|\bacceleration(?: factor| ratio|$)"
-        r"|^scaling(?: ratio| \(x\))?$|\btimes faster\b",
-        r"",
+        r"|^scaling(?: ratio| \(x\))?$|\btimes faster\b|\b(?:fp ?\d+|tf ?32|bf ?16|amp|mixed(?: precision)?) scaling$",
+        r"\b(?:ideal|theoretical|amdahl\W?s?|predicted|expected|perfect|target|linear)\b(?! scaling)",
     ),
     (
         "global_batch_size",
@@ -170,7 +170,7 @@ MODELS = (
 SERIAL = r"sequential|serial|single[ -](?:gpu|thread(?:ed)?|core|process|node|device|cpu)|non-?parallel|one (?:gpu|thread|core|process|device)"
 PARALLEL = r"parallel|multi-?[ -]?(?:gpu|thread(?:ed|ing)?|core|process(?:ing)?|node|device)|distributed"
 # Two columns that a speedup beside them compares: without, and with, what the table is about.
-BEFORE = r"old|before|baseline|original|reference|naive|unoptimi[sz]ed|un-?fused|eager|without|w/o|no \w+|stock|vanilla|legacy|default"
-AFTER = r"new|after|optimi[sz]ed|ours|improved|current|proposed|fused|compiled|with|accelerated|tuned|custom|this work|patched"
+BEFORE = r"old|before|baseline|original|reference|naive|unoptimi[sz]ed|un-?fused|eager|without|w/o|no \w+|stock|vanilla|legacy|default|traditional|sync(?:hronous)?|sequential|serial|single[ -]thread(?:ed)?"
+AFTER = r"new|after|optimi[sz]ed|ours|improved|current|proposed|fused|compiled|with|accelerated|tuned|custom|this work|patched|candidate|captured|adaptive|overlap(?:ped)?|async(?:hronous)?|parallel|multi[ -]thread(?:ed)?"
 PRECISIONS = r"\bamp\b|fp ?16|fp ?32|tf ?32|bf(?:loat)? ?16|fp ?8|int ?8|mixed(?: |-)?(?:precision)?|half(?: |-)precision|single(?: |-)precision|tensor ?cores?|\bxla\b|\bdali\b|precision|float ?16|float ?32"
 FULL_PRECISION = r"fp ?32|tf ?32|single(?: |-)precision|float ?32|full(?: |-)precision|\bno amp\b"

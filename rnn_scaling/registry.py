@@ -174,6 +174,7 @@ CHECKS = _modules(
     "same_work",
     "sums",
     "ratios",
+    "implied",
     "swapped",
     "shape",
     "copies",

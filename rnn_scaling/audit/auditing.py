@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rnn_scaling import registry
-from rnn_scaling.audit import derived, work_model
+from rnn_scaling.audit import derived, one_cause, work_model
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
@@ -73,8 +73,8 @@ def audit(path: Path, items_per_sample: float | None = None, max_numbers: int = 
 def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """One for each comparison that the checks of registry.CHECKS make: a finding, or None where it holds.
 
-    A cell has one finding, that of the first check; what is only unlikely is left out where the row has worse, and all
-    else where its number of devices is wrong.
+    A cell has one finding, that of the first check, and so has a cause; what is only unlikely is left out where the row
+    has worse, and all else where its number of devices is wrong.
     """
     found: list[Finding] = []
     for name in registry.CHECKS:
@@ -87,13 +87,17 @@ def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     found = [f for f in found if table.roles.get(f.column) == "devices" or (f.source, f.line, f.row) not in miscounted]
     impossible = {(f.source, f.line, f.row) for f in found if f.kind == IMPOSSIBLE}
     cells: set[tuple[object, ...]] = set()
+    kept: list[Finding] = []
     for finding in found:
         cell = (finding.source, finding.line, finding.column, finding.row if not finding.line else "")
         unlikely = finding.kind == UNLIKELY and (finding.source, finding.line, finding.row) in impossible
         if cell in cells or unlikely:
             continue
         cells.add(cell)
-        yield finding
+        kept.append(finding)
+    told = one_cause.merged(kept, len(table.grid))
+    yield from told
+    yield from [None] * (len(kept) - len(told))
 
 
 def _concluded(context: Context) -> Iterator[Finding | None]:

@@ -19,6 +19,7 @@ class Finding:
     kind: IMPOSSIBLE or UNLIKELY.
     row: the row in the table's own words ("kuza55, 7gforce, 4 devices").
     stands, expected: the number as printed, and what it should be with the bounds that rounding leaves.
+    others: further lines of the same cause.
     """
 
     check: str
@@ -30,6 +31,7 @@ class Finding:
     stands: str
     expected: str
     cause: str
+    others: tuple[int, ...] = ()
 
 
 def name_row(row: ScalingRow) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell
 
+CUT = "the last digits were cut off instead of rounded"
 NO_CAUSE = "made from other numbers than those printed here, or mistyped"
 _ENOUGH = 3  # digits, so that a slip of the finger is more likely than chance
 
@@ -22,7 +23,7 @@ def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = 
     """
     printed = Bounds(max(stands.low, 0.0), stands.high)
     if _is_cut(stands, expected):
-        return "the last digits were cut off instead of rounded"
+        return CUT
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
         moved = (stands.value / factor, stands.value * factor)
         shifted = [Bounds(value - stands.half_ulp, value + stands.half_ulp) for value in moved]

@@ -88,7 +88,7 @@ CASES = {
         [("copies", 5, "107938.535", "every digit")],
     ),
     "no_such_numbers": (
-        "| GPUs | seconds | images/s |\n|--|--|--|\n| 0 | 1.0 | 10 |\n| 1 | -2.0 | 10 |\n| 2 | 2.0 | nan |\n| 2.5 | 3.0 | 9 |\n",
+        "| devices | seconds | images/s |\n|--|--|--|\n| 0 | 1.0 | 10 |\n| 1 | -2.0 | 10 |\n| 2 | 2.0 | nan |\n| 2.5 | 3.0 | 9 |\n",
         [("values", 3, "0", "devices"), ("values", 4, "-2.0", "sign"), ("values", 5, "nan", "zero"),
          ("values", 6, "2.5", "devices")],
     ),
@@ -114,6 +114,66 @@ CASES = {
             for a, b, c, k in ((10.0, 11.0, 12.5, 1), (8.0, 9.0, 10.0, 1), (7.0, 7.5, 7.75, 0.8), (5.0, 5.5, 6.0, 1))
         ),
         [("same_work", 15, "4571.43 x 7.0", "0.8 of that in the 3 other tables")],
+    ),
+    "implied_against_a_row": (
+        "| Method | GFLOPS | Speedup |\n|--|--|--|\n| scalar | 0.94 | 1.0x |\n| simd8 | 6.50 | 6.9x |\n| simd16 | 6.92 | 7.4x |\n"
+        "| tiled | 3.46 | 3.7x |\n| unrolled | 7.28 | 9.7x |\n",
+        [("implied", 7, "9.7x", "not GFLOPS / 0.94")],
+    ),
+    "implied_change_in_per_cent": (
+        "| Nodes | Baseline (GB/s) | Adaptive (GB/s) | Δ |\n|--|--|--|--|\n| 4 | 350.3 | 344.9 | -1.5% |\n| 8 | 373.8 | 350.8 | -6.2% |\n"
+        "| 16 | 274.8 | 309.2 | +12.5% |\n| 32 | 243.4 | 284.3 | +16.8% |\n| 48 | 228.9 | 243.5 | +9.4% |\n",
+        [("implied", 7, "+9.4%", "- 1, which the other rows are")],
+    ),
+    "implied_ratio_of_three_columns": (
+        "| Nodes | Rmax (TFLOPS) | Speedup | Ideal speedup | Ratio |\n|--|--|--|--|--|\n| 1 | 0.64 | 1.00 | 1 | 1.00 |\n| 2 | 1.14 | 1.77 | 2 | 0.89 |\n"
+        "| 4 | 1.94 | 3.02 | 4 | 0.76 |\n| 8 | 3.51 | 5.47 | 8 | 0.86 |\n| 16 | 5.59 | 8.71 | 16 | 0.54 |\n",
+        [("implied", 6, "0.86", "two digits exchanged")],
+    ),
+    "all_off_against_the_row_that_says_1": (
+        "| Implementation | GFLOPS | Speedup vs naive |\n|--|--|--|\n| naive | 0.38 | 1.0x |\n| coded | 17.98 | 59.1x |\n| blocked | 24.57 | 80.9x |\n"
+        "| neon | 25.09 | 82.5x |\n",
+        [("implied", 4, "59.1x", "and 2 other rows")],
+    ),
+    "a_bare_1_was_not_rounded": (
+        "| GPUs | req/s | Speedup |\n|--|--|--|\n| 1 | 12.0 | 1x |\n| 2 | 22.0 | 2.3x |\n| 4 | 44.0 | 4.6x |\n| 8 | 86.0 | 9.0x |\n",
+        [("speedup", 3, "12.0", "the baseline was mistyped")],
+    ),
+    "two_rows_exchanged_are_one_finding": (
+        "| GPUs | images/s | Speedup |\n|--|--|--|\n| 1 | 100.0 | 1.00 |\n| 2 | 190.0 | 1.90 |\n| 4 | 360.0 | 6.80 |\n| 8 | 680.0 | 3.60 |\n| 16 | 1300.0 | 13.00 |\n",
+        [("speedup", 5, "6.80", "exchanged with the 3.60 of 8 devices")],
+    ),
+    "two_cells_exchanged_are_one_finding": (
+        "| GPUs | images/s | Speedup | Efficiency |\n|--|--|--|--|\n| 1 | 100.0 | 1.00 | 100.0 % |\n| 2 | 190.0 | 1.90 | 95.0 % |\n"
+        "| 4 | 360.0 | 90.0 | 3.60 |\n| 8 | 680.0 | 6.80 | 85.0 % |\n",
+        [("speedup", 5, "90.0", "exchanged with the 3.60 of Efficiency")],
+    ),
+    "digits_cut_off_down_a_column_are_one_finding": (
+        "| model | FP32 img/s | FP16 img/s | Speedup (FP32 to FP16) |\n|--|--|--|--|\n| a | 1000.0 | 1988.0 | 1.98 |\n| b | 1000.0 | 2500.0 | 2.50 |\n"
+        "| c | 1000.0 | 2019.0 | 2.01 |\n| d | 1000.0 | 1768.0 | 1.76 |\n| e | 1000.0 | 1750.0 | 1.75 |\n",
+        [("ratios", 3, "1.98", "so also in lines 5, 6")],
+    ),
+    "efficiency_beside_an_ideal_speedup": (
+        "|Threads|time (s)|Speedup|Ideal speedup|Efficiency|\n|-|-|-|-|-|\n|1|8.00|1.00|1|100%|\n|2|4.10|1.95|2|98%|\n|4|2.20|3.64|4|81%|\n",
+        [("efficiency", 5, "81%", "made from other numbers")],
+    ),
+    "accumulation_in_words_parts_no_series": (
+        "|GPUs|Batch size / GPU (FP32 and FP16)|Accumulation steps (FP32 and FP16)|Throughput - FP32(sequences/sec)|Throughput - mixed precision(sequences/sec)"
+        "|Weak scaling - FP32|Weak scaling - mixed precision|\n|-|-|-|-|-|-|-|\n|1|40 and 88|1689 and 768|116|444|1.00|1.00|\n|8|40 and 88|211 and 96|920|3475|9.73|7.83|\n",
+        [("speedup", 4, "9.73", "mistyped")],
+    ),
+    "scaling_of_a_precision": (
+        "|GPUs|Throughput - TF32|Throughput - mixed precision|TF32 Scaling|Mixed Precision Scaling|\n|-|-|-|-|-|\n|1|1024 img/s|2897 img/s|1.0 x|1.0 x|\n"
+        "|8|8013 img/s|23874 img/s|7.83 x|8.84 x|\n",
+        [("speedup", 4, "8.84 x", "one digit")],
+    ),
+    "efficiencies_of_coarse_speedups": (
+        "|GPUs|Throughput|Speedup|Efficiency|\n|-|-|-|-|\n|1|450 tok/s|1.0x|100%|\n|2|800 tok/s|1.8x|90%|\n|4|1400 tok/s|3.1x|98%|\n",
+        [("efficiency", 5, "98%", "mistyped")],
+    ),
+    "a_baseline_with_a_remark": (
+        "|Mode|GPUs|Samples/sec|Scaling Efficiency|\n|-|-|-|-|\n|single|1|15.2|100% (baseline)|\n|DDP|4|58.1|120%|\n|DDP|8|115.8|119%|\n|DDP|16|220.0|113%|\n",
+        [("implied", 4, "120%", "and 2 other rows")],
     ),
     "work_over_seconds": (
         "|devices|total words|seconds|words/s|\n|--|--|--|--|\n|1|1000|10.0|100.0|\n|2|2000|10.5|109.5|\n|4|4000|11.0|363.6|\n",
@@ -241,6 +301,19 @@ HONEST = {
     "bandwidths are no work": "GPUs  size  time (us)  busbw (GB/s)\n2  1024  10.1  0.10\n4  1024  11.9  0.13\n8  1024  13.0  0.14\n",
     "per worker column beside the total": "|GPUs|images/s|images/s per GPU|speedup|\n|-|-|-|-|\n|1|100|100|1.0|\n|2|190|95|1.9|\n|4|360|90|3.6|\n",
     "speedup against two devices": "|GPUs|images/s|speedup|\n|-|-|-|\n|2|190|1.00|\n|4|360|1.89|\n|8|680|3.58|\n",
+    "a plateau": "|nodes|GPUs per node|A samples/s|B samples/s|\n|-|-|-|-|\n|1|1|1969.66|931.88|\n|1|4|7511.53|1044.38|\n|1|8|14756.03|1026.68|\n",
+    "machines with numbers": "node  ok  read_speed\n1  t  66.17 MiB/s\n3  t  41.77 MiB/s\n2  t  14.23 MiB/s\n",
+    "on the processor alone": "|Dataset|Number of GPUs|seconds|\n|-|-|-|\n|small|0|20|\n|small|1|5|\n|large|2|40|\n",
+    "a speedup named in the other order": "|GPUs|Mixed Precision Throughput|TF32 Throughput|Speedup (Mixed Precision to TF32)|\n|-|-|-|-|\n|8|4553|2486|1.83|\n"
+    "|16|9191|4979|1.85|\n|32|18119|9859|1.84|\n",
+    "a program with speed in its name": "|Micro batch size|PyTorch|DeepSpeed|Speedup (x)|\n|-|-|-|-|\n|4|37.78|50.82|1.3|\n|6|43.81|55.97|1.3|\n|12|49.32|61.41|1.2|\n"
+    "|24|OOM|60.70|1.2|\n|32|OOM|63.01|1.3|\n",
+    "a speedup is of no accuracy": "|GPUs|Accuracy - FP32|Accuracy - mixed precision|Time to train - TF32|Time to train - mixed precision"
+    "|Time to train speedup (FP32 to mixed precision)|\n|-|-|-|-|-|-|\n|32|82.64%|82.88%|97.0hrs|41.0hrs|2.37|\n|64|82.74%|83.16%|50.0hrs|20.5hrs|2.43|\n",
+    "a baseline that is named": "|GPUs|loader|img/s|Speed Up|\n|-|-|-|-|\n|1|TF|25.97|---|\n|8|TF|128.08|1x (base)|\n|8|DALI|208.38|1.6x|\n|8|XLA|184.78|1.4x|\n",
+    "an estimate beside a number": "|GPUs|img/s|Speedup|\n|-|-|-|\n|1|100|1.00|\n|2|190|1.90|\n|4|360|3.9 (estimated)|\n",
+    "a summary of the rows": "|Matrix|old|new|Ratio|\n|-|-|-|-|\n|a|10.00|5.00|2.00|\n|b|30.00|10.00|3.00|\n|c|9.00|7.50|1.20|\n|d|8.00|5.00|1.60|\n|mean|14.25|6.88|1.95|\n",
+    "small numbers that fit by chance": "|run|hits|misses|change|\n|-|-|-|-|\n|a|41|20|2|\n|b|62|31|2|\n|c|90|31|3|\n|d|72|35|9|\n",
     "transposed": "| GPUs | 1 | 2 | 4 |\n|-|-|-|-|\n| images/s | 100 | 190 | 360 |\n| speedup | 1.00 | 1.90 | 3.60 |\n",
 }  # fmt: skip
 

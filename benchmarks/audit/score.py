@@ -16,6 +16,7 @@ from rnn_scaling.audit.auditing import FileReport
 from rnn_scaling.audit.finding import Finding
 
 EACH = 8  # tables a kind of fault
+_PAIR = 2  # rows that a fault of two exchanged ones spoils
 KINDS = {**faults.KINDS, **column_faults.KINDS}  # one table, which both modules fill
 
 
@@ -56,9 +57,13 @@ class Planted:
 
     @property
     def blamed(self) -> bool:
-        """Whether the findings name no row that is right, and one of them the column that is wrong."""
+        """Whether the findings name no row that is right, and one of them the column that is wrong.
+
+        Where a whole column is, the baseline's cell alone explains it as well.
+        """
         named = any(name in f.column for f in self.findings for name in self.columns)
-        return named and all(f.line in self.rows for f in self.findings)
+        of_baseline = any(f.line == self.rows[0] and "baseline" in f.cause for f in self.findings)
+        return (named or (of_baseline and len(self.rows) > _PAIR)) and all(f.line in self.rows for f in self.findings)
 
     @property
     def held_out(self) -> bool:
@@ -94,7 +99,7 @@ def read(auditor: Auditor, documents: Iterable[corpus.Document]) -> Iterator[Rea
         known = (*verdict.due, *verdict.odd)
         right = tuple(f for f in report.findings if any(f.line in place.lines for place in known))
         false = tuple(f for f in report.findings if f not in right)
-        lines = {f.line for f in report.findings}
+        lines = {line for f in report.findings for line in (f.line, *f.others)}
         missed = tuple(place for place in verdict.due if not lines.intersection(place.lines))
         yield Read(document, report, right, false, missed, len(verdict.due))
 

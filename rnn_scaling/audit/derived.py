@@ -6,7 +6,9 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import relations, work_model
+from rnn_scaling.audit import batches, relations, work_model
+from rnn_scaling.audit.batches import STRONG, WEAK
+from rnn_scaling.audit.having import DevicesAndSeconds, having
 from rnn_scaling.audit.relations import (
     EACH,
     GROWN,
@@ -22,7 +24,6 @@ from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.verdicts import Verdict
 from rnn_scaling.audit.whole_columns import SAYS_EACH
 
-WEAK, STRONG = "weak", "strong"
 # A further device that adds less than this share of the first: the knee. A step that keeps less than this: a collapse.
 _KNEE, _COLLAPSE = 0.5, 0.9
 _MAX_POINTS = 200
@@ -57,7 +58,8 @@ class FixedPart:
 class Series:
     """What one series implies.
 
-    scaling: "weak", "strong", "" where the table does not say; rates: "total", "a worker's", "" for no rates.
+    scaling: "weak", "strong", "" where the table does not say.
+    rates: "total", "a worker's", "steps" (times the batch of all devices), "" for none.
     baseline_devices: of the point that the speedups are against; its efficiency is 1.
     best_devices: of the fastest point; knee: from this point on a further device adds less than half of the first.
     collapse: numbers of devices between which the speed falls most, [] where it never does by more than a tenth.
@@ -91,7 +93,7 @@ def derive(table: ScalingTable, verdicts: Sequence[Verdict]) -> Iterator[Series]
             if len(rows) < 2:
                 continue
             scaling = _scaling(table, verdict, rows)
-            reading, speeds = _speeds(verdict, rows, scaling)
+            reading, speeds = _speeds(table, verdict, rows, scaling)
             known = [(row, speed) for row, speed in zip(rows, speeds) if speed]
             if len(known) >= 2:
                 yield _series(table, reading, scaling, known)
@@ -106,22 +108,37 @@ def _one_a_count(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
     return [first[devices] for devices in sorted(first)][:_MAX_POINTS]
 
 
-def _speeds(verdict: Verdict, rows: Sequence[ScalingRow], scaling: str) -> tuple[Reading | None, list[float | None]]:
+def _speeds(
+    table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow], scaling: str
+) -> tuple[Reading | None, list[float | None]]:
     reading = verdict.reading
+    steps = any(row.rate and row.rate_unit in batches.STEP_UNITS for row in rows)
+    if steps and not any(fit.hits for fit in verdict.fits()):
+        rows = batches.in_samples(table, rows)
+        reading = None
     if reading is None and any(row.rate for row in rows):
-        reading = TOTAL
+        reading = dataclasses.replace(TOTAL, words="steps") if steps else TOTAL
     elif reading is None and any(row.rate_each for row in rows):
         reading = STATED_EACH
-    elif (
-        reading is None and any(row.seconds for row in rows) and not any(row.speedup or row.efficiency for row in rows)
-    ):
-        reading = GROWN if scaling == WEAK else TIME
+    elif reading is None and not steps and not any(row.speedup or row.efficiency for row in rows):
+        reading = _of_times(table, rows, scaling)
     if reading is not None:
         speeds = [reading.speed(row) for row in rows]
         if sum(speed is not None for speed in speeds) >= 2:
             return reading, [speed.middle if speed else None for speed in speeds]
     printed = relations.speedups(rows) if any(row.speedup for row in rows) else relations.speedups_of_efficiencies(rows)
     return None, [speed.middle if speed else None for speed in printed]
+
+
+def _of_times(table: ScalingTable, rows: Sequence[ScalingRow], scaling: str) -> Reading | None:
+    """How times without any speedup beside them are read; None where nothing tells how much work each is of."""
+    timed = having(rows, DevicesAndSeconds)
+    if len(timed) < 2:
+        return None
+    if scaling:
+        return GROWN if scaling == WEAK and not work_model.falls(timed) else TIME
+    of_steps = len({row.batches.value for row in timed if row.batches}) == 1
+    return None if of_steps or batches.scaling(table, rows) is not None else TIME
 
 
 def _series(
@@ -154,6 +171,8 @@ def _series(
 
 
 def _rates(table: ScalingTable, reading: Reading | None, rows: Sequence[ScalingRow]) -> str:
+    if reading is not None and reading.words == "steps":
+        return "steps"
     if not any(row.rate for row in rows):
         return "a worker's" if any(row.rate_each for row in rows) else ""
     header = next((name.lower() for name, role in table.roles.items() if role == "rate"), "")
@@ -179,12 +198,9 @@ def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) 
     stated = {row.scaling for row in rows if row.scaling}
     if len(stated) == 1:
         return stated.pop()
-    together = [row.global_batch_size.value for row in rows if row.global_batch_size]
-    each = [row.batch_size.value for row in rows if row.batch_size]
-    if len(together) == len(rows):
-        return STRONG if len(set(together)) == 1 else WEAK
-    if len(each) == len(rows):
-        return WEAK if len(set(each)) == 1 else STRONG
+    by_batches = batches.scaling(table, rows)
+    if by_batches is not None:
+        return by_batches
     headers = " ".join(table.columns[:_MAX_POINTS])
     said = re.findall(r"\b(weak|strong)(?= |-)scal", f"{table.title} {headers} {rows[0].series}".lower())
     said += re.findall(r"\b(weak|strong) scal", f"{table.title} {headers}".lower())

@@ -47,6 +47,10 @@ class DevicesAndRate(WithDevices, WithRate):
     pass
 
 
+class DevicesAndSeconds(WithDevices, WithSeconds):
+    pass
+
+
 class DevicesAndSpeedup(WithDevices, WithSpeedup):
     pass
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
-from rnn_scaling.audit.having import RateAndSeconds, WithDevices, having
+from rnn_scaling.audit.having import DevicesAndSeconds, RateAndSeconds, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
@@ -22,7 +22,7 @@ _NARROW = 1e-3
 WEAK, STRONG, EACH, VARIES = "weak", "strong", "each", "varies"
 
 
-class Timed(RateAndSeconds, WithDevices):
+class Timed(RateAndSeconds, DevicesAndSeconds):
     """A row whose work can be compared with that of others."""
 
 
@@ -103,7 +103,7 @@ def _agreed(rows: Sequence[Timed], products: Sequence[Bounds]) -> WorkModel:
     absolute = all(map(has_settings, rows))
     given_global = all(row.global_batch_size for row in rows)
     if not given_global and len(members_fixed) > len(members_weak) and _agree(fixed, members_fixed):
-        kind = EACH if absolute and not _falls(rows) else STRONG
+        kind = EACH if absolute and not falls(rows) else STRONG
         return WorkModel(kind, shared_fixed, absolute, tuple(rows), _flags(rows, members_fixed))
     if _agree(weak, members_weak) or len(members_weak) == len(rows):  # intervals that all meet do not vary
         kind = STRONG if given_global else WEAK
@@ -124,7 +124,7 @@ def _agree(values: Sequence[Bounds], members: Sequence[int]) -> bool:
     return len(members) >= 3 or (len(members) == 2 and narrow)
 
 
-def _falls(rows: Sequence[Timed]) -> bool:
+def falls(rows: Sequence[DevicesAndSeconds]) -> bool:
     """Whether more devices take less time, as with a fixed total work."""
     few, many = min(rows, key=lambda r: r.devices), max(rows, key=lambda r: r.devices)
     speedup = few.seconds.value / many.seconds.value

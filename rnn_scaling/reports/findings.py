@@ -12,6 +12,11 @@ from rnn_scaling.audit.finding import Finding
 from rnn_scaling.reports.markdown import markdown_table
 
 MAX_NOTES = 20  # printed a file
+_RATES = {
+    "total": "of all together",
+    "a worker's": "of one worker",
+    "steps": "of steps, times the batch of all devices",
+}
 MAX_SERIES, MAX_POINTS = 12, 10  # printed a file, and a series
 
 
@@ -49,7 +54,7 @@ def derived_lines(series: Series) -> list[str]:
     """What one series implies: a line that names it, a small table, and a sentence."""
     place = f"{series.source}:{series.line}" if series.line else series.source
     kind = f"{series.scaling} scaling" if series.scaling else "scaling, weak or strong not said"
-    rates = f", rates {'of one worker' if series.rates != 'total' else 'of all together'}" if series.rates else ""
+    rates = f", rates {_RATES[series.rates]}" if series.rates else ""
     name = f" {series.series}," if series.series else ""
     points = series.points[:MAX_POINTS]
     rows = [

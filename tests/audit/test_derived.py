@@ -54,12 +54,45 @@ def test_rates_of_one_worker_are_told_from_totals(tmp_path):
         ("GPUs\tbatch size\timages/s", ["1\t64\t100.0", "2\t64\t190.0"], "weak"),
         ("GPUs\tglobal batch size\timages/s", ["1\t64\t100.0", "2\t64\t190.0"], "strong"),
         ("GPUs\tbatch size\timages/s", ["1\t64\t100.0", "2\t32\t190.0"], "strong"),
+        ("GPUs\tBatch size\timages/s", ["1\t32\t100", "2\t64\t190", "4\t128\t370"], "weak"),
+        ("GPUs\tbatch per GPU\timages/s", ["1\t32\t100", "2\t64\t250", "4\t64\t490"], ""),
+        ("GPUs\tBatch size\timages/s", ["1\t64\t100", "2\t64\t190", "4\t128\t370"], ""),
+        ("GPUs\tglobal batch size\timages/s", ["1\t64\t100", "2\t64\t190", "4\t128\t370"], ""),
         ("GPUs\ttime (s)\tspeedup", ["1\t100.0\t1.00", "2\t55.0\t1.82"], "strong"),
         ("GPUs\ttime (s)\tspeedup", ["1\t100.0\t1.00", "2\t110.0\t1.82"], "weak"),
     ],
 )
 def test_weak_and_strong_are_told_by_batch_sizes_and_times(tmp_path, columns, rows, scaling):
     assert [series.scaling for series in derived(tmp_path, "\n".join([columns, *rows]))] == [scaling]
+
+
+@pytest.mark.parametrize(
+    "header, batches, scaling",
+    [
+        ("batch per GPU", (32, 32, 32), "weak"),
+        ("batch size", (32, 64, 128), "weak"),
+        ("global batch size", (32, 64, 128), "weak"),
+        ("batch size", (32, 32, 32), None),  # of one device or of all: nobody says
+        ("batch size", (32, 32, 64), None),
+    ],
+)
+def test_steps_a_second_are_speeds_only_with_the_batch_of_all_devices(tmp_path, header, batches, scaling):
+    rows = "".join(f"{n}\t{rate}\t{batch}\n" for n, rate, batch in zip((1, 2, 4), ("10", "9.5", "9.0"), batches))
+    report = run(tmp_path, f"GPUs\tit/s\t{header}\n{rows}", "t.txt")
+    assert not report.findings and len(report.derived) == (scaling is not None)
+    for series in report.derived:
+        assert (series.scaling, series.rates, [p.speedup for p in series.points]) == (scaling, "steps", [1.0, 1.9, 3.6])
+        assert "rates of steps, times the batch of all devices" in findings.derived_lines(series)[0]
+
+
+def test_times_whose_work_nobody_says_imply_no_speedup(tmp_path):
+    times = "GPUs\t{}\n1\t100\n2\t105\n4\t110\n"
+    assert run(tmp_path, times.format("ms/step"), "t.txt").derived == []
+    mixed = "GPUs\tbatch size\tseconds\n1\t64\t100\n2\t64\t52\n4\t128\t50\n"
+    assert run(tmp_path, mixed, "t.txt").derived == []
+    epochs = "GPUs\tbatch size\ttime per epoch (s)\n1\t32\t800\n2\t64\t420\n4\t128\t220\n"
+    (series,) = derived(tmp_path, epochs)  # the batches grow and the work does not: no part of one step is fixed
+    assert (series.scaling, series.time, round(series.points[-1].speedup, 2)) == ("weak", None, 3.64)
 
 
 def test_the_part_of_a_time_that_does_not_scale(tmp_path):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import rounding
+from rnn_scaling.audit import batches
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
 from rnn_scaling.audit.having import WithDevices, having
-from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
 
@@ -24,13 +23,13 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
         return  # a global batch is what was accumulated
     by_devices: dict[int, WithDevices] = {}
     for row in having(rows, WithDevices):
-        if _size(row) and _size(by_devices.setdefault(row.devices, row)) != _size(row):
+        if batches.size(row) and batches.size(by_devices.setdefault(row.devices, row)) != batches.size(row):
             return
     known = [row for _, row in sorted(by_devices.items())]
     if len(known) < 3 or len({bool(row.global_batch_size) for row in known}) > 1:
         return
-    each, together = [_of_each(row) for row in known], [_of_all(row) for row in known]
-    weak, strong = rounding.consensus(each)[1], rounding.consensus(together)[1]
+    weak, strong = batches.keeping(known)
+    together = [batches.of_all(row) for row in known]
     grows = all(left.low <= right.high for left, right in zip(together, together[1:]))
     if len(weak) == len(known) or len(strong) == len(known) or grows:
         yield None
@@ -39,31 +38,11 @@ def check(name: str, table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterato
     yield _finding(name, table, known, [row for k, row in enumerate(known) if k not in members])
 
 
-def _size(row: ScalingRow) -> float:
-    """The batch size, of all steps that are accumulated before an update."""
-    cell = row.global_batch_size or row.batch_size
-    if row.global_batch_size or not cell:
-        return cell.value if cell else 0.0
-    steps = next((value.value for name, value in row.extra.items() if "accum" in name.lower()), 1.0)
-    return cell.value * max(steps, 1.0)
-
-
-def _of_each(row: WithDevices) -> Bounds:
-    return rounding.point(_size(row) / row.devices if row.global_batch_size else _size(row))
-
-
-def _of_all(row: WithDevices) -> Bounds:
-    """Samples of all devices a step; the size of one may be that of all, divided and rounded down or up."""
-    if row.global_batch_size:
-        return rounding.point(_size(row))
-    return Bounds(row.devices * (_size(row) - 1) + 1, row.devices * (_size(row) + 1) - 1)
-
-
 def _finding(name: str, table: ScalingTable, known: Sequence[WithDevices], odd: Sequence[WithDevices]) -> Finding:
     field = "global_batch_size" if known[0].global_batch_size else "batch_size"
-    sizes = ", ".join(f"{_size(row):g}" for row in known)
+    sizes = ", ".join(f"{batches.size(row):g}" for row in known)
     devices = ", ".join(str(row.devices) for row in known)
-    totals = ", ".join(f"{_size(row) * (1 if row.global_batch_size else row.devices):g}" for row in known)
+    totals = ", ".join(f"{batches.size(row) * (1 if row.global_batch_size else row.devices):g}" for row in known)
     first = getattr(odd[0], field)
     return Finding(
         name, UNLIKELY, odd[0].source, odd[0].line, " and ".join(map(name_row, odd)), column_of(table, field),

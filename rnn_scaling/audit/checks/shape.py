@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import baselines, rounding, work_model
+from rnn_scaling.audit import baselines, batches, rounding, work_model
 from rnn_scaling.audit.checks import batch_rule
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
@@ -28,13 +28,15 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     models = work_model.models(table.rows)
     misfits = {id(row) for model in models for row, fits in zip(model.rows, model.fits) if not fits}
     for group in baselines.groups(table.rows):
-        base = None if group.inferred else group.baseline
+        samples = dict(zip(map(id, group.rows), batches.in_samples(table, group.rows)))
+        base = None if group.inferred or group.baseline is None else samples[id(group.baseline)]
         if all(not r.speedup and not r.rate and (r.series, r.devices) in with_speedup for r in group.rows):
             continue  # efficiencies of the points whose speedups the table before has
-        rows = sorted(having(group.rows, WithDevices), key=lambda row: row.devices)
+        misfitting = {id(samples[id(row)]) for row in group.rows if id(row) in misfits}
+        rows = sorted(having(samples.values(), WithDevices), key=lambda row: row.devices)
         if len({row.devices for row in rows}) != len(rows):
             continue  # repeats: neighbours mean nothing
-        known = [(row, _efficiency(row, base)) for row in rows if id(row) not in misfits]
+        known = [(row, _efficiency(row, base)) for row in rows if id(row) not in misfitting]
         yield from _points(table, [(row, value.widened(_spread(row))) for row, value in known if value])
         yield from batch_rule.check(NAME, table, group.rows)
 
@@ -123,7 +125,7 @@ def _collapse(table: ScalingTable, row: WithDevices, rate: Cell, left: WithDevic
 
 
 def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
-    if row.speedup or row.devices < 2:
+    if row.speedup or row.devices < 2 or row.rate_unit in batches.STEP_UNITS:
         return False
     low, high = min(other.low for other in others), max(other.high for other in others)
     if high > _ALIKE * low:

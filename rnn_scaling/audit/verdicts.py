@@ -243,6 +243,8 @@ def _blame(verdict: Verdict, k: int, ab: bool | None, ac: bool | None, bc: bool 
         return []
     if known == (False, None, None):
         return [measured if _odd(verdict, k, verdict.speedups) else speedup]
+    if known == (None, False, None) and _bears_out_efficiency(verdict, k):
+        return [measured]
     if known == (None, False, None):
         return [measured if _odd(verdict, k, verdict.from_efficiencies) else efficiency]
     if known == (None, None, False) and _less_smooth(verdict, k):
@@ -250,6 +252,15 @@ def _blame(verdict: Verdict, k: int, ab: bool | None, ac: bool | None, bc: bool 
     if known == (False, False, False):
         return [speedup, efficiency]
     return [speedup] if known == (False, None, False) else [efficiency]
+
+
+def _bears_out_efficiency(verdict: Verdict, k: int) -> bool:
+    """Whether the rate of one device, which stands beside the total, gives the efficiency that the total does not."""
+    related, printed = verdict.by_efficiency, verdict.from_efficiencies[k]
+    made = relations.STATED_EACH.speed(verdict.rows[k])
+    if related is None or related.reading is not TOTAL or printed is None or made is None:
+        return False
+    return (made / related.fit.constant).meets(printed)
 
 
 def _is_from(cell: object, other: object, factor: float) -> bool:
@@ -314,10 +325,9 @@ def _line_of(verdict: Verdict, k: int) -> float | None:
     row = verdict.rows[k]
     if len(verdict.rows) > _LONG or not row.devices:
         return None
-    values = verdict.speedups if verdict.by_speedup or verdict.within else verdict.from_efficiencies
     good = {
         other.devices: value.middle / other.devices
-        for j, (other, value) in enumerate(zip(verdict.rows, values))
+        for j, (other, value) in enumerate(zip(verdict.rows, _finest(verdict)))
         if j != k and value is not None and other.devices and all(fit.holds.get(j, True) for fit in verdict.fits())
     }
     below, above = sorted(n for n in good if n < row.devices)[-2:], sorted(n for n in good if n > row.devices)[:2]
@@ -326,6 +336,20 @@ def _line_of(verdict: Verdict, k: int) -> float | None:
         return None
     (a, of_a), (b, of_b) = ((math.log(devices), good[devices]) for devices in near)
     return of_a + (of_b - of_a) * (math.log(row.devices) - a) / (b - a)
+
+
+def _finest(verdict: Verdict) -> list[Bounds | None]:
+    """Each row's speedup as printed or by what was measured, whichever was rounded less."""
+    printed = verdict.speedups if verdict.by_speedup or verdict.within else verdict.from_efficiencies
+    related = verdict.by_speedup or verdict.by_efficiency
+    if related is None:
+        return list(printed)
+    made = [value / related.fit.constant if value is not None else None for value in verdict.measured]
+    return [min((b for b in both if b is not None), key=_width, default=None) for both in zip(printed, made)]
+
+
+def _width(value: Bounds) -> float:
+    return value.high / value.low if value.low > 0 else math.inf
 
 
 def _far(value: float, line: float) -> float:

@@ -108,3 +108,20 @@ def test_two_columns_that_never_agree_are_one_finding(tmp_path, columns):
     assert run(tmp_path, table(PLAIN, columns), "good.txt").findings == []
     (found,) = run(tmp_path, table(odd, columns), "t.txt").findings
     assert found.line == 3 and "the whole column" in found.cause and found.row.endswith("3 other rows"), found
+
+
+def test_a_total_that_neither_its_factor_nor_the_efficiency_bears_out_is_blamed_itself(tmp_path):
+    rows = [
+        ("GPUs", "img/s per GPU", "img/s", "efficiency"),
+        (1, 100, 100, "100%"),
+        (4, 95, 380, "95%"),
+        (8, 90, 730, "90%"),
+    ]
+    (found,) = run(tmp_path, table(rows), "t.txt").findings  # 730 / 720 is no number of accumulated steps
+    assert (found.line, found.column, found.stands) == (4, "img/s", "730") and "720" in found.expected, found
+
+
+def test_the_finer_of_two_columns_says_what_is_in_line(tmp_path):
+    rows = [("GPUs", "tokens/s", "speedup"), (1, 1000, "1.0"), (2, 1950, "1.9"), (4, 3700, "3.7"), (8, 7000, "7.2")]
+    (found,) = run(tmp_path, table(rows), "t.txt").findings
+    assert (found.line, found.column, found.stands) == (5, "speedup", "7.2"), found

@@ -34,8 +34,9 @@ def _product(
     holds = [ratio.meets(rounding.point(1.0)) for ratio in ratios]
     if not all(holds):  # accumulated steps: all totals are as many times the product
         shared, members = rounding.consensus(ratios)
-        if len(members) > sum(holds) and 2 * len(members) > len(rows) and len(members) >= 3:
-            made = [value * shared for value in made]
+        steps = next((number for number in shared.integers() if number >= 2), None)
+        if steps and len(members) > sum(holds) and 2 * len(members) > len(rows) and len(members) >= 3:
+            made = [value * steps for value in made]
             holds = [k in set(members) for k in range(len(rows))]
     if total == "global_batch_size" and not any(holds):
         return  # each row accumulates as it likes
@@ -49,7 +50,6 @@ def _or_cut(cell: Cell) -> Bounds:
 
 
 def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, words: str, value: Bounds) -> Finding:
-    """At the factor where speedup or efficiency agree with the total, else at the total."""
     cell: Cell = getattr(row, total)
     one: Cell = getattr(row, factor)
     return Finding(

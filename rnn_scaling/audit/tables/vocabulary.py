@@ -39,7 +39,6 @@ LISTS_OF_DEVICES = (
     r"|ids? of (?:the )?(?:gpu|device)s?|which (?:gpu|device)s?"
 )
 
-SECOND = r"(?:s|sec|secs|second|seconds)"
 TIME_UNITS = {
     **{"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "msecs": 1e-3},
     **{"millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "ns": 1e-9},

@@ -173,15 +173,10 @@ def _row(run: _Run, source: str, problems: Problems) -> tuple[ScalingRow | None,
     return row, _slow_steps(source, kept)
 
 
-def _tokens(steps: Iterable[_Step]) -> float:
-    return math.fsum(step.seconds * step.rate for step in steps)
-
-
 def _measured(steps: Sequence[_Step]) -> list[_Step]:
-    """The steps of a rank without the warm-up; all but the first where a log shows no more than the warm-up."""
+    """The steps of a rank without the first WARMUP_STEPS of its run, and without the first of every epoch."""
     first = steps[0].epoch
-    kept = [step for step in steps if step.step > 0 and (step.epoch > first or step.step >= WARMUP_STEPS)]
-    return kept or list(steps[1:])
+    return [step for step in steps if step.step > 0 and (step.epoch - first) * step.of + step.step >= WARMUP_STEPS]
 
 
 def _devices(run: _Run, num_printing: int) -> int | None:

@@ -201,6 +201,15 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     assert devices(path, elsewhere)[:2] == (8, 8)
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
+    steps = "0: TRAIN [{}][{}/30] Time 0.5 (0.5) Data 0.1 (0.1) Tok/s {} (5) Loss/tok 9.1 (9.3)\n"
+    text = "".join(steps.format(epoch, step, 100 + epoch) for epoch in (0, 1, 2) for step in (0, 10, 20))
+    (row,) = parse(gnmt, text).tables[0].rows  # the first 50 steps are the first epoch and most of the second
+    assert (row.rate.value, row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (
+        pytest.approx((101 + 2 * 102) / 3), 3, 6,
+    )  # fmt: skip
+    short = parse(gnmt, text[: 5 * len(steps.format(0, 10, 100))])
+    assert [table.title for table in short.tables] == ["GNMT epochs"]
+    assert "within its warm-up (50 steps): no rate" in short.problems[0].reason
     assert devices(path, elsewhere, other)[:2] == (4, 4)  # of several the one that the log's folder names
     own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
     path.write_text(own)

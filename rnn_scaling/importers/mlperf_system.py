@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,43 +66,71 @@ def _row(system: dict[str, Any]) -> tuple[Value, ...]:
 def join(logs: Sequence[ImportedLog]) -> list[ImportedLog]:
     """The logs, those of MLPerf runs that say no number of devices with that of their system.
 
-    A submission has results/SYSTEM/BENCHMARK/result_0.txt and systems/SYSTEM.json: the description is one of the given
-    files, by name or because it is the only one, or the file at that place.
+    A submission has results/SYSTEM/BENCHMARK/result_0.txt and systems/SYSTEM.json. A log's description is the file at
+    that place, else a given one of that name; an only given one of another name serves logs whose path names no system.
     """
     systems = [log for log in logs if log.format == FORMAT]
-    return [_with_system(log, systems) if log.format == mlperf.FORMAT else log for log in logs]
+    runs = [log for log in logs if log.format == mlperf.FORMAT and _lacks(log, "Accelerators", any)]
+    # What one log's path names is that log's system, and no other's.
+    only = systems if len(systems) == 1 and not any(_named(Path(log.source), systems) for log in runs) else []
+    lacking = {id(log) for log in runs}
+    return [_with_system(log, systems, only) if id(log) in lacking else log for log in logs]
 
 
-def _with_system(log: ImportedLog, systems: Sequence[ImportedLog]) -> ImportedLog:
+def _lacks(log: ImportedLog, column: str, which: Callable[[Iterable[bool]], bool]) -> bool:
+    """Whether any, or all, of a log's runs say nothing in a column."""
     runs = [table for table in log.tables if isinstance(table, Table) and table.title == mlperf.TITLE]
-    if not runs or all(number is not None for number in runs[0].column("Accelerators")):
-        return log
-    places = Path(log.source).parts
-    named = [one for one in systems if Path(one.source).stem in places or _cell(one, "System") in places]
-    fitting = named or (list(systems) if len(systems) == 1 else _beside(Path(log.source)))
-    if not fitting:
-        return log
-    devices = _cell(fitting[0], "Accelerators")
-    if not isinstance(devices, int):
-        return log
-    return dataclasses.replace(
-        log,
-        tables=tuple(_filled(table, devices) for table in log.tables),
-        notes=(
-            *(note for note in log.notes if note != mlperf.NO_DEVICES),
-            f"{log.source}: {devices} accelerators, as {fitting[0].source} says.",
-        ),
-    )
+    return bool(runs) and which(cell is None for cell in runs[0].column(column))
 
 
-def _filled(table: ScalingTable | Table, devices: int) -> ScalingTable | Table:
+def _with_system(log: ImportedLog, systems: Sequence[ImportedLog], only: Sequence[ImportedLog]) -> ImportedLog:
+    path = Path(log.source)
+    place = _place(path)
+    fitting = _beside(place) or _named(path, systems) or ([] if place else list(only))
+    devices = _cell(fitting[0], "Accelerators") if fitting else None
+    if isinstance(devices, int):
+        system = str(_cell(fitting[0], "System") or "") if _lacks(log, "Platform", all) else ""
+        return dataclasses.replace(
+            log,
+            tables=tuple(_filled(table, devices, system) for table in log.tables),
+            notes=(
+                *(note for note in log.notes if note != mlperf.NO_DEVICES),
+                f"{log.source}: {devices} accelerators, as {fitting[0].source} says.",
+            ),
+        )
+    if not systems:
+        return log
+    if place:
+        text = f"no given description is of system {place.stem}, which its folder names; {place.name} would be used"
+    else:
+        text = "its path names none of the given descriptions; one is found by the name of a folder of the log's"
+    return dataclasses.replace(log, notes=(*log.notes, f"{log.source}: {text}."))
+
+
+def _named(path: Path, systems: Sequence[ImportedLog]) -> list[ImportedLog]:
+    """The given description that a log's path names: by its folder below results/, else by the innermost folder."""
+    place = _place(path)
+    for folder in [place.stem] if place else [above.name for above in path.parents]:
+        for one in systems:
+            if folder and folder in (Path(one.source).stem, _cell(one, "System")):
+                return [one]
+    return []
+
+
+def _filled(table: ScalingTable | Table, devices: int, system: str) -> ScalingTable | Table:
+    """A table of runs with their number of devices, and the system's name where it is given for want of a platform."""
     if isinstance(table, ScalingTable):
-        rows = tuple(dataclasses.replace(row, devices=row.devices or devices) for row in table.rows)
+        rows = tuple(
+            dataclasses.replace(
+                row, devices=row.devices or devices, series=", ".join(filter(None, (row.series, system)))
+            )
+            for row in table.rows
+        )
         return dataclasses.replace(table, rows=rows)
     if table.title != mlperf.TITLE:
         return table
-    at = table.columns.index("Accelerators")
-    filled = tuple((*row[:at], devices if row[at] is None else row[at], *row[at + 1 :]) for row in table.rows)
+    values = {table.columns.index("Accelerators"): devices, table.columns.index("Platform"): system or None}
+    filled = tuple(tuple(values.get(i) if cell is None else cell for i, cell in enumerate(row)) for row in table.rows)
     return Table(table.title, table.columns, filled)
 
 
@@ -111,14 +139,20 @@ def _cell(log: ImportedLog, name: str) -> Value:
     return table.column(name)[0] if isinstance(table, Table) else None
 
 
-def _beside(path: Path) -> list[ImportedLog]:
-    """The description at its place in a submission, if it can be read."""
-    parents = list(path.parents)
-    for system, above in zip(parents, parents[2:]):
-        file = above / "systems" / f"{system.name}.json"
-        if system.parent.name == "results" and file.is_file():
-            try:
-                return [parse(read_lines(file), str(file))]
-            except (OSError, LogError):
-                return []
-    return []
+def _place(path: Path) -> Path | None:
+    """Where the description of a log in results/SYSTEM/... has its place in a submission; None for other paths."""
+    for each in (path, path.absolute()):
+        for folder in each.parents:
+            if folder.parent.name == "results":
+                return folder.parent.parent / "systems" / f"{folder.name}.json"
+    return None
+
+
+def _beside(place: Path | None) -> list[ImportedLog]:
+    """The description at its place, if there is one that can be read."""
+    if place is None or not place.is_file():
+        return []
+    try:
+        return [parse(read_lines(place), str(place))]
+    except (OSError, LogError):
+        return []

@@ -198,7 +198,14 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     system.write_text(real_logs.MLPERF_SYSTEM)
     assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(f"8 accelerators, as {system} says.")
     elsewhere = system.rename(tmp_path / "any.json")
-    assert devices(path, elsewhere)[:2] == (8, 8)
+    assert devices(path, elsewhere)[:2] == (None, None)  # of another system than the folder names
+    assert (
+        "no given description is of system dgx1, which its folder names; dgx1.json would be used"
+        in devices(path, elsewhere)[2]
+    )
+    free = tmp_path / "any.log"
+    free.write_text(real_logs.GNMT_MLPERF)
+    assert devices(free, elsewhere)[:2] == (8, 8)
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
     steps = "0: TRAIN [{}][{}/30] Time 0.5 (0.5) Data 0.1 (0.1) Tok/s {} (5) Loss/tok 9.1 (9.3)\n"
@@ -268,6 +275,14 @@ def test_mlperf_of_older_releases():
     v05 = (
         ":::MLPv0.5.0 ncf 1579665554.500000000 (ncf_estimator_main.py:80) run_start\n"
         'NCF_RAW_:::MLPv0.5.0 ncf 1579665614.500000000 (ncf_estimator_main.py:187) run_stop: {"success": %s}\n'
+    assert devices(free, other, path)[:2] == (None, None)  # it is the other log's
+    system.write_text(real_logs.MLPERF_SYSTEM)
+    assert devices(path, other)[:2] == (8, 8)  # the one at its own place comes first
+    no_platform = "".join(line for line in real_logs.GNMT_MLPERF.splitlines(True) if "submission_platform" not in line)
+    path.write_text(no_platform)
+    (log,) = (log for log in any_format.read_all([path])[0] if log.format == "mlperf")
+    assert log.tables[0].rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
+    system.unlink()
         ":::MLPv0.5.0 ncf 1579665614.881932020 (ncf_estimator_main.py:193) run_final\n"
     )
     for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):

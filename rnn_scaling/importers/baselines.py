@@ -1,7 +1,8 @@
 """Imported rates -> speedup and efficiency: which runs on one device a row is compared with, or why with none. Pure.
 
-Rows are compared within their series. A row without a run on one device in its own series is compared with runs on one
-device that differ in nothing but how values are exchanged: on one device nothing is.
+A row is compared with runs on one device of its own batch size a device (weak scaling), only where there are none with
+runs of its global batch size (strong scaling); never with both. Those of its own series come first; else those of one
+series that differs in nothing but how values are exchanged serve, which a sentence says.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from rnn_scaling.importers.common import ImportedRow
 
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
 MOST_REMARKS = 8
+WEAK, STRONG, UNSAID = "weak", "strong", ""  # UNSAID: no log says a batch size
+_Ones = dict[tuple[str, str, str], dict[str, list[ScalingRow]]]  # (base, scaling, batch size): series: runs
 
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
     """What follows from a row and its baseline.
 
-    baseline: the runs on one device that it is compared with, none where there is none.
+    baseline: the runs on one device that it is compared with, all of one series and batch size; else none.
+    scaling: WEAK or STRONG, what speedup and efficiency are of; UNSAID on one device and where no batch size is known.
     speedup: rate / mean rate of the baseline; efficiency: speedup / devices; None without a baseline.
     runs: rows of the same series, devices and batch size, this one included; mean_rate: the mean of their rates.
     """
 
     baseline: tuple[ScalingRow, ...]
+    scaling: str
     speedup: float | None
     efficiency: float | None
     runs: int
@@ -40,17 +45,19 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
     groups: dict[tuple, list[ScalingRow]] = {}
     for row in rows:
         groups.setdefault(_group(row), []).append(row)
-    by_base: dict[str, list[ScalingRow]] = {}
+    by_work: _Ones = {}
     for one in ones:
-        by_base.setdefault(_base(one), []).append(one)
+        for work in works(one):
+            by_work.setdefault((_base(one), *work), {}).setdefault(one.series, []).append(one)
     derived = []
     for row in rows:
-        base = _baseline(row, by_base.get(_base(row), []))
+        base, scaling = _baseline(row, by_work)
         speedup = row.rate.value / mean(base) if row.rate is not None and base else None
         brothers = groups[_group(row)]
         derived.append(
             Derived(
                 tuple(base),
+                scaling if row.devices != 1 else UNSAID,
                 speedup,
                 speedup / row.devices if speedup is not None and row.devices else None,
                 len(brothers),
@@ -99,28 +106,39 @@ def _base(row: ScalingRow) -> str:
     return row.base if isinstance(row, ImportedRow) else row.series
 
 
-def _baseline(row: ScalingRow, candidates: Sequence[ScalingRow]) -> list[ScalingRow]:
-    """The runs on one device to compare a row with: those of its own series, else those of other modes."""
+def _baseline(row: ScalingRow, ones: _Ones) -> tuple[list[ScalingRow], str]:
+    """The runs on one device to compare a row with, and of which scaling the comparison is.
+
+    Without any of its own series those of the fastest other one serve: the speedup is not flattered by a slow mode.
+    """
     if row.rate is None or row.devices is None:
-        return []
-    fitting = [one for one in candidates if _same_batch(row, one)]
-    return [one for one in fitting if one.series == row.series] or fitting
+        return [], UNSAID
+    for scaling, batch in works(row):
+        if by_series := ones.get((_base(row), scaling, batch)):
+            return by_series.get(row.series) or max(by_series.values(), key=mean), scaling
+    return [], UNSAID
 
 
-def _same_batch(row: ScalingRow, other: ScalingRow) -> bool:
-    """Whether two rows have one batch size a device (weak scaling) or one global batch size (strong scaling)."""
-    pairs = [(row.batch_size, other.batch_size), (row.global_batch_size, other.global_batch_size)]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    return not known or any(a.value == b.value for a, b in known)
+def works(row: ScalingRow) -> list[tuple[str, str]]:
+    """What a run on one device must share with a row to be compared with it: (scaling, batch size), best first.
+
+    One batch size follows from the other and the devices where the log has one alone.
+    """
+    each, together = (cell and cell.value for cell in (row.batch_size, row.global_batch_size))
+    devices = row.devices or 1
+    if each is None and together is None:
+        return [(UNSAID, "")]
+    each, together = each or (together or 0.0) / devices, together or (each or 0.0) * devices
+    return [(WEAK, f"{each:.9g}"), (STRONG, f"{together:.9g}")]
 
 
 def _borrowed(row: ScalingRow, baseline: Sequence[ScalingRow]) -> str:
-    others = sorted({one.series for one in baseline} - {row.series})
-    if not others or any(one.series == row.series for one in baseline):
+    other = baseline[0].series
+    if other == row.series:
         return ""
     return (
-        f"{name(row)}: speedup against one device of {' and of '.join(others)}; on one device nothing is exchanged, so "
-        "how it would be does not matter"
+        f"{name(row)}: speedup against one device of {other}, since none of its own mode is among the files; a step on "
+        "one device can take longer in one mode than in another"
     )
 
 
@@ -138,14 +156,14 @@ def _differences(row: ScalingRow, one: ScalingRow) -> list[str]:
     here, there = _base(row).split(", "), _base(one).split(", ")
     differences = [part or "no name" for part in there if part not in here]
     differences += [f"no {part}" for part in here if part and part not in there]
-    if not _same_batch(row, one):
+    if not set(works(row)) & set(works(one)):
         differences.append(f"batch size {_sizes(one)} instead of {_sizes(row)}")
     return differences
 
 
 def _sizes(row: ScalingRow) -> str:
     def text(cell: Cell | None) -> str:
-        return "?" if cell is None else cell.text
+        return "unknown" if cell is None else cell.text
 
     return (
         text(row.batch_size) if row.batch_size or not row.global_batch_size else f"{text(row.global_batch_size)} global"
@@ -159,9 +177,10 @@ def _spread(baseline: Sequence[ScalingRow]) -> str:
     if high <= low * (1 + APART):
         return ""
     unit = baseline[0].rate_unit
+    batch = f" at batch size {_sizes(baseline[0])}" if works(baseline[0]) != [(UNSAID, "")] else ""
     return (
-        f"{name(baseline[0])}: the {len(rates)} runs on one device ran at {low:.5g} to {high:.5g} {unit}; speedups are "
-        "against their mean"
+        f"{name(baseline[0])}: the {len(rates)} runs on one device{batch} ran at {low:.5g} to {high:.5g} {unit}; "
+        "speedups are against their mean"
     )
 
 

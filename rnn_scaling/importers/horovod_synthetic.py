@@ -34,7 +34,10 @@ NOTES = (
 
 @dataclasses.dataclass
 class _Stream:
-    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number."""
+    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number.
+
+    is_on_cpus: a line says "per CPU" and not "per GPU".
+    """
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     count: int = 0
@@ -43,6 +46,7 @@ class _Stream:
     each: tuple[str, str] | None = None
     line: int = 0
     rates: list[float] = dataclasses.field(default_factory=list)
+    is_on_cpus: bool = False
 
     def add(self, rate: float) -> None:
         """Takes one iteration's rate into mean and variance (Welford)."""
@@ -91,6 +95,7 @@ class _Reader(RankReader[_Stream]):
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)
             stream.add(positive(match[2], "img/sec of an iteration"))
+            stream.is_on_cpus |= match[3] == "CPU"
             stream.line = line
         elif match := _EACH.fullmatch(text):
             positive(match[2], "img/sec")
@@ -100,7 +105,9 @@ class _Reader(RankReader[_Stream]):
                 self.end_without_total(rank)
                 self.streams[rank] = _Stream()
                 self.num_runs += 1
-            self._stream(rank).settings[match[1].partition(" of ")[0]] = match[2].strip()
+            stream = self._stream(rank)
+            stream.settings[match[1].partition(" of ")[0]] = match[2].strip()
+            stream.is_on_cpus |= match[1].endswith("CPUs")
 
     def _stream(self, rank: int | None) -> _Stream:
         if rank not in self.streams:
@@ -110,6 +117,7 @@ class _Reader(RankReader[_Stream]):
     def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _Stream) -> Total:
         devices = int(positive(match[1], "a number of devices"))
         rate = printed(match[3], "Total img/sec")
+        stream.is_on_cpus |= match[2] == "CPU"
         not_negative(match[4], "a spread")
         each = parse_cell(stream.each[0]) if stream.each else None
         if each and (rate.low > devices * each.high or rate.high < devices * each.low):
@@ -151,7 +159,7 @@ def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cel
     return ScalingRow(
         source,
         line,
-        series=stream.settings.get("Model", ""),
+        series=", ".join(filter(None, (stream.settings.get("Model"), "on CPUs" if stream.is_on_cpus else ""))),
         devices=devices,
         batch_size=parse_cell(stream.settings.get("Batch size", "")),
         rate=rate,

@@ -95,6 +95,7 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
                     "mean_rate": one.mean_rate,
                     "speedup": one.speedup,
                     "efficiency": one.efficiency,
+                    "scaling": one.scaling or None,
                     "baseline": [f"{base.source}:{base.line}" for base in one.baseline],
                 }
             )

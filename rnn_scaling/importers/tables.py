@@ -52,6 +52,7 @@ def rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
         f"Rate ({unit})": [_text(row.rate) for row in ordered],
         "Speedup": [one.speedup for one in derived],
         "Efficiency": [one.efficiency for one in derived],
+        "Scaling": [one.scaling or None for one in derived],
         "Speedup as printed": [_text(row.speedup) for row in ordered],
         **{name[:1].upper() + name[1:]: [_text(row.extra.get(name)) for row in ordered] for name in extras},
     }

@@ -29,18 +29,21 @@ _DEFAULTS = {
     "Mode": "training", "SingleSess": "False", "NUMA bind": "False", "Layout optimizer": "False", "AllReduce": "None",
     "Optimizer": "sgd", "Sync": "True", "Device": "gpu",
 }  # fmt: skip
-# How values and gradients get from device to device: nothing does on one device.
+# How values and gradients get from device to device.
 _MODES = {
     "Variables", "AllReduce", "Use NCCL", "Staged vars", "Sync", "Horovod on", "SingleSess", "local_parameter_device",
     "hierarchical_copy", "gradient_repacking", "compact_gradient_transfer", "agg_small_grads_max_bytes",
     "agg_small_grads_max_group", "allreduce_merge_scope", "variable_consistency", "network_topology", "server_protocol",
 }  # fmt: skip
+_PARAMETER_DEVICE = re.compile(r"param(eter)?s?[ _]device|\bps[ _]device", re.IGNORECASE)
+_OWN_PARAMETERS = {"replicated", "independent", "horovod", "distributed_all_reduce", "collective_all_reduce"}
 _MODE_WORDS = re.compile(r"param(eter)?s?[ _]device|\bps[ _]|nccl|all_?reduce|variable_update", re.IGNORECASE)
 _FIRST = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Use NCCL", "local_parameter_device", "Data format")
 _BARE = frozenset({"Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format"})  # values that name themselves
 _IN_WORDS = {
     ("Use NCCL", "true"): "NCCL", ("Use NCCL", "false"): "no NCCL", ("use_fp16", "true"): "fp16",
     ("xla", "true"): "XLA", ("Device", "cpu"): "on CPUs",
+    ("Cluster", "true"): "in a cluster",
 }  # fmt: skip
 
 
@@ -81,6 +84,8 @@ def parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, 
     settings = {**command, **header}
     if "'/cpu" in header.get("Devices", "") or "/cpu:" in header.get("Devices", ""):
         settings["Device"] = "cpu"
+    if "job:" in header.get("Devices", ""):  # its parameters come over the network, to a lone worker too
+        settings["Cluster"] = "true"
     kept = {}
     for name, value in settings.items():
         default = _DEFAULTS.get(name, "" if name == "Use NCCL" else "false")
@@ -97,7 +102,18 @@ def series(settings: Mapping[str, str]) -> tuple[str, str]:
     """
     ordered = [*(name for name in _FIRST if name in settings), *sorted(settings.keys() - set(_FIRST))]
     words = {name: _words(name, settings[name]) for name in ordered}
-    return ", ".join(words.values()), ", ".join(text for name, text in words.items() if not _is_mode(name))
+    shared = [text for name, text in words.items() if not _is_mode(name) or _copies_alone(name, settings)]
+    return ", ".join(words.values()), ", ".join(shared)
+
+
+def _copies_alone(name: str, settings: Mapping[str, str]) -> bool:
+    """Whether an option has even a lone device copy all parameters from the host, and gradients to it, each step."""
+    return (
+        _PARAMETER_DEVICE.search(name) is not None
+        and settings[name].lower().lstrip("/").startswith("cpu")
+        and settings.get("Variables") not in _OWN_PARAMETERS
+        and settings.get("Device", "").lower() != "cpu"
+    )
 
 
 def _is_mode(name: str) -> bool:

@@ -15,6 +15,7 @@ from rnn_scaling import registry
 from rnn_scaling.audit import auditing
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import Finding
+from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.commands import import_log
 from rnn_scaling.importers import any_format, checked, common
 from rnn_scaling.importers.common import LogError
@@ -88,7 +89,8 @@ def test_a_check_of_the_audit_is_run_on_imported_rates_too(monkeypatch):
     monkeypatch.setattr(registry, "load", lambda names, name: Check)
     table = common.scaling_table("a.txt", "Rates", [])
     assert [outcome and outcome.line for outcome in auditing.outcomes(table, Context())] == [None, 7]
-    assert checked.findings([])[1] == 2 and [one.line for one in checked.findings([])[0]] == [7]
+    findings, comparisons = checked.findings([ScalingRow("a.txt", 7)])
+    assert comparisons == 2 and [one.line for one in findings] == [7]
 
 
 def test_a_file_of_several_formats_gives_all(folder, capsys):

@@ -11,6 +11,7 @@ import pytest
 from rnn_scaling.importers import (
     any_format,
     baselines,
+    checked,
     gnmt,
     horovod_synthetic,
     mlperf,
@@ -97,7 +98,63 @@ def test_runs_on_one_device_serve_all_modes_of_their_model():
     assert [one.speedup for one in baselines.derive(rows(precise))] == [1.0, None]
     assert derived[1].efficiency == pytest.approx(0.95) and [row.line for row in derived[1].baseline] == [10]
     said = " ".join(baselines.remarks(rows(text)))
-    assert "vgg16, replicated, NCHW" in said and "on one device nothing is exchanged" in said
+    assert "vgg16, replicated, NCHW" in said and "none of its own mode is among the files" in said
+
+
+def test_a_baseline_is_of_one_work_and_says_of_which_scaling():
+    both = tf_cnn(1, 100, batch=32) + tf_cnn(1, 200, batch=128) + tf_cnn(4, 380, batch=32)
+    derived = baselines.derive(rows(both))
+    assert [(one.speedup, one.scaling) for one in derived] == [(1, ""), (1, ""), (pytest.approx(3.8), "weak")]
+    assert not baselines.remarks(rows(both))
+    strong = baselines.derive(rows(tf_cnn(1, 200, batch=128) + tf_cnn(4, 380, batch=32)))[-1]
+    assert (strong.speedup, strong.scaling) == (pytest.approx(1.9), "strong")
+    log = parse(tf_cnn_benchmarks, both)
+    assert "weak" in rendering.render_markdown([log]) and '"scaling": "weak"' in rendering.render_json([log])
+    # Of several other modes one serves, the fastest: their mean would be of no mode at all.
+    lent = tf_cnn(1, 80, "parameter_server") + tf_cnn(1, 100, "independent") + tf_cnn(4, 380)
+    assert baselines.derive(rows(lent))[-1].speedup == pytest.approx(3.8)
+    # A log with its own batch size alone, and one with none.
+    (other,) = rows(tf_cnn(4, 380, batch=32))
+    (one,) = rows(tf_cnn(1, 100, batch=32))
+    for each, speedup in (({"global_batch_size": None}, 3.8), ({"global_batch_size": None, "batch_size": None}, None)):
+        assert baselines.derive([one, dataclasses.replace(other, **each)])[-1].speedup == speedup
+    # The audit compares the same rows: 8 devices at 15 times the speed of one of the same batch size.
+    sweep = "".join(tf_cnn(n, rate, batch=32) for n, rate in ((1, 50), (2, 98), (4, 193), (8, 750)))
+    findings, _ = checked.findings(rows(tf_cnn(1, 100, batch=128) + sweep))
+    assert [(finding.check, finding.stands) for finding in findings] == [("shape", "750.00 (speedup 15.00)")]
+
+
+@pytest.mark.parametrize(
+    ("one", "four", "speedup"),
+    [
+        (("parameter_server", "PS device:   cpu\n"), ("replicated", ""), None),
+        (("parameter_server", ""), ("parameter_server", "PS device:   cpu\n"), None),
+        (("parameter_server", "PS device:   cpu\n"), ("parameter_server", "PS device:   cpu\n"), 3.8),
+        (("replicated", "PS device:   cpu\n"), ("horovod", ""), 3.8),  # the option means nothing to these modes
+        (("parameter_server", "PS device:   gpu\n"), ("replicated", ""), 3.8),
+    ],
+)
+def test_no_baseline_is_lent_between_parameters_on_the_cpu_and_others(one, four, speedup):
+    both = rows(tf_cnn(1, 100, one[0], one[1]) + tf_cnn(4, 380, four[0], four[1]))
+    assert baselines.derive(both)[-1].speedup == speedup
+    if speedup is None:
+        assert "no speedup" in baselines.remarks(both)[0] and "PS device cpu" in baselines.remarks(both)[0]
+
+
+def test_a_lone_worker_of_a_cluster_is_no_baseline_of_one_machine():
+    alone = tf_cnn(1, 80, "parameter_server").replace("'/gpu:0'", "'/job:worker/task:0/gpu:0'")
+    both = rows(alone + tf_cnn(4, 380))
+    assert baselines.derive(both)[-1].speedup is None and "in a cluster" in baselines.remarks(both)[0]
+
+
+def test_horovods_cpus_are_no_baseline_of_gpus():
+    text = "Model: resnet50\nBatch size: 32\nNumber of {}s: {}\nIter #0: {} img/sec per {}\n"
+    text += "Total img/sec on {} {}(s): {} +-0.0\n"
+    logs = "".join(
+        text.format(kind, n, rate, kind, n, kind, n * rate) for kind, n, rate in (("CPU", 1, 5.0), ("GPU", 4, 90.0))
+    )
+    cpus, gpus = baselines.derive(parse(horovod_synthetic, logs).tables[0].rows)
+    assert (cpus.speedup, gpus.speedup) == (1.0, None)
 
 
 def test_a_run_on_one_device_of_the_same_mode_comes_first():
@@ -144,6 +201,15 @@ def test_gnmts_train_lines_are_steps_without_the_warm_up():
 def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
     log = parse(gnmt, real_logs.GNMT.partition("\n")[2])
     assert log.tables[0].rows[0].devices == 8  # 800562 / 100060
+    steps = "0: TRAIN [{}][{}/30] Time 0.5 (0.5) Data 0.1 (0.1) Tok/s {} (5) Loss/tok 9.1 (9.3)\n"
+    text = "".join(steps.format(epoch, step, 100 + epoch) for epoch in (0, 1, 2) for step in (0, 10, 20))
+    (row,) = parse(gnmt, text).tables[0].rows  # the first 50 steps are the first epoch and most of the second
+    assert (row.rate.value, row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (
+        pytest.approx((101 + 2 * 102) / 3), 3, 6,
+    )  # fmt: skip
+    short = parse(gnmt, text[: 5 * len(steps.format(0, 10, 100))])
+    assert [table.title for table in short.tables] == ["GNMT epochs"]
+    assert "within its warm-up (50 steps): no rate" in short.problems[0].reason
     lone = "\n".join(line for line in real_logs.GNMT.splitlines()[1:] if "Performance" not in line)
     log = parse(gnmt, lone)
     assert log.tables[0].rows[0].devices is None and "one rank's" in log.problems[0].reason
@@ -208,16 +274,15 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     assert devices(free, elsewhere)[:2] == (8, 8)
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
-    steps = "0: TRAIN [{}][{}/30] Time 0.5 (0.5) Data 0.1 (0.1) Tok/s {} (5) Loss/tok 9.1 (9.3)\n"
-    text = "".join(steps.format(epoch, step, 100 + epoch) for epoch in (0, 1, 2) for step in (0, 10, 20))
-    (row,) = parse(gnmt, text).tables[0].rows  # the first 50 steps are the first epoch and most of the second
-    assert (row.rate.value, row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (
-        pytest.approx((101 + 2 * 102) / 3), 3, 6,
-    )  # fmt: skip
-    short = parse(gnmt, text[: 5 * len(steps.format(0, 10, 100))])
-    assert [table.title for table in short.tables] == ["GNMT epochs"]
-    assert "within its warm-up (50 steps): no rate" in short.problems[0].reason
     assert devices(path, elsewhere, other)[:2] == (4, 4)  # of several the one that the log's folder names
+    assert devices(free, other, path)[:2] == (None, None)  # it is the other log's
+    system.write_text(real_logs.MLPERF_SYSTEM)
+    assert devices(path, other)[:2] == (8, 8)  # the one at its own place comes first
+    no_platform = "".join(line for line in real_logs.GNMT_MLPERF.splitlines(True) if "submission_platform" not in line)
+    path.write_text(no_platform)
+    (log,) = (log for log in any_format.read_all([path])[0] if log.format == "mlperf")
+    assert log.tables[0].rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
+    system.unlink()
     own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
     path.write_text(own)
     logs, _ = any_format.read_all([path, elsewhere], "mlperf")
@@ -275,14 +340,6 @@ def test_mlperf_of_older_releases():
     v05 = (
         ":::MLPv0.5.0 ncf 1579665554.500000000 (ncf_estimator_main.py:80) run_start\n"
         'NCF_RAW_:::MLPv0.5.0 ncf 1579665614.500000000 (ncf_estimator_main.py:187) run_stop: {"success": %s}\n'
-    assert devices(free, other, path)[:2] == (None, None)  # it is the other log's
-    system.write_text(real_logs.MLPERF_SYSTEM)
-    assert devices(path, other)[:2] == (8, 8)  # the one at its own place comes first
-    no_platform = "".join(line for line in real_logs.GNMT_MLPERF.splitlines(True) if "submission_platform" not in line)
-    path.write_text(no_platform)
-    (log,) = (log for log in any_format.read_all([path])[0] if log.format == "mlperf")
-    assert log.tables[0].rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
-    system.unlink()
         ":::MLPv0.5.0 ncf 1579665614.881932020 (ncf_estimator_main.py:193) run_final\n"
     )
     for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):

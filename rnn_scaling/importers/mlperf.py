@@ -34,11 +34,13 @@ COLUMNS = (
 NOTES = (
     "Run (s) is run_stop - run_start, MLPerf's time to target quality: it includes evaluations and the number of "
     "epochs that the batch size needed, so it is no measure of speed alone.",
-    "Throughput is the mean of what the run itself reported (tracked_stats, *_throughput), in samples/s of all "
-    "accelerators by convention; the format does not define it.",
+    "Throughput is the mean of what the run itself reported (tracked_stats, else *_throughput; never both), "
+    "in samples/s of all accelerators by convention; the format does not define it.",
 )
 # Keys that hold a rate: in later releases within the value of "tracked_stats", in older ones of their own.
 _RATE_KEYS = ("throughput", "samples_per_sec", "epoch_train_throughput", "block_train_throughput")
+_TRACKED = "tracked_stats"
+_REPORTS = (*(f"{_TRACKED} {name}" for name in _RATE_KEYS), *_RATE_KEYS)
 _SETTINGS = (
     "submission_benchmark", "submission_platform", "submission_org", "global_batch_size", "train_samples", "seed",
     "number_of_nodes", "accelerators_per_node",
@@ -59,8 +61,12 @@ class _Run:
     samples: float | None = None
     epochs: float | None = None
     quality: float | None = None
-    rates: int = 0
-    rate: float = 0.0
+    reports: dict[str, tuple[int, float]] = dataclasses.field(default_factory=dict)  # number and mean rate by name
+
+    @property
+    def rate(self) -> tuple[int, float]:
+        """Number and mean of the rates under the first name of _REPORTS that has any; several tell one rate twice."""
+        return next((self.reports[name] for name in _REPORTS if name in self.reports), (0, 0.0))
 
     @property
     def seconds(self) -> float | None:
@@ -166,9 +172,9 @@ def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Prob
         run.quality = finite(value)
     elif key in _SETTINGS and not (run.stop is not None and key in run.settings):
         run.settings[key] = value
-    for rate in _rates(key, value):
-        run.rates += 1
-        run.rate += (rate - run.rate) / run.rates
+    for name, rate in _rates(key, value).items():
+        count, mean = run.reports.get(name, (0, 0.0))
+        run.reports[name] = count + 1, mean + (rate - mean) / (count + 1)
     _progress(run, key, metadata)
 
 
@@ -181,17 +187,20 @@ def _stop(run: _Run, ms: float, metadata: Mapping[str, Any], line: int, problems
         run.repeats += 1  # another rank's line; the first one counts
 
 
-def _rates(key: str, value: Any) -> list[float]:
-    """The rates that an event reports.
+def _rates(key: str, value: Any) -> dict[str, float]:
+    """The rates that an event reports, by names of _REPORTS.
 
     Raises:
       ValueError: for one that is no positive number.
     """
+    if key != _TRACKED and key not in _RATE_KEYS:
+        return {}
     named = value if isinstance(value, dict) else {key: value}
-    values = [named[name] for name in _RATE_KEYS if name in named and (key == "tracked_stats" or key in _RATE_KEYS)]
-    rates = [finite(each) or 0.0 for each in values]
-    if any(rate <= 0 for rate in rates):
-        raise ValueError(f"expected a throughput above 0, got {str(values)[:40]}")
+    values = {name: named[name] for name in _RATE_KEYS if name in named}
+    before = f"{_TRACKED} " if key == _TRACKED else ""
+    rates = {before + name: finite(each) or 0.0 for name, each in values.items()}
+    if any(rate <= 0 for rate in rates.values()):
+        raise ValueError(f"expected a throughput above 0, got {str(list(values.values()))[:40]}")
     return rates
 
 
@@ -234,10 +243,10 @@ def _row(run: _Run) -> tuple:
     status = run.status if run.status == "success" else f"{NO_SCORE} ({run.status})"
     texts = (_text(settings.get("submission_benchmark")), _text(settings.get("submission_platform")), status)
     batch, seed = finite(settings.get("global_batch_size")), settings.get("seed")
-    rate = run.rate if run.rates else None
+    reports, rate = run.rate
     return (
         *texts, run.seconds, init, accelerators(run.settings), int(batch) if batch else None, run.samples, run.epochs,
-        run.quality, rate, run.rates, seed if isinstance(seed, int) else None,
+        run.quality, rate or None, reports, seed if isinstance(seed, int) else None,
     )  # fmt: skip
 
 
@@ -264,7 +273,7 @@ def _scaling_row(run: _Run, source: str) -> ScalingRow:
         devices=accelerators(run.settings),
         global_batch_size=exact(batch) if batch and batch > 0 else None,
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
-        rate=exact(run.rate) if run.rates else None,
+        rate=exact(run.rate[1]) if run.reports else None,
         rate_unit="samples/s",
         extra={"time to target (s)": Cell(run.seconds or 0.0, 3, f"{run.seconds:.3f}"), **extra},
     )

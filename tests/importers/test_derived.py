@@ -331,6 +331,15 @@ def test_an_mlperf_log_without_a_run_has_no_score():
         parse(mlperf, log_samples.mllog("submission_benchmark", 0, "gnmt") + "\n")
 
 
+def test_mlperfs_rate_is_the_mean_of_reports_under_one_name():
+    reports = [("throughput", 90), ("tracked_stats", {"throughput": 100}), ("block_train_throughput", 500)]
+    keyed = [("run_start", None), *reports, ("tracked_stats", {"throughput": 110, "loss": 2}), ("run_stop", None)]
+    events = [{"time_ms": 1000 * i, "key": key, "value": value} for i, (key, value) in enumerate(keyed)]
+    events[-1]["metadata"] = {"status": "success"}
+    rates, runs = parse(mlperf, "".join(f":::MLLOG {json.dumps(event)}\n" for event in events)).tables
+    assert rates.rows[0].rate.value == 105 and runs.column("Throughput reports") == (2,)
+
+
 def test_mlperf_of_older_releases():
     v06 = (
         ':::MLL 1571444841.158 submission_benchmark: {"value": "gnmt", "metadata": {"lineno": 179}}\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import batches, relations, work_model
@@ -35,6 +36,7 @@ class Point:
 
     speedup, efficiency: by the measured numbers where there are any, else as printed; efficiency as a fraction.
     step: how many times the point before it, None for the first.
+    rows: that measured it; of several, measured and speedup are the geometric mean, and line is that of the first.
     """
 
     devices: int
@@ -43,6 +45,7 @@ class Point:
     speedup: float
     efficiency: float
     step: float | None
+    rows: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,23 +92,24 @@ def derive(table: ScalingTable, verdicts: Sequence[Verdict]) -> Iterator[Series]
             by_series.setdefault(row.series, []).append(row)
         single = all(len(members) == 1 for members in by_series.values())
         for members in [verdict.rows] if single else by_series.values():
-            rows = _one_a_count(members)
-            if len(rows) < 2:
-                continue
+            rows = [row for repeats in _by_count(members) for row in repeats]
+            counts = {row.devices for row in rows}
+            if len(counts) < 2 or (single and len(counts) < len(rows)):
+                continue  # rows of other names on as many devices are no repeats
             scaling = _scaling(table, verdict, rows)
             reading, speeds = _speeds(table, verdict, rows, scaling)
             known = [(row, speed) for row, speed in zip(rows, speeds) if speed]
-            if len(known) >= 2:
+            if len({row.devices for row, _ in known}) >= 2:
                 yield _series(table, reading, scaling, known)
 
 
-def _one_a_count(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
-    """The first row of each number of devices, in their order."""
-    first: dict[int, ScalingRow] = {}
+def _by_count(rows: Sequence[ScalingRow]) -> list[list[ScalingRow]]:
+    """The rows of each number of devices, in their order."""
+    of: dict[int, list[ScalingRow]] = {}
     for row in rows:
         if row.devices:
-            first.setdefault(row.devices, row)
-    return [first[devices] for devices in sorted(first)][:_MAX_POINTS]
+            of.setdefault(row.devices, []).append(row)
+    return [of[devices] for devices in sorted(of)][:_MAX_POINTS]
 
 
 def _speeds(
@@ -144,30 +148,37 @@ def _of_times(table: ScalingTable, rows: Sequence[ScalingRow], scaling: str) -> 
 def _series(
     table: ScalingTable, reading: Reading | None, scaling: str, known: Sequence[tuple[ScalingRow, float]]
 ) -> Series:
-    first, base = known[0]
-    fewest = first.devices or 1
-    one = base if reading is not None else 1.0
-    points, before = [], None
-    for row, speed in known:
-        devices = row.devices or 1
+    speed_of = {id(row): speed for row, speed in known}
+    rows = [row for row, _ in known]
+    points: list[Point] = []
+    one, before, fewest = 1.0, 1.0, 1
+    for repeats in _by_count(rows):
+        devices = repeats[0].devices or 1
+        speed = _mean([speed_of[id(row)] for row in repeats])
+        if not points:
+            fewest, one = devices, speed if reading is not None else 1.0
         speedup = speed / one
         efficiency = speedup * fewest / devices if reading is not None else speedup / devices
-        cell = getattr(row, reading.field) if reading else None
+        values = [cell.value for row in repeats if reading and (cell := getattr(row, reading.field))]
+        step = speed / before if points else None
         points.append(
-            Point(
-                devices, row.line, cell.value if cell else None, speedup, efficiency, speed / before if before else None
-            )
+            Point(devices, repeats[0].line, _mean(values) if values else None, speedup, efficiency, step, len(repeats))
         )
         before = speed
     best = max(points, key=lambda point: point.speedup)
-    rows = [row for row, _ in known]
+    first = rows[0]
     strong_times = scaling == STRONG and all(row.seconds for row in rows)
     return Series(
-        first.source, table.line or first.line, first.series, scaling, _rates(table, reading, rows), fewest,
+        table.source, table.line or first.line, first.series, scaling, _rates(table, reading, rows), points[0].devices,
         tuple(points), best.devices, _knee(points), _collapse(points),
         fixed_part([(row.devices or 1, row.seconds.value) for row in rows if row.seconds]) if strong_times else None,
         dict(_phases(rows)) if table.grid else {},
     )  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean; a single value to its last digit."""
+    return statistics.geometric_mean(values) if len(values) > 1 else values[0]
 
 
 def _rates(table: ScalingTable, reading: Reading | None, rows: Sequence[ScalingRow]) -> str:

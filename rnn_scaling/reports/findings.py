@@ -71,7 +71,7 @@ def derived_lines(series: Series) -> list[str]:
 
 def derived_sentence(series: Series) -> str:
     """Best number of devices, knee, collapse, and the part of the time that does not scale."""
-    said = [f"Fastest on {series.best_devices}."]
+    said = [*_means(series), f"Fastest on {series.best_devices}."]
     if series.knee and series.knee not in series.collapse[:1]:
         said.append(f"Beyond {series.knee} a further device adds less than half of what the first does.")
     if series.collapse:
@@ -93,6 +93,18 @@ def derived_sentence(series: Series) -> str:
         each = ", ".join(f"{name} {speedup:.3g}" for name, speedup in series.phases.items())
         said.append(f"Times faster on {most}: {each}.")
     return " ".join(said)
+
+
+def _means(series: Series) -> list[str]:
+    """Which points stand for several rows: one sentence, or none."""
+    repeated = [point for point in series.points if point.rows > 1]
+    if not repeated:
+        return []
+    what = "rows" if repeated[0].line else "runs"  # records have no lines
+    if len({point.rows for point in series.points}) == 1:
+        return [f"Each point is the geometric mean of {repeated[0].rows} {what}."]
+    means = ", ".join(f"{point.rows} {what} on {point.devices}" for point in repeated[:MAX_POINTS])
+    return [f"Geometric means of {means}{' and more' if len(repeated) > MAX_POINTS else ''}."]
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:

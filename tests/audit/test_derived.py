@@ -85,6 +85,15 @@ def test_steps_a_second_are_speeds_only_with_the_batch_of_all_devices(tmp_path, 
         assert "rates of steps, times the batch of all devices" in findings.derived_lines(series)[0]
 
 
+def test_repeated_rows_are_one_point_which_says_so(tmp_path):
+    (series,) = derived(tmp_path, "GPUs\timages/s\n4\t380\n2\t190\n1\t100\n1\t102.01\n")
+    assert [(p.devices, p.rows, round(p.measured, 6)) for p in series.points] == [(1, 2, 101), (2, 1, 190), (4, 1, 380)]
+    assert round(series.points[2].speedup, 6) == round(380 / 101, 6)
+    assert findings.derived_sentence(series) == "Geometric means of 2 rows on 1. Fastest on 4."
+    labels = "model\tGPUs\timages/s\nResNet\t1\t100\nVGG\t1\t60\nAlexNet\t8\t3000\n"
+    assert run(tmp_path, labels, "t.txt").derived == []  # each row is another thing: none repeats another
+
+
 def test_times_whose_work_nobody_says_imply_no_speedup(tmp_path):
     times = "GPUs\t{}\n1\t100\n2\t105\n4\t110\n"
     assert run(tmp_path, times.format("ms/step"), "t.txt").derived == []

@@ -9,7 +9,8 @@ import pytest
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from tests.support.records import make_record
+from rnn_scaling.reports.findings import derived_sentence
+from tests.support.records import changed, make_record
 
 
 def make(devices: int, **config) -> RunRecord:
@@ -58,6 +59,23 @@ def test_a_changed_number_is_found(tmp_path, part, name, factor, check):
     (tmp_path / "1.json").write_text(json.dumps(fields))
     found = [f for f in audit(tmp_path).findings if f.source.endswith("1.json")]
     assert check in {f.check for f in found}, found
+
+
+def test_repeats_are_one_point_and_neither_machines_nor_subfolders_are_repeats(tmp_path):
+    def spread(folder, cpus):
+        folder.mkdir(exist_ok=True)
+        write(folder, [changed(make(n), environment={"cpu": cpu}) for n in (1, 2) for cpu in cpus])
+        return audit(folder).derived
+
+    (series,) = spread(tmp_path / "one", ["X", "X", "X"])
+    assert [(p.devices, p.rows) for p in series.points] == [(1, 3), (2, 3)]
+    assert "Each point is the geometric mean of 3 runs." in derived_sentence(series)
+    assert series.source == str(tmp_path / "one")
+    both = spread(tmp_path / "two", ["X", "Y"])
+    assert [(s.series.split(" / ")[-1][:1], [p.rows for p in s.points]) for s in both] == [("X", [1, 1]), ("Y", [1, 1])]
+    spread(tmp_path, ["X"])
+    sides = audit(tmp_path).derived
+    assert [s.series.split(" / ")[-1] for s in sides if "X" in s.series] == [".", "one", "two"]
 
 
 def test_text_data_implies_no_number_of_words(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os.path
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
@@ -28,20 +30,32 @@ def table(records: Sequence[tuple[str, RunRecord]], source: str) -> ScalingTable
       source: the folder or file that the user named.
     """
     rows, notes = [], []
+    several = len({_machine(record) for _, record in records} - {""}) > 1
+    folders = {Path(path).parent for path, _ in records}
     for path, record in records:
         if record.status != "ok":
             notes.append(f"{path}: the run {record.status}; left out")
             continue
-        rows.append(_row(path, record))
+        apart = [_machine(record) or "machine not recorded"] if several else []
+        if len(folders) > 1:  # before and after, the two sides of an A/B: no repeats of each other
+            apart.append(os.path.relpath(Path(path).parent, source))
+        rows.append(_row(path, record, apart))
     return ScalingTable(source, 0, "run records", (), tuple(rows), (), tuple(notes), {})
 
 
-def _row(path: str, record: RunRecord) -> ScalingRow:
+def _machine(record: RunRecord) -> str:
+    """The GPUs and the processor of a run, "" where it does not say; runs of two machines are no repeats."""
+    machine = record.environment
+    cores = f"{machine.cpu} {machine.cpu_cores or ''}".strip() if machine.cpu else ""
+    return ", ".join([*(str(gpu.get("name")) for gpu in machine.gpus), *filter(None, [cores])])
+
+
+def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
     config, throughput = record.config, record.throughput
     return ScalingRow(
         source=path,
         line=0,
-        series=_series(config),
+        series=" / ".join([_series(config), *apart]),
         devices=config["num_devices"],
         batch_size=None if _is_strong(config) else _cell(config.get("batch_size")),
         global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,

@@ -25,8 +25,8 @@ from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.verdicts import Verdict
 from rnn_scaling.audit.whole_columns import SAYS_EACH
 
-# A further device that adds less than this share of the first: the knee. A step that keeps less than this: a collapse.
-_KNEE, _COLLAPSE = 0.5, 0.9
+# A further device that adds less than this share of the first: the knee. A step that keeps less than this: a fall.
+_KNEE, _FALL = 0.5, 0.9
 _MAX_POINTS = 200
 
 
@@ -201,7 +201,7 @@ def _knee(points: Sequence[Point]) -> int | None:
 def _collapse(points: Sequence[Point]) -> tuple[int, ...]:
     steps = [(right.step, left.devices, right.devices) for left, right in zip(points, points[1:]) if right.step]
     worst = min(steps, default=(1.0, 0, 0))
-    return (worst[1], worst[2]) if worst[0] < _COLLAPSE else ()
+    return (worst[1], worst[2]) if worst[0] < _FALL else ()
 
 
 def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) -> str:

@@ -138,6 +138,7 @@ def facts(rows: Sequence[ScalingRow]) -> list[str]:
         if not model.absolute or model.kind == EACH:
             continue
         name = f"{model.rows[0].series}: " if model.rows[0].series else ""
+        low, high = f"{model.items.low:.7g}", f"{model.items.high:.7g}"
         if model.kind == VARIES:
             out.append(
                 f"{name}rate x seconds is {model.items.low:.6g} to {model.items.high:.6g} items a sample: it varies, "
@@ -145,10 +146,10 @@ def facts(rows: Sequence[ScalingRow]) -> list[str]:
             )
         else:
             whole = model.items.integers()
-            exactly = f", {whole[0]} within rounding" if len(whole) == 1 else ""
+            exactly = f", {whole[0]} within rounding" if len(whole) == 1 and low != high else ""
             fitting = sum(model.fits)
             out.append(
-                f"{name}rate x seconds is {model.items.low:.7g} to {model.items.high:.7g} items a sample in "
+                f"{name}rate x seconds is {low if low == high else f'{low} to {high}'} items a sample in "
                 f"{fitting} of {len(model.fits)} rows{exactly} ({model.kind} scaling)"
             )
     return out

@@ -17,6 +17,7 @@ _RATES = {
     "a worker's": "of one worker",
     "steps": "of steps, times the batch of all devices",
 }
+_COLLAPSE = 2 / 3  # of the speed before; what keeps more only falls
 MAX_SERIES, MAX_POINTS = 12, 10  # printed a file, and a series
 
 
@@ -80,7 +81,8 @@ def derived_sentence(series: Series) -> str:
         numbers = ""
         if series.rates and before.measured and after.measured:
             numbers = f", {before.measured:,.6g} to {after.measured:,.6g}"
-        said.append(f"From {before.devices} to {after.devices} it collapses: {fall} times slower{numbers}.")
+        falls = "collapses" if after.speedup <= _COLLAPSE * before.speedup else "falls"
+        said.append(f"From {before.devices} to {after.devices} it {falls}: {fall} times slower{numbers}.")
     if series.time:
         share = series.time.fixed / (series.time.fixed + series.time.scaled / series.points[-1].devices)
         said.append(

@@ -43,6 +43,18 @@ def test_a_collapse_and_the_knee_before_it_are_said(tmp_path):
     )
 
 
+def test_a_fall_of_less_than_a_third_is_no_collapse(tmp_path):
+    (series,) = derived(tmp_path, "GPUs\twords/s\n1\t100.0\n2\t190.0\n4\t160.0\n")
+    assert series.collapse == (2, 4) and " From 2 to 4 it falls: 1.2 times slower" in findings.derived_sentence(series)
+
+
+@pytest.mark.parametrize("names", [("FP32", "FP16"), ("A", "B")])
+def test_series_are_called_what_their_headers_say(tmp_path, names):
+    header = "GPUs\t" + "\t".join(f"{name} images/s" for name in names)
+    both = derived(tmp_path, f"{header}\tspeedup\n1\t100\t200\t2.0\n4\t380\t750\t1.97\n8\t700\t1300\t1.86\n")
+    assert tuple(series.series for series in both) == names
+
+
 def test_rates_of_one_worker_are_told_from_totals(tmp_path):
     (series,) = derived(tmp_path, "GPUs\timages/s per GPU\n1\t100.0\n2\t95.0\n4\t90.0\n")
     assert (series.rates, [p.speedup for p in series.points]) == ("a worker's", [1.0, 1.9, 3.6])

@@ -61,6 +61,15 @@ def test_a_changed_number_is_found(tmp_path, part, name, factor, check):
     assert check in {f.check for f in found}, found
 
 
+def test_one_cause_in_all_records_is_one_finding_and_our_own_report_is_no_stranger(tmp_path):
+    write(tmp_path, [make(n, src_max_len=60) for n in (1, 2, 4)])  # 60 words a pair, and settings of 90
+    (tmp_path / "report.json").write_text('{"schema": "rnn_scaling.report/1", "series": []}')
+    report = audit(tmp_path)
+    (found,) = report.findings
+    assert found.row.endswith("1 device and 2 other runs") and found.stands == "9600" and "14400" in found.expected
+    assert report.notes == [] and "rate x seconds is 60 items a sample in 3 of 3 rows (weak" in report.facts[0]
+
+
 def test_repeats_are_one_point_and_neither_machines_nor_subfolders_are_repeats(tmp_path):
     def spread(folder, cpus):
         folder.mkdir(exist_ok=True)

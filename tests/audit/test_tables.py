@@ -241,3 +241,12 @@ def test_a_long_table_is_read_in_pieces(tmp_path, monkeypatch):
         tables = list(reading.tables(path))
         assert [row.devices for table in tables for row in table.rows] == list(range(1, 26))
         assert len(tables) >= 3 and any("pieces" in note for table in tables for note in table.notes)
+
+
+def test_a_column_that_is_compared_or_told_of_is_not_called_misunderstood(tmp_path):
+    before_after = "model\tBaseline (s)\tOptimized (s)\tSpeedup\na\t10\t5\t2.0x\nb\t20\t8\t2.5x\nc\t30\t10\t3.0x\n"
+    assert run(tmp_path, before_after, "t.txt").notes == []
+    two = "GPUs\tModel A img/s\tModel B img/s\tspeedup\n1\t100\t55\t1.0\n2\t190\t105\t1.9\n4\t370\t200\t3.7\n"
+    assert [note.split(": ", 1)[1] for note in run(tmp_path, two, "t.txt").notes] == [
+        "one for 2 compared things; not read as a scaling"
+    ]

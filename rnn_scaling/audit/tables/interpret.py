@@ -52,7 +52,12 @@ def interpret(raw: RawTable) -> ScalingTable:
     rows = bearing.borne_out(_Points(raw.source, table, plan, counted, stated).all(), plan)
     roles = _roles(table, plan, counted, rows)
     notes = [*table.notes, *counted.notes, *plan.notes, *asides.not_understood(table, plan.kinds, roles)]
-    unread = _not_understood(table, plan, roles)
+    ratios = {
+        **comparisons.stated(table, plan.kinds, pair),
+        **{table.columns[k]: (table.columns[a], table.columns[b]) for k, (a, b) in against.items()},
+    }
+    used = {column for pair in ratios.values() for column in pair}
+    unread = [name for name in _not_understood(table, plan, roles) if name not in used]
     if unread and roles:
         notes.append(f"line {raw.line}: columns not understood: {', '.join(unread)}")
     return ScalingTable(
@@ -65,10 +70,7 @@ def interpret(raw: RawTable) -> ScalingTable:
         tuple(notes),
         roles,
         {name: kind.quantity for name, kind in zip(table.columns, plan.kinds) if kind.quantity},
-        {
-            **comparisons.stated(table, plan.kinds, pair),
-            **{table.columns[k]: (table.columns[a], table.columns[b]) for k, (a, b) in against.items()},
-        },
+        ratios,
     )
 
 
@@ -139,7 +141,7 @@ def _roles(table: Grid, plan: Layout, counted: Devices, rows: Sequence[ScalingRo
 
 def _not_understood(table: Grid, plan: Layout, roles: Mapping[str, str]) -> list[str]:
     """Columns with something in them that nobody knows the meaning of."""
-    known = set(plan.labels)
+    known = {*plan.labels, *plan.unread}
     return [
         name for k, (name, kind) in enumerate(zip(table.columns, plan.kinds))
         if name and name not in roles and k not in known and not kind.other and kind.role != COMPARED

@@ -30,13 +30,17 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """labels: columns of words; shared: field -> column of all groups; kinds: what each column says."""
+    """labels: columns of words; shared: field -> column of all groups; kinds: what each column says.
+
+    unread: columns that are understood, and of which a note says why they are no part of a point.
+    """
 
     labels: tuple[int, ...]
     shared: Mapping[str, int]
     groups: tuple[Group, ...]
     kinds: tuple[Column, ...]
     notes: tuple[str, ...] = ()
+    unread: tuple[int, ...] = ()
 
 
 def of(table: Grid, kinds: Sequence[Column], devices: Devices, said: Sequence[str]) -> Layout:
@@ -181,6 +185,7 @@ def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) ->
         if kind.role not in _NO_FIELD:
             places.setdefault(kind.role, []).append(k)
     notes: list[str] = []
+    unread: list[int] = []
     size = max((len(places[field]) for field in REPEATED if field in places), default=1)
     shared: dict[str, int] = {}
     grouped: list[dict[str, int]] = [{} for _ in range(size)]
@@ -195,14 +200,15 @@ def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) ->
             shared.update({field: main} if main is not None else {})
         elif size > 1 and field in REPEATED:
             notes.append(f"column {table.columns[where[0]]!r}: one for {size} compared things; not read as a scaling")
+            unread += where
         else:
             shared[field] = where[0]
     if "seconds" in shared and kept[shared["seconds"]].part and "speedup" in places:
         del shared["seconds"]
     if size == 1:
         return Layout(labels, shared, (Group("", {}),), kept, tuple(notes))
-    names = [_group_name(table, group, index) for index, group in enumerate(grouped)]
-    return Layout(labels, shared, tuple(map(Group, names, grouped)), kept, tuple(notes))
+    names = _names(table, grouped)
+    return Layout(labels, shared, tuple(map(Group, names, grouped)), kept, tuple(notes), tuple(unread))
 
 
 def _aligned(table: Grid, where: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[int]:
@@ -236,7 +242,17 @@ def _main_time(table: Grid, kinds: Sequence[Column], where: Sequence[int], speed
     return next(iter(named or batches or total or whole), None)
 
 
-def _group_name(table: Grid, group: Mapping[str, int], index: int) -> str:
+def _names(table: Grid, grouped: Sequence[Mapping[str, int]]) -> list[str]:
+    """Of each group what its headers say; else the words that the other groups' lack ("FP32" of "FP32 img/s")."""
+    names = [_group_name(table, group) for group in grouped]
+    firsts = [re.findall(r"[\w-]+", table.base[min(group.values())]) for group in grouped]
+    common = set.intersection(*map(set, firsts))
+    own = [" ".join(word for word in words if word not in common and word != "-") for words in firsts]
+    apart = all(own) and len(set(own)) == len(own)
+    return [name or (own[k] if apart else f"group {k + 1}") for k, name in enumerate(names)]
+
+
+def _group_name(table: Grid, group: Mapping[str, int]) -> str:
     k = min(group.values())
     if table.sub[k]:  # what the two header lines name: a thing and a quantity
         above = columns.recognise(table.base[k])
@@ -245,7 +261,4 @@ def _group_name(table: Grid, group: Mapping[str, int], index: int) -> str:
         return table.base[k]  # its cells told the quantity
     words = [set(re.findall(r"[\w-]+", table.base[column])) for column in group.values()]
     common = set.intersection(*words) if len(words) > 1 else set()
-    return (
-        " ".join(word for word in re.findall(r"[\w-]+", table.base[k]) if word in common and word != "-")
-        or f"group {index + 1}"
-    )
+    return " ".join(word for word in re.findall(r"[\w-]+", table.base[k]) if word in common and word != "-")

@@ -15,6 +15,7 @@ from rnn_scaling.audit.tables.grid import RawTable
 from rnn_scaling.audit.tables.interpret import interpret
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import record
+from rnn_scaling.records.own_files import is_result
 from rnn_scaling.records.record import RecordError
 
 MAX_LINE_BYTES = 2**20
@@ -157,7 +158,7 @@ def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTab
 
 
 def _folder(path: Path) -> ScalingTable:
-    """One table of a folder's records; files that are not records are named in the notes."""
+    """One table of a folder's records; files that are neither those nor our own are named in the notes."""
     good, bad = [], []
     for file in sorted(path.rglob("*.json")):
         try:
@@ -165,7 +166,8 @@ def _folder(path: Path) -> ScalingTable:
         except OSError as e:
             bad.append(f"{file}: {e.strerror or e}; left out")
         except RecordError as e:
-            bad.append(f"{e}; left out")
+            if not is_result(file):
+                bad.append(f"{e}; left out")
     if not good:
         reason = f"; {bad[0]}" if bad else ""
         raise UnreadableError(f"{path}: a folder without run records (*.json){reason}")

@@ -16,7 +16,7 @@ from rnn_scaling.sweeps import calls
 from tests.support.compared import write
 from tests.support.faults import logged, plant, trainer
 from tests.support.paths import ROOT
-from tests.support.records import make_record
+from tests.support.records import changed, make_record
 
 ONE_AND_TWO = {"encoder_type": "cudnn_lstm", "variable_update": ["independent"], "num_devices": [1, 2]}
 
@@ -95,6 +95,19 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
     assert flat[0]["items_per_second"] == pytest.approx(1000) and flat[0]["unit"] == "words"
     assert [row["learning_rate"] for row in flat] == [0.5, 1.0] and "optimizer" not in flat[0]
     assert all(name in flat[0] for metric in METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
+
+
+def test_rows_of_two_machines_are_never_one_row_nor_each_other_s_baseline(tmp_path):
+    for cpu, seconds in (("A", 0.1), ("B", 0.9)):
+        for devices in (1, 2):
+            made = make_record(config={"num_devices": devices}, seconds=[seconds] * 3, items=[100 * devices] * 3)
+            made = changed(made, environment={"cpu": cpu, "cpu_cores": 2})
+            record.write(made, tmp_path / f"{cpu}{devices}.json")
+    flat = rnn_scaling.load(tmp_path).to_records()
+    assert [(row["machine"], row["num_devices"], row["runs_ok"]) for row in flat] == [
+        (f"{cpu} (2 cores)", devices, 1) for cpu in "AB" for devices in (1, 2)
+    ]
+    assert [row["speedup"] for row in flat] == [pytest.approx(each) for each in (1, 2, 1, 2)]
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):

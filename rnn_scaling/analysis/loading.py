@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.records import folder as folders
@@ -21,15 +22,17 @@ ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """One row a configuration, each beside the same one on one device; in the order of the files.
+    """One row a configuration and machine, each beside the same one on one device; in the order of the files.
 
     Attributes:
       rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.
       left_out: a line for each file of the folder that is no good record.
+      machines: the machine of each row, by name. Rows of several are never one, nor each other's baseline.
     """
 
     rows: tuple[Row, ...]
     left_out: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,8 +44,8 @@ class Rows(Sequence[Row]):
         return iter(self.rows)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A flat mapping a row: options, unit, runs, and every metric in SI units with the ends of its interval."""
-        return [self._record(row) for row in self.rows]
+        """A flat mapping a row: machine, options, unit, runs, and every metric in SI units with its interval's ends."""
+        return [{"machine": machine, **self._record(row)} for machine, row in zip(self.machines, self.rows)]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame.
@@ -81,4 +84,6 @@ def load(path: str | Path) -> Rows:
       OSError: if the folder cannot be read.
     """
     files = folders.read(Path(path))
-    return Rows(tuple(with_baselines([file.record for file in files.runs])), files.left_out)
+    machines = by_machine([file.record for file in files.runs])
+    told = [(row, name) for name, records in machines.items() for row in with_baselines(records)]
+    return Rows(tuple(row for row, _ in told), files.left_out, tuple(name for _, name in told))

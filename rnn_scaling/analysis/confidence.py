@@ -17,18 +17,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.student import f_tail, t_cdf, t_detectable, t_quantile
+from rnn_scaling.analysis.batch_noise import (
+    MIN_BATCHES,
+    Numbers,
+    check_batches,
+    cosines,
+    long_run_variance,
+    within_process,
+)
+from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
 
 LEVEL = 0.95
 POWER = 0.80
-Numbers = Sequence[float] | np.ndarray
-MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
-NOT_ALIKE = 0.01  # chance that any configuration is taken out of a scatter that all do share
-LEAST_SCATTER = 0.0005  # of log rates: rates that agree by chance do not make another one's scatter a different one
-POOLED = "scatter of processes pooled over the rows on as many devices"
-DRIFTED = "widened by the drift from run to run"
-MIN_ORDERED = 6  # processes from which on their order in time tells of drift
-APART = "its own scatter, which is larger than that of the other rows on as many devices"
+POOLED = "scatter of processes pooled over the rows on as many devices, or a row's own if larger"
+ORDERED = "not narrower than the scatter of runs in order of time makes it"
+MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 
 
@@ -36,12 +39,14 @@ ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 class Scatter:
     """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
 
-    Intervals that hold the same object share the estimate: together they have its degrees once. `note`: whose it is.
+    Intervals that hold the same object, or one of the same `pool`, share the estimate: together they have its degrees
+    once. `note`: whose it is.
     """
 
     deviation: float
     degrees: float
     note: str = ""
+    pool: Scatter | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +125,7 @@ def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
     Raises:
       ValueError: if the lists are empty or differ in length, or a value is not positive and finite.
     """
-    _check(step_s, items)
+    check_batches(step_s, items)
     return math.fsum(items) / math.fsum(step_s)
 
 
@@ -136,7 +141,7 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
     if error is None:
         return Interval(value, None, None, f"fewer than {MIN_BATCHES} batches give no interval", None, 0.0, (1,))
     kind = "95 % CI over batches within one process; says nothing about other processes"
-    return _log_interval(math.log(value), error, _cosines(n), (1,), kind)
+    return _log_interval(math.log(value), error, cosines(n), (1,), kind)
 
 
 def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Interval:
@@ -162,7 +167,7 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
 
     One standard deviation of log rates for all, with a degree of freedom for every process beyond a configuration's
     first, so that one with two processes, or with a single one beside repeated ones, has an honest interval too. A
-    configuration whose own variance is larger than the others' (F test, `NOT_ALIKE` for any of them) keeps its own.
+    configuration whose own deviation is larger is judged by that, with the degrees of all.
 
     Args:
       groups: rates of the processes of each configuration.
@@ -170,33 +175,22 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     Returns:
       A scatter for each configuration; None where nothing is known, as for single processes throughout.
     """
-    logs = [_logs(rates) for rates in groups]
-    degrees = [len(each) - 1 for each in logs]
-    squares = [scatter(each) ** 2 * free for each, free in zip(logs, degrees)]
-    alike = [i for i, free in enumerate(degrees) if free]
-    tests, apart = len(alike), dict[int, Scatter | None]()
-    while len(alike) > 1:
-        all_squares, all_degrees = math.fsum(squares[i] for i in alike), sum(degrees[i] for i in alike)
-        tails = {}
-        for i in alike:
-            rest = max((all_squares - squares[i]) / (all_degrees - degrees[i]), LEAST_SCATTER**2)
-            tails[i] = f_tail(squares[i] / degrees[i] / rest, degrees[i], all_degrees - degrees[i])
-        widest = min(alike, key=tails.__getitem__)
-        if tails[widest] >= NOT_ALIKE / tests:
-            break
-        alike.remove(widest)
-        apart[widest] = Scatter(math.sqrt(squares[widest] / degrees[widest]), degrees[widest], APART)
-    free = sum(degrees[i] for i in alike)
-    note = POOLED if len(groups) - len(apart) > 1 else ""
-    common = Scatter(math.sqrt(math.fsum(squares[i] for i in alike) / free), free, note) if free else None
-    return [apart.get(i, common) for i in range(len(groups))]
+    own = [scatter(_logs(rates)) for rates in groups]
+    degrees = [len(rates) - 1 for rates in groups]
+    if not (free := sum(degrees)):
+        return [None] * len(groups)
+    deviation = math.sqrt(math.fsum(each**2 * count for each, count in zip(own, degrees)) / free)
+    common = Scatter(deviation, free, POOLED if len(groups) > 1 else "")
+    larger = [each > deviation * (1 + 1e-9) for each in own]  # beyond rounding, which a single group has too
+    return [Scatter(each, free, POOLED, common) if above else common for each, above in zip(own, larger)]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     """What processes scatter by where the machine may drift from run to run, as it does between two sittings.
 
     Their own standard deviation, or from MIN_ORDERED processes on the root of their long-run variance if that is
-    larger: it holds what neighbours in time have in common.
+    larger: it holds what neighbours in time have in common. It is larger in half of all series without drift, too, so
+    the note names the rule and no cause.
 
     Args:
       rates: of each process, in the order in which they ran.
@@ -205,44 +199,16 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     k, own = len(logs), scatter(logs)
     if k < 2:
         return None
-    slow = math.sqrt(long_run_variance(np.asarray(logs))) if k >= MIN_ORDERED else 0.0
-    return Scatter(slow, _cosines(k), DRIFTED) if slow > own else Scatter(own, k - 1)
-
-
-def within_process(step_s: Numbers, items: Numbers) -> float | None:
-    """Relative standard error of one process's rate from its own batches, autocorrelation included.
-
-    The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate. The long-run variance is
-    the mean square of the first cosine coefficients (fewer with fewer batches), each with one degree of freedom.
-
-    Returns:
-      The standard error / rate, to be used with Student's t of `_cosines(n)` degrees; None below MIN_BATCHES batches.
-
-    Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
-    """
-    _check(step_s, items)
-    n = len(step_s)
-    if n < MIN_BATCHES:
-        return None
-    seconds, work = np.asarray(step_s, float), np.asarray(items, float)
-    residual = (seconds - work * (seconds.sum() / work.sum())) / seconds.mean()
-    return math.sqrt(long_run_variance(residual) / n)
+    if k < MIN_ORDERED:
+        return Scatter(own, k - 1)
+    slow = math.sqrt(long_run_variance(np.asarray(logs)))
+    return Scatter(slow, cosines(k), ORDERED) if slow > own else Scatter(own, k - 1, ORDERED)
 
 
 def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
     """Relative 95 % half-width of one process's rate from its own batches; None below MIN_BATCHES batches."""
     error = within_process(step_s, items)
-    return None if error is None else t_quantile((1 + LEVEL) / 2, _cosines(len(step_s))) * error
-
-
-def long_run_variance(values: np.ndarray) -> float:
-    """n times the variance of the mean of a stationary series `[n]`, from its `_cosines(n)` slowest cosines."""
-    n = len(values)
-    centred = values - values.mean()
-    mirrored = np.fft.rfft(np.concatenate([centred, centred[::-1]]))  # a cosine transform is one of the mirrored series
-    order = np.arange(1, _cosines(n) + 1)
-    cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
-    return float(np.mean(cosine**2) * 2 / n)
+    return None if error is None else t_quantile((1 + LEVEL) / 2, cosines(len(step_s))) * error
 
 
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
@@ -362,21 +328,17 @@ def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, fl
 
     Args:
       errors: standard error that each term brings into the sum.
-      terms: the terms; those which share a scatter are one estimate, with its degrees once.
+      terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
     """
     variance = math.fsum(error**2 for error in errors)
     if not variance:
         return 0.0, min(term.degrees for term in terms)
     estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter
     for error, term in zip(errors, terms):
-        estimates.setdefault(id(term.scatter or term), [0.0, term.degrees])[0] += error**2
+        shared = term.scatter.pool or term.scatter if term.scatter else term
+        estimates.setdefault(id(shared), [0.0, term.degrees])[0] += error**2
     shares = math.fsum((part / variance) ** 2 / degrees for part, degrees in estimates.values())
     return math.sqrt(variance), 1 / shares
-
-
-def _cosines(n: int) -> int:
-    """Cosines that the long-run variance of n batches is made of: 0.4 n^(2/3), at least 3."""
-    return max(3, round(0.4 * n ** (2 / 3)))
 
 
 def _logs(rates: Sequence[float]) -> list[float]:
@@ -421,12 +383,3 @@ def _slope(function: Callable[..., float], values: Sequence[float], i: int) -> f
 
 def _signed(ratio_value: float) -> str:
     return f"{100 * (ratio_value - 1):+.1f} %"
-
-
-def _check(step_s: Numbers, items: Numbers) -> None:
-    if not len(step_s) or len(step_s) != len(items):
-        raise ValueError(f"expected seconds and items of the same batches, got {len(step_s)} and {len(items)}")
-    for name, values in (("seconds", np.asarray(step_s, float)), ("items", np.asarray(items, float))):
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-        if len(wrong):
-            raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")

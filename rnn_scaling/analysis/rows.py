@@ -163,16 +163,22 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
-    """What the runs of each row scatter by: rows on as many devices of the same machines share it."""
-    alike: dict[tuple[int, frozenset[Machine]], list[Row]] = {}
+    """What the runs of each row scatter by: rows on as many devices that were measured alike share it."""
+    alike: dict[tuple[int, frozenset[tuple]], list[Row]] = {}
     for row in rows:
         if row.good:
-            alike.setdefault((row.num_devices, frozenset(map(machine, row.good))), []).append(row)
+            alike.setdefault((row.num_devices, frozenset(map(_measured_how, row.good))), []).append(row)
     scatters: dict[Key, Scatter | None] = {}
     for members in alike.values():
         rates = [process_rates(row.good) for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters
+
+
+def _measured_how(run: RunRecord) -> tuple[Machine, str, int | None]:
+    """Machine, kind of device, and measured batches: None where the run itself decided when to stop."""
+    batches = None if full_config(run)["until_steady"] else len(measured_batches(run)[0])
+    return machine(run), run.resolved.device_type, batches
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:

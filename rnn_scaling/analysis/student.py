@@ -1,4 +1,4 @@
-"""Student's t: distribution, quantiles, the effect that a test finds; F's tail. Importing SciPy takes 0.2 s."""
+"""Student's t: distribution, quantiles, the effect that a test finds. Importing SciPy takes 0.2 s."""
 
 from __future__ import annotations
 
@@ -34,17 +34,6 @@ def t_cdf(t: float, degrees: float) -> float:
     if math.isinf(degrees):
         return NormalDist().cdf(t)
     return 1 - 0.5 * _incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5)
-
-
-def f_tail(ratio: float, degrees: float, degrees_below: float) -> float:
-    """P(F >= ratio) of a ratio of two variances.
-
-    Args:
-      ratio: one estimated variance over another one of the same true variance.
-      degrees: of freedom of the first.
-      degrees_below: of the second.
-    """
-    return _incomplete_beta(degrees_below / (degrees_below + degrees * ratio), degrees_below / 2, degrees / 2)
 
 
 @functools.lru_cache(maxsize=4096)

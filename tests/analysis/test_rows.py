@@ -108,6 +108,15 @@ def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes()
     elsewhere = run(1, 5000.0, variable_update="mirrored")
     elsewhere = changed(elsewhere, environment={"cpu": "another"})
     assert rows.with_baselines([*runs, elsewhere])[-1].rate.ends is None
+    like = {"variable_update": "mirrored"}  # measured in another way: on a GPU, over other batches, or until steady
+    for unlike in (
+        changed(run(1, 5000.0, **like), resolved={"device_type": "GPU"}),
+        timed(1, 5000.0, **like),
+        run(1, 5000.0, until_steady=True, **like),
+    ):
+        assert rows.with_baselines([*runs, unlike])[-1].rate.ends is None
+    steady = [timed(1, 100.0 + n, batches=40 + n, until_steady=True) for n in range(2)]
+    assert rows.with_baselines([*steady, timed(1, 90.0, until_steady=True, **like)])[-1].rate.ends
 
 
 def test_one_run_of_each_has_no_interval_over_processes_and_keeps_the_one_over_its_batches():

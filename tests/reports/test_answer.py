@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 
+from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.reports import answer, table
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -95,6 +97,41 @@ def test_one_run_is_never_a_firm_statement():
     mixed = answer.lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
     assert "about" in mixed and "going by one run on 1 device" in mixed
     assert "about" not in answer.lead(of(attributed()))
+
+
+def rates_apart(difference, repeats, scatter=0.02):
+    """Two series of a difference in the logarithm, whose repeats have the same standard deviation whatever they are."""
+    steps = [(2 * k + 1) / repeats - 1 for k in range(repeats)]
+    unit = scatter / math.sqrt(sum(step**2 for step in steps) / (repeats - 1))
+    rates = {"mirrored": 1e6 * math.exp(difference), "replicated": 1e6}
+    return [
+        run(n, rate * n * math.exp(unit * step), variable_update=mode)
+        for mode, rate in rates.items()
+        for n in (1, 2)
+        for step in steps
+    ]
+
+
+def test_two_series_are_told_apart_by_the_interval_of_their_ratio_and_so_is_what_repeats_are_said_to_show():
+    said = answer.lead(of(rates_apart(0.02, 5)))
+    promise = re.search(r"cannot be told apart\. --repeats=10 would most likely show differences of (\d) %\.", said)
+    assert promise[1] == "3"  # t of 16 degrees at 97.5 and at 80 % is 2.12 and 0.865, times 2 % sqrt(2 / 10): 2.7 %
+    made = of(rates_apart(int(promise[1]) / 100, 10))
+    assert answer.lead(made).startswith("The fastest of the 2 series on 2 devices is cudnn_lstm, mirrored")
+    # The intervals of both may overlap where that of the ratio excludes 1, here with 18 degrees: t = 2.1.
+    told, untold = (of(rates_apart(factor * 2.1009 * 0.02 * math.sqrt(2 / 10), 10)) for factor in (1.01, 0.99))
+    slow, fast = sorted((each.at(2).row.rate for each in told.series), key=lambda rate: rate.value)
+    assert fast.low < slow.high and answer.lead(told).startswith("The fastest") and ratio(fast, slow).low > 1
+    assert answer.lead(untold).startswith("Which of the 2 series")
+    # Picked as the highest of several it needs more: 5 % are of all pairs together.
+    assert answer.is_above(fast, slow) and not answer.is_above(fast, slow, 3)
+
+
+def test_efficiencies_are_told_apart_by_their_ratio_too():
+    one, other = (Interval(e, e / 1.045, e * 1.045, "", e * math.log(1.045) / 2.1009, 18, (10,)) for e in (0.967, 0.9))
+    assert one.low < other.high and answer.is_above(one, other) and not answer.is_above(other, one)
+    assert not answer.is_above(one, other, 6) and not answer.is_above(one, one)
+    assert not answer.is_above(one, Interval(0.1, None, None, "", None, 0.0, (1,)))
 
 
 def test_least_data_never_wins():

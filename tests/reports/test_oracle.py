@@ -8,6 +8,7 @@ import math
 import random
 import re
 
+from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import answer, csv_table, table
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -66,13 +67,17 @@ def lines_of(made):
             column = name if name == "efficiency" else next(c for c in line if c.endswith("_per_second"))
             ends = [float(line[f"{column}{end}"] or "nan") for end in ("", "_low", "_high")]
             numbers[name] = ends
-        lines[line["series"], int(line["num_devices"])] = numbers
+        lines[line["series"], int(line["num_devices"])] = {**numbers, "runs": int(line["runs_ok"])}
     return lines
 
 
-def above(first, second):
-    """By the ends alone; nan is above nothing."""
-    return first[1] > second[2]
+def above(first, second, degrees, series):
+    """By the ends of both: t of their ratio's logarithm, 5 % over all pairs of series; nan is above nothing."""
+    if not degrees:
+        return False
+    errors = [math.log(high / low) / 2 / t_quantile(0.975, degrees) for _, low, high in (first, second)]
+    level = 0.05 / (series * (series - 1) / 2)
+    return math.log(first[0] / second[0]) > t_quantile(1 - level / 2, degrees) * math.hypot(*errors)
 
 
 def judge_lead(said, made, lines):
@@ -92,7 +97,8 @@ def judge_lead(said, made, lines):
     assert bool(match["one"]) == (0 < sum(modes[title] in ONE_MODEL for title in several) < len(several)), kind
     rates = {title: lines[title, count]["rate"] for title in rivals}
     best = max(rates, key=lambda title: rates[title][0])
-    tied = [title for title in rates if title == best or not above(rates[best], rates[title])]
+    degrees = sum(each["runs"] - 1 for (_, n), each in lines.items() if n == count and each["runs"])
+    tied = [t for t in rates if t == best or not above(rates[best], rates[t], degrees, len(rates))]
     if fastest:
         assert f"is {best}: " in said and tied == [best]
     else:
@@ -196,3 +202,11 @@ def judge_overview(said, lines, made):
     assert int(match[1]) == len(known)
     named = [re.sub(", on \\d devices?$", "", match[end]) for end in ("low", "high")]
     assert named == [min(known, key=known.get), max(known, key=known.get)]
+    low, high = (
+        lines[title, made_on]["efficiency"] for title, made_on in zip(named, (devices_of(made, t) for t in named))
+    )
+    assert "These two cannot be told apart." in said or high[0] > low[2] and high[1] > low[0]
+
+
+def devices_of(made, title):
+    return next(each.largest.row.num_devices for each in made.series if each.title == title)

@@ -175,7 +175,7 @@ def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     return scatters
 
 
-def _measured_how(run: RunRecord) -> tuple[Machine, str, int | None]:
+def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None]:
     """Machine, kind of device, and measured batches: None where the run itself decided when to stop."""
     batches = None if full_config(run)["until_steady"] else len(measured_batches(run)[0])
     return machine(run), run.resolved.device_type, batches

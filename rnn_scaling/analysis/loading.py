@@ -22,7 +22,7 @@ ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """One row a configuration and machine, each beside the same one on one device; in the order of the files.
+    """One row a configuration and machine, each beside the same one on one device; machine by machine.
 
     Attributes:
       rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.

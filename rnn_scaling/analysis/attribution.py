@@ -25,7 +25,8 @@ positions, so imbalance is an upper bound and what is wrong with it is in its ne
 
 Points of efficiency have the interval: the whole loss is 100 less the efficiency, with the same ends. In items/s a part
 is the same share of the ideal, so both say one thing. A part is told if its interval excludes 0 by more than other
-processes may have taken; the others are the rest.
+processes may have taken: a row whose cores they used to the share s would have been up to s / (1 - s) faster, and what
+that changes in a part is summed over the rows that it is made of. The others are the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, combine, ratio
+from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
 from rnn_scaling.analysis.student import t_quantile
@@ -62,6 +63,7 @@ class Part:
     """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
     Both are None where a run is missing, and `commands` then supply it. `is_told`: it can be told apart from 0.
+    `may_be_load`: its interval excludes 0, but other processes may have taken as much.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Part:
     points: Interval | None
     commands: tuple[str, ...] = ()
     is_told: bool = False
+    may_be_load: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Attribution:
       parts: every part, also those which need a missing run and those that cannot be told from 0.
       residual, residual_points: what is in no part, for a run is missing.
       rest: what is left of the loss without the parts that are told.
+      rows: all whose rates the loss and its parts are made of.
     """
 
     row: Row
@@ -92,6 +96,7 @@ class Attribution:
     loss_points: Interval
     residual_points: Interval
     rest: Part
+    rows: tuple[Row, ...]
 
     @property
     def told(self) -> tuple[Part, ...]:
@@ -114,10 +119,6 @@ class Attribution:
     def missing(self) -> tuple[Part, ...]:
         """The parts that need runs which are missing."""
         return tuple(part for part in self.parts if part.points is None)
-
-    def points(self, value: Interval) -> float:
-        """A loss in percentage points of efficiency."""
-        return 100 * value.value / self.ideal.value
 
     def would_show(self) -> tuple[int, float | None]:
         """(repeats that would tell more, the least points of a part that they show; None: nobody can foresee it)."""
@@ -215,16 +216,29 @@ class _Attributor:
             loss_points=loss_points,
             residual_points=residual_points,
             rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told)),
+            rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known.values())))),
         )
 
     def _part(self, name: str, level: _Level | _Missing) -> Part:
         if isinstance(level, _Missing):
             return Part(name, None, None, level.commands)
         points = self._points(level)
-        rows = [self._by_key[key] for key in level.keys]
-        taken = max((100 * disturbance.taken(row.good) for row in rows), default=0.0)
-        is_told = points.ends is not None and not points.ends[0] - taken <= 0 <= points.ends[1] + taken
-        return Part(name, self._items(points), points, is_told=is_told)
+        if points.ends is None or points.ends[0] <= 0 <= points.ends[1]:
+            return Part(name, self._items(points), points)
+        may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
+        return Part(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
+
+    def _by_load(self, level: _Level) -> float:
+        """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""
+        rows = {key: self._by_key[key] for key in level.keys}
+        rates = [_rate(row).value for row in rows.values()]
+        wrong = 0.0
+        for i, row in enumerate(rows.values()):
+            taken = disturbance.taken(row.good)
+            moved = ALL * rates[i] * abs(slope(lambda *values: level.value(dict(zip(rows, values))), rates, i))
+            if taken and moved:
+                wrong += moved * taken / (1 - taken) if taken < 1 else math.inf
+        return wrong
 
     def _levels(self) -> dict[str, _Level | _Missing]:
         """Each part, by name, as a share of the ideal."""

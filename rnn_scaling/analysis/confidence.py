@@ -248,11 +248,11 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     values = [each.value for each in inputs]
     processes = tuple(count for each in inputs for count in each.processes)
     value = float(function(*values))
-    slopes = [_slope(function, values, i) for i in range(len(values))]
-    used = [(slope, each) for slope, each in zip(slopes, inputs) if slope]
+    slopes = [slope(function, values, i) for i in range(len(values))]
+    used = [(by, each) for by, each in zip(slopes, inputs) if by]
     if not used:
         return Interval(value, value, value, "the same whatever was measured", 0.0, math.inf, processes)
-    errors = [abs(slope) * each.standard_error for slope, each in used if each.standard_error is not None]
+    errors = [abs(by) * each.standard_error for by, each in used if each.standard_error is not None]
     processes = tuple(count for _, each in used for count in each.processes)
     if len(errors) < len(used):
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
@@ -260,6 +260,15 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     kind = _kind(processes, [each.scatter for _, each in used])
     return Interval(value, value - margin, value + margin, kind, error, degrees, processes)
+
+
+def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
+    """How much a function changes for each unit of its i-th input, at these inputs; exactly 0 where it ignores it."""
+    step = 1e-4 * abs(values[i]) or 1e-4
+    above = function(*values[:i], values[i] + step, *values[i + 1 :])
+    below = function(*values[:i], values[i] - step, *values[i + 1 :])
+    change = (above - below) / (2 * step)
+    return change if abs(change) > 1e-9 else 0.0  # rounding of a function that ignores this input
 
 
 def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
@@ -371,14 +380,6 @@ def _no_interval(processes: tuple[int, ...]) -> str:
 
 def _relative(interval: Interval) -> float | None:
     return None if interval.standard_error is None else interval.standard_error / interval.value
-
-
-def _slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
-    step = 1e-4 * abs(values[i]) or 1e-4
-    above = function(*values[:i], values[i] + step, *values[i + 1 :])
-    below = function(*values[:i], values[i] - step, *values[i + 1 :])
-    slope = (above - below) / (2 * step)
-    return slope if abs(slope) > 1e-9 else 0.0  # rounding of a function that ignores this input
 
 
 def _signed(ratio_value: float) -> str:

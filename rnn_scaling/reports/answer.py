@@ -65,12 +65,11 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
     if count is None:
         text = f"The series{training} have no number of devices above 1 in common. None of them is called the fastest."
         return " ".join([text, *_conditions(candidates, None)])
-    text = _fastest(candidates, count, training)
-    return " ".join([text, *_conditions(candidates, count)])
+    return " ".join(_fastest(candidates, count, training))
 
 
-def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> str:
-    """Which of several series has the highest rate on so many devices, or that it cannot be told."""
+def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[str]:
+    """Which of several series has the highest rate on so many devices, or that it cannot be told; what slowed them."""
     ordered = sorted(series, key=lambda each: -_rate(each, count).value)
     first, best = ordered[0], _rate(ordered[0], count)
     rivals = [each for each in ordered[1:] if not is_above(best, _rate(each, count), len(series))]
@@ -78,7 +77,7 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> str:
     where += ", the most that all have," if any(_most(each) != count for each in series) else ""
     if not rivals:
         text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {_number(best)} {unit}."
-        return f"{text} {_about(first)}"
+        return [text, _about(first), *_conditions(series, count, first)]
     tied = [first, *rivals]
     named = [f"{each.title} ({_number(_rate(each, count))} {unit})" for each in tied[:MOST_NAMED]]
     named += [f"{len(tied) - MOST_NAMED} more"] if len(tied) > MOST_NAMED else []
@@ -86,7 +85,8 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> str:
     slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
     text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
     text += f" {listed(named)} cannot be told apart{slower}."
-    return f"{text} {_would_tell([_rate(each, count) for each in tied], len(series))}"
+    would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
+    return [text, would_tell, *_conditions(series, count)]
 
 
 def _about(series: SeriesSummary) -> str:
@@ -254,32 +254,47 @@ def _where(loss: Attribution | None) -> list[str]:
     """What the lost points are, for a loss with an interval."""
     if loss is None:
         return []
-    if loss.loss_points.ends and loss.loss_points.ends[1] < 0:
+    if _is_split(loss):
+        return [parts_sentence(loss) if loss.is_told else untold(loss)]
+    if not contains_zero(loss.loss_points):
         return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
-    if loss.is_told:
-        return [parts_sentence(loss)]
-    if contains_zero(loss.loss_points):
-        repeats, points = loss.would_show()
-        more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
-        return [f"That cannot be told apart from the ideal{more}."]
-    return [untold(loss)]
+    repeats, points = loss.would_show()
+    more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
+    return [f"That cannot be told apart from the ideal{more}."]
+
+
+def _is_split(loss: Attribution) -> bool:
+    """Whether the sentence says something of the parts: nobody asks where more than the ideal went."""
+    ends = loss.loss_points.ends
+    return ends is not None and ends[1] >= 0 and (loss.is_told or ends[0] > 0)
 
 
 def _of_load(records: Sequence[RunRecord]) -> list[str]:
     return [text] if (text := load_sentence(records)) else []
 
 
-def _conditions(series: Sequence[SeriesSummary], count: int | None) -> list[str]:
-    """What slowed runs of several series that one sentence compares."""
+def _conditions(series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None) -> list[str]:
+    """What slowed runs of several series that one sentence compares, on 1 device and `count`.
+
+    Args:
+      series: that are compared.
+      count: of devices; None: on every number of them.
+      split: whose loss the sentence splits, too.
+    """
     rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
     crowded = [text for row in rows if (text := crowding_sentence(row.row))]
-    return [*dict.fromkeys(crowded[:1]), *_of_load([record for row in rows for record in row.row.good])]
+    runs = {id(record): record for row in rows for record in row.row.good}
+    runs |= {id(record): record for record in (_records(split.largest) if split and split.largest else ())}
+    return [*dict.fromkeys(crowded[:1]), *_of_load([*runs.values()])]
 
 
 def _records(row: RowSummary) -> list[RunRecord]:
-    """The runs behind the numbers of a row."""
-    base = row.row.baseline
-    return [*row.row.good, *(base.good if base and base is not row.row else ())]
+    """The runs behind the numbers that are said of a row: its own, its baseline's, and those that its parts need."""
+    base, loss = row.row.baseline, row.loss
+    rows = [row.row, *([base] if base and base is not row.row else [])]
+    if loss and row.efficiency and is_known(row.efficiency) and not _too_wide(row.efficiency) and _is_split(loss):
+        rows += [each for each in loss.rows if all(each is not other for other in rows)]
+    return [record for each in rows for record in each.good]
 
 
 def _reached(row: RowSummary) -> str:

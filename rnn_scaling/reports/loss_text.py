@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution, Part
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import listed
+
+BY_LOAD = "what other processes took"
 
 
 def untold(loss: Attribution) -> str:
@@ -19,8 +22,12 @@ def untold(loss: Attribution) -> str:
     missing = listed([part.name for part in loss.missing])
     if not known:
         return f"{plus_minus(loss.loss_points, 1)} points are not split: {missing} {_need(loss)}." if missing else ""
-    why, remedy = _why(loss)
-    lines = [f"{_capital(listed(known))} cannot be told apart from {why}", remedy]
+    loaded = _loaded(loss)
+    lines = [_not_told(loss)] if loaded else []
+    if others := [name for name in known if name not in loaded]:
+        why, remedy = _why(loss)
+        lines += [f"{_capital(listed(others))} cannot be told apart from {why}", remedy]
+    lines += ["The same runs on a quiet machine would tell."] if loaded else []
     return " ".join([*lines, *([f"{_capital(missing)} {_need(loss)}."] if missing else [])])
 
 
@@ -38,14 +45,23 @@ def parts_sentence(loss: Attribution) -> str:
         return text
     missing = listed([part.name for part in loss.missing])
     if missing:
-        return f"{text} {plus_minus(rest, 1)} points are not split: {missing} {_need(loss)}."
+        text = f"{text} {plus_minus(rest, 1)} points are not split: {missing} {_need(loss)}."
+        return f"{text} {_not_told(loss)}" if _loaded(loss) else text
+    nothing = BY_LOAD if _loaded(loss) or loss.rest.may_be_load else "0"
     untold_parts = [part.name for part in loss.parts if not part.is_told and _value(part)]
     if loss.rest.is_told or len(untold_parts) < 2:
         what = listed(untold_parts) or REST
         if loss.rest.is_told:
-            return f"{text} {plus_minus(rest, 1)} more are {what}, which cannot be told apart."
-        return f"{text} {_capital(what)} cannot be told apart from 0 ({plus_minus(rest, 1)})."
-    return f"{text} {_capital(REST)} ({listed(untold_parts)}) cannot be told apart from 0 ({plus_minus(rest, 1)})."
+            why = f". {_not_told(loss)}" if _loaded(loss) else "."
+            return f"{text} {plus_minus(rest, 1)} more are {what}, which cannot be told apart{why}"
+        return f"{text} {_capital(what)} cannot be told apart from {nothing} ({plus_minus(rest, 1)})."
+    parts = f"{_capital(REST)} ({listed(untold_parts)})"
+    return f"{text} {parts} cannot be told apart from {nothing} ({plus_minus(rest, 1)})."
+
+
+def nothing_told(losses: Sequence[Attribution]) -> str:
+    """What the parts in the rest of these losses cannot be told apart from: "0", or load of other processes too."""
+    return f"0 or {BY_LOAD}" if any(_loaded(loss) or loss.rest.may_be_load for loss in losses) else "0"
 
 
 def negated(value: Interval | None) -> Interval | None:
@@ -64,16 +80,22 @@ def rounded_up(points: float) -> str:
 
 
 def _why(loss: Attribution) -> tuple[str, str]:
-    """(what the parts cannot be told from, the sentence with the remedy)."""
+    """("0" and why, the sentence with the remedy) of parts that runs vary too much to tell."""
     known = [part.points for part in loss.parts if part.points]
-    most = max((load(record) for row in (loss.row, loss.row.baseline) if row for record in row.good), default=0.0)
-    if any(points.ends and not points.ends[0] <= 0 <= points.ends[1] for points in known):
-        what = f"what other processes took, up to {share(most)} of the cores." if most else "load of other processes."
-        return what, "The same runs on a quiet machine would tell."
     repeats, points = loss.would_show()
     if points is None or any(value.ends is None for value in known):
         return "0: without repeats nobody knows how much runs differ.", f"--repeats={repeats} would tell."
     return "0.", f"--repeats={repeats} would show parts of {rounded_up(points)} points."
+
+
+def _loaded(loss: Attribution) -> list[str]:
+    """The parts that load of other processes hides."""
+    return [part.name for part in loss.parts if part.may_be_load]
+
+
+def _not_told(loss: Attribution) -> str:
+    most = max(load(record) for row in loss.rows for record in row.good)
+    return f"{_capital(listed(_loaded(loss)))} cannot be told apart from {BY_LOAD}, up to {share(most)} of the cores."
 
 
 def _need(loss: Attribution) -> str:

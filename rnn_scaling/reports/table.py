@@ -10,14 +10,13 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import overview, steps
-from rnn_scaling.reports.loss_text import untold
+from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
-RESTS = "the rest: parts that cannot be told apart from 0, and those whose runs are missing."
 
 
 def render(summary: Summary) -> bytes:
@@ -138,7 +137,9 @@ def parts_notes(series: SeriesSummary) -> list[str]:
         if value is not None and value.half_width:
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
-    lines += [RESTS] if any(loss.rest in loss.shown for loss in told) else []
+    if with_rest := [loss for loss in told if loss.rest in loss.shown]:
+        nothing = nothing_told(with_rest)
+        lines.append(f"{REST}: parts that cannot be told apart from {nothing}, and those whose runs are missing.")
     return [
         *lines,
         *(f"On {row.devices} {text[0].lower()}{text[1:]}" for row in rows if row.loss and (text := untold(row.loss))),

@@ -32,7 +32,7 @@ def test_contention_is_what_independent_replicas_lose():
     result = attribute([resolved(100), resolved(180, 2)])
     assert values(result) == {"contention": pytest.approx(20, rel=1e-3)}
     assert result.loss.value == pytest.approx(20, rel=1e-3) and result.residual.value == 0
-    assert result.points(result.loss) == pytest.approx(10, rel=1e-3)
+    assert result.loss_points.value == pytest.approx(10, rel=1e-3)
 
 
 def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
@@ -256,6 +256,26 @@ def test_what_other_processes_may_have_taken_is_no_part():
     busy = [*quiet[:-1], changed(quiet[-1], **crowded(2), **loaded)]
     result = attribute(busy)
     assert not result.is_told and result.parts[0].points.low > 0 and not result.shown
+
+
+@pytest.mark.parametrize("shares", [{("independent", 1): 0.2}, {("independent", 1): 0.12, ("replicated", 2): 0.12}])
+def test_load_on_any_row_behind_a_part_is_allowed_for(shares):
+    """Both modes reach 95 %; load slows the rows: what it may have moved adds up over them, wherever they stand."""
+    runs = []
+    for mode, n in ((mode, n) for mode in ("independent", "replicated") for n in (1, 2)):
+        taken = shares.get((mode, n), 0.0)
+        load = {"load": {"others": taken / n, "steal": 0.0, "seconds": 9.0}}
+        rate = 100 * n * (0.95 if n > 1 else 1.0) * (1 - taken)
+        for scale in (0.999, 1.0, 1.001):
+            runs.append(changed(resolved(rate * scale, n, mode), **crowded(n), environment=load))
+    result = attribute(runs)
+    assert {part.name: (part.is_told, part.may_be_load) for part in result.parts} == {
+        "contention": (False, True),
+        "exchange": (False, True),
+    }
+    assert {(row.config["variable_update"], row.num_devices) for row in result.rows} == {
+        (mode, n) for mode in ("independent", "replicated") for n in (1, 2)
+    }
 
 
 def test_parts_that_cannot_be_told_from_nothing_are_not_shown():

@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.reports import answer, table
 from tests.support.records import changed
-from tests.support.scaling_runs import attributed, of, run, timed
+from tests.support.scaling_runs import attributed, beside_load, of, run, timed
 
 
 def sentences(records):
@@ -152,7 +152,28 @@ def test_load_and_oversubscription_are_named_where_the_number_stands():
     load = {"load": {"others": 0.58, "steal": 0.0, "seconds": 9.0}}
     busy = sentences([*runs[:-1], changed(runs[-1], environment=load)])["independent"]
     assert "Other processes took up to 58 % of the cores during 1 of the 6 runs behind these numbers." in busy
-    assert "50.0 points are oversubscription. Contention cannot be told apart from 0" in busy
+    took = "cannot be told apart from what other processes took"
+    assert f"50.0 points are oversubscription. Contention {took} (5." in busy
+
+
+def test_load_that_hides_a_part_is_named_whichever_row_it_slowed():
+    """Contention is measured against the runs of `independent` on 1 device, and exchange against both."""
+    modes = ("independent", "replicated")
+    took = "cannot be told apart from what other processes took"
+    same = {(mode, n): 100 * n * (0.95 if n > 1 else 1.0) for mode in modes for n in (1, 2)}
+    hidden = of(beside_load(0.2, same))
+    said = answer.lead(hidden)
+    assert f"Contention and exchange {took}, up to 20 % of the cores. The same runs on a quiet machine would" in said
+    assert "Other processes took up to 20 % of the cores during 3 of the 12 runs behind these numbers." in said
+    several = {**same, ("replicated", 2): 140, ("mirrored", 1): 100, ("mirrored", 2): 150}
+    fastest = answer.lead(of(beside_load(0.2, several)))
+    assert "mirrored" in fastest.split(":")[0] and "during 3 of the 18 runs" in fastest
+    assert "Other processes" not in answer.sentence(of([timed(1, 100), timed(2, 150)]).series[0])
+    more = of(beside_load(0.08, {**same, ("replicated", 2): 120}))
+    told = answer.lead(more)
+    assert re.search(rf"points are exchange\. Contention {took} \(-3\.\d ± [\d.]+\)\. Other processes", told)
+    notes = table.parts_notes(next(each for each in more.series if "replicated" in each.title))
+    assert any(note.startswith("the rest: parts that cannot be told apart from 0 or what other") for note in notes)
 
 
 def test_the_fastest_is_chosen_where_all_were_measured():

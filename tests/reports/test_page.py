@@ -12,13 +12,29 @@ from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
-from tests.support.scaling_runs import attributed, of, run, series, timed, weak_and_strong, write_folder
+from tests.support.scaling_runs import (
+    attributed,
+    beside_load,
+    of,
+    run,
+    series,
+    timed,
+    weak_and_strong,
+    write_folder,
+)
 
 
 def test_the_plot_is_a_png_and_needs_a_rate():
     assert plot.render(of(series()))[:8] == b"\x89PNG\r\n\x1a\n"
     with pytest.raises(ValueError, match="successful"):
         plot.render(of([run(1, 0.0, "failed")]))
+
+
+def test_the_page_says_where_load_hides_a_part():
+    rates = {("independent", 1): 100, ("independent", 2): 190, ("replicated", 1): 100, ("replicated", 2): 120}
+    plain = _plain(document.render(of(beside_load(0.08, rates))).decode())
+    assert "“the rest”: parts that cannot be told apart from 0 or what other processes took." in plain
+    assert "the rest: not told apart from 0 or what other processes took" in plain
 
 
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):

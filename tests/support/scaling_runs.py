@@ -5,7 +5,7 @@ from __future__ import annotations
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import summary
 from rnn_scaling.settings import config as configs
-from tests.support.records import make_record
+from tests.support.records import changed, make_record
 
 
 def run(num_devices, rate, status="ok", seconds=2.0, **config):
@@ -49,6 +49,17 @@ def attributed():
     """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
     rates = {("independent", 1): 100, ("independent", 2): 180, ("replicated", 1): 100, ("replicated", 2): 140}
     return [timed(n, rate, k, variable_update=mode) for (mode, n), rate in rates.items() for k in range(3)]
+
+
+def beside_load(share, rates):
+    """Three runs each of (mode, devices) at words/s, as others left them: they slowed `independent` on 1 device."""
+    runs = []
+    for (mode, n), rate in rates.items():
+        taken = share if (mode, n) == ("independent", 1) else 0.0
+        load = {"load": {"others": taken, "steal": 0.0, "seconds": 9.0}}
+        parts = {"environment": load, "resolved": {"cpu_affinity": [*range(n)]}}
+        runs += [changed(timed(n, rate * (1 - taken), k, variable_update=mode), **parts) for k in range(3)]
+    return runs
 
 
 def weak_and_strong():

@@ -222,6 +222,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
         "meaning": {
             name: MEANING[name].replace(ITEMS, series.unit) for name in ORDER if name in names for series, _ in told[:1]
         },
+        "nothing": loss_text.nothing_told([loss for _, loss in told]),
         "untold": _untold([(each.title, loss) for each, loss in known if not loss.is_told], len(known)),
     }
 

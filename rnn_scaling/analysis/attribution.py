@@ -14,10 +14,13 @@ tower's share / X(m,1,d) with the whole batch
 
     fixed cost  = 1 - f, and the other parts are multiplied by f.
 
-Where n devices of a CPU want more cores than there are, they can reach c/n at most, c being the cores that they got
-over those that one device got. That is known without a measurement, and contention then is what is lost beyond it:
+Where n devices of a CPU want more cores than there are and share c, they can reach c/n at most if one device keeps at
+least one core busy. Contention then is what is lost beyond that:
 
     oversubscription = 1 - c/n;   contention = c/n - E(independent,n,device)
+
+That is no measurement: it holds where one device alone does not wait, and says the least where one had several cores
+and may have used them all. Where an efficiency is known to be above c/n it does not hold, and all is contention.
 
 What is not known stays in the residual: where a run is missing, the command that supplies it is named. With every run
 the residual is 0 by construction. The slack counts as exact, and assumes that a tower's time is proportional to its
@@ -33,7 +36,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
@@ -86,6 +89,7 @@ class Attribution:
       residual, residual_points: what is in no part, for a run is missing.
       rest: what is left of the loss without the parts that are told.
       rows: all whose rates the loss and its parts are made of.
+      most: the efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
     """
 
     row: Row
@@ -97,6 +101,7 @@ class Attribution:
     residual_points: Interval
     rest: Part
     rows: tuple[Row, ...]
+    most: float = 1.0
 
     @property
     def told(self) -> tuple[Part, ...]:
@@ -193,13 +198,15 @@ class _Attributor:
 
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
-        reached = self._row.metric(EFFICIENCY)
+        efficiency = self._row.metric(EFFICIENCY)
         loss = _Level(
             lambda rates: 1 - rates[mine] / (n * rates[base]),
             frozenset({mine, base}),
-            reached and _less(1.0, reached),
+            efficiency and _less(1.0, efficiency),
         )
-        levels = self._levels()
+        reached = {name: self._efficiency(changes) for name, changes in self._chain()}
+        most = self._most(reached.values())
+        levels = self._levels(reached, most)
         known = {name: level for name, level in levels.items() if isinstance(level, _Level)}
         parts = tuple(self._part(name, level) for name, level in levels.items())
         told = [known[part.name] for part in parts if part.is_told]
@@ -217,6 +224,7 @@ class _Attributor:
             residual_points=residual_points,
             rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told)),
             rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known.values())))),
+            most=most,
         )
 
     def _part(self, name: str, level: _Level | _Missing) -> Part:
@@ -240,37 +248,50 @@ class _Attributor:
                 wrong += moved * taken / (1 - taken) if taken < 1 else math.inf
         return wrong
 
-    def _levels(self) -> dict[str, _Level | _Missing]:
-        """Each part, by name, as a share of the ideal."""
-        config, n, mine, base = self._row.config, self._n, self._row.key, self._base
-        device = {"data_source": "device"}
+    def _chain(self) -> list[tuple[str, dict[str, Any]]]:
+        """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
+        config, device = self._row.config, {"data_source": "device"}
         chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": "independent"})]
         if registry.trains_one_model(config["variable_update"]):
             chain.append((EXCHANGE, device))
         if config["data_source"] != "device":
             chain.append((INPUT, {}))
+        return chain
+
+    def _most(self, reached: Iterable[_Level | _Missing]) -> float:
+        """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
+        most = disturbance.most_efficiency(self._row)
+        points = [self._points(level) for level in reached if isinstance(level, _Level)]
+        return 1.0 if any((each.ends or (each.value,))[0] > ALL * most for each in points) else most
+
+    def _levels(self, reached: Mapping[str, _Level | _Missing], most: float) -> dict[str, _Level | _Missing]:
+        """Each part, by name, as a share of the ideal.
+
+        Args:
+          reached: the efficiency that each part of the chain ends at.
+          most: what devices that share cores can reach.
+        """
+        config, n, mine, base = self._row.config, self._n, self._row.key, self._base
         scale: _Level | _Missing = ONE
         before: _Level | _Missing = ONE
         parts: dict[str, _Level | _Missing] = {}
         if config["global_batch_size"]:
             scale = self._ratio({}, self._one, base)
             parts[FIXED] = _difference(ONE, scale, ONE)
-        most = disturbance.most_efficiency(self._row, self._by_key[base])
         if most < 1:
             at_most = _Level(lambda rates: most)
             parts[OVERSUBSCRIPTION] = _difference(ONE, at_most, scale)
             before = at_most
-        for name, changes in chain:
-            after = self._efficiency(changes)
+        for name, after in reached.items():
             parts[name] = _difference(before, after, scale)
             before = after
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
-            reached = self._row.metric(EFFICIENCY)
+            efficiency = self._row.metric(EFFICIENCY)
             parts[IMBALANCE] = _Level(
                 lambda rates: slack * rates[mine] / (n * rates[base]),
                 frozenset({mine, base}),
-                reached.scaled(slack) if reached and slack else None,
+                efficiency.scaled(slack) if efficiency and slack else None,
             )
         return parts
 

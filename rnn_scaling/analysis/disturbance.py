@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rnn_scaling.machine.cores import most_of_ideal
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
 
@@ -34,16 +35,13 @@ def cores_of(record: RunRecord) -> tuple[int, ...]:
     return record.resolved.cpu_affinity or ()
 
 
-def most_efficiency(row: Row, base: Row) -> float:
-    """What a row can reach against its baseline with the cores that both had; 1 where nothing is missing.
+def shared_cores(row: Row) -> int:
+    """The cores that a row's devices shared, for they wanted more; 0 where each had its own."""
+    crowded = [record for record in row.good if record.resolved.oversubscribed]
+    return max((len(cores_of(record)) for record in crowded), default=0)
 
-    Args:
-      row: runs on n devices.
-      base: the same on one device.
-    """
-    crowded = [record for record in row.good if record.resolved.oversubscribed and cores_of(record)]
-    if not crowded:
-        return 1.0
-    cores = max(len(cores_of(record)) for record in crowded)
-    alone = max((len(cores_of(record)) for record in base.good), default=0) or row.config["cpu_cores_per_device"]
-    return min(1.0, cores / (row.num_devices * min(alone, cores)))
+
+def most_efficiency(row: Row) -> float:
+    """What a row's devices can reach of the ideal if each keeps at least one core busy; 1 where none is missing."""
+    cores = shared_cores(row)
+    return most_of_ideal(row.num_devices, cores) if cores else 1.0

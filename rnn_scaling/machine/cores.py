@@ -26,6 +26,17 @@ def bind_to_cores(count: int) -> list[int]:
     return cores
 
 
+def most_of_ideal(num_devices: int, cores: int, busy_each: int = 1) -> float:
+    """The share of n times one device that n devices on so many cores can reach, at most; 1 where there are enough.
+
+    Args:
+      num_devices: n.
+      cores: that there are for all of them.
+      busy_each: cores that one device keeps busy where it has them to itself: one at the least, however many it has.
+    """
+    return min(1.0, cores / (num_devices * busy_each))
+
+
 def share_a_core(cores: Sequence[int]) -> bool:
     """True if two of the cores are hyper-threads of one physical core."""
     return any(set(_siblings(core)) & set(cores) - {core} for core in cores)

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import REPEATS, Attribution
+from rnn_scaling.analysis.attribution import ALL, REPEATS, Attribution
 from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, ratio
 from rnn_scaling.analysis.metrics import SPEEDUP
-from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.student import t_detectable, t_quantile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
@@ -139,7 +138,7 @@ def sentence(series: SeriesSummary) -> str:
     if row is None:
         return f"{series.title}: no run succeeded."
     first, *others = _statement(series)
-    crowding = [text] if (text := crowding_sentence(row.row)) else []
+    crowding = [text] if (text := crowding_sentence(row)) else []
     return " ".join([first, *crowding, *others, *_of_load(_records(row)), *_failed_above(series, row)])
 
 
@@ -241,13 +240,17 @@ def load_sentence(records: Sequence[RunRecord]) -> str:
     return f"Other processes took up to {share(max(loads))} of the cores during {runs} behind these numbers."
 
 
-def crowding_sentence(row: Row) -> str:
-    """That devices shared cores, and what they can reach at most; empty where each had its own."""
-    if row.baseline is None or (most := disturbance.most_efficiency(row, row.baseline)) >= 1:
+def crowding_sentence(row: RowSummary) -> str:
+    """That devices shared cores, and what they can reach at most unless they reached more; empty if none share."""
+    base, cores = row.row.baseline, disturbance.shared_cores(row.row)
+    if base is None or row.loss is None or not cores:
         return ""
-    cores = max(len(disturbance.cores_of(record)) for record in row.good)
-    shared = f"{cores} core{'' if cores == 1 else 's'}"
-    return f"{devices(row.num_devices)} share {shared}, so {share(most)} of the ideal is the most that they can reach."
+    alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
+    shared = f"{row.devices} share {cores} core{'' if cores == 1 else 's'}"
+    shared += f", of which one alone had {alone}" if alone > 1 else ""
+    most, reached = row.loss.most, row.efficiency.value if row.efficiency else 0.0
+    is_bound = most < 1 and reached <= ALL * most
+    return f"{shared}{f', so {share(most)} of the ideal is the most that they can reach' if is_bound else ''}."
 
 
 def _where(loss: Attribution | None) -> list[str]:
@@ -282,7 +285,7 @@ def _conditions(series: Sequence[SeriesSummary], count: int | None, split: Serie
       split: whose loss the sentence splits, too.
     """
     rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
-    crowded = [text for row in rows if (text := crowding_sentence(row.row))]
+    crowded = [text for row in rows if (text := crowding_sentence(row))]
     runs = {id(record): record for row in rows for record in row.row.good}
     runs |= {id(record): record for record in (_records(split.largest) if split and split.largest else ())}
     return [*dict.fromkeys(crowded[:1]), *_of_load([*runs.values()])]

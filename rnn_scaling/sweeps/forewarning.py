@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.cores import available_cores, most_of_ideal
 from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
 from rnn_scaling.settings.config import RunConfig
 
@@ -26,11 +26,15 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
         count, each = devices.num_devices, devices.cpu_cores_per_device
         if devices.device != "cpu":
             continue
-        if count * each > num_cores:
-            most = num_cores / (count * min(each, num_cores))
+        if count == 1 and each > num_cores:
+            lines.append(f"--cpu_cores_per_device={each}: there are {num_cores}, so that a device has no more")
+        if count > 1 and count * each > num_cores:
+            busy = min(each, num_cores)
+            most = most_of_ideal(count, num_cores, busy)
             lines.append(
                 f"--num_devices={count}: devices share cores, for they want {count * each} of {num_cores}: at most "
-                f"{100 * most:.0f} % of the ideal can be reached, and a run takes at least {1 / most:.3g} times as long"
+                f"{100 * most:.0f} % of the ideal can be reached, and a run takes at least {1 / most:.3g} times as "
+                f"long, if one device keeps {'its core' if busy == 1 else f'{busy} cores'} busy"
             )
         if threads > num_cores:
             rule = f"more threads than the {num_cores} cores: they wait for each other"

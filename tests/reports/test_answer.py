@@ -156,6 +156,25 @@ def test_load_and_oversubscription_are_named_where_the_number_stands():
     assert f"50.0 points are oversubscription. Contention {took} (5." in busy
 
 
+def test_no_bound_is_said_that_was_exceeded():
+    """A device with two cores need not use both, and one that waits at times does not use its only one."""
+
+    def said(rate, cores_each=1):
+        runs = []
+        for n, words in ((1, 100), (4, rate)):
+            parts = {"cpu_affinity": [*range(min(n * cores_each, 2))], "oversubscribed": n * cores_each > 2}
+            runs += [changed(timed(n, words, k, cpu_cores_per_device=cores_each), resolved=parts) for k in range(3)]
+        return sentences(runs)["independent"]
+
+    wide = said(160, cores_each=2)
+    assert "4 devices share 2 cores, of which one alone had 2, so 50 % of the ideal is the most that" in wide
+    assert re.search(r"50\.0 points are oversubscription and 10\.0 ± [\d.]+ are contention", wide)
+    above = said(240)
+    assert "4 devices share 2 cores. 40.0 ± " in above and above.endswith("points are contention.")
+    near = said(200.2)
+    assert "4 devices share 2 cores. 50.0 points are oversubscription. Contention cannot be told apart from 0" in near
+
+
 def test_load_that_hides_a_part_is_named_whichever_row_it_slowed():
     """Contention is measured against the runs of `independent` on 1 device, and exchange against both."""
     modes = ("independent", "replicated")

@@ -21,10 +21,13 @@ def test_devices_beyond_the_cores_are_warned_of_with_what_they_can_reach():
         line.startswith("--num_devices=4: devices share cores, for they want 4 of 2: ")
         and "at most 50 % of the ideal" in line
     )
-    assert "takes at least 2 times as long" in line
+    assert "takes at least 2 times as long, if one device keeps its core busy" in line
     assert not forewarning.crowding(kinds, num_cores=4)
     wide = resolved(num_devices=2, cpu_cores_per_device=4)
-    assert "at most 50 %" in forewarning.crowding([wide], num_cores=2)[0]  # one device has but 2 cores, too
+    (line,) = forewarning.crowding([wide], num_cores=2)  # one device has but 2 cores, too, and need not use both
+    assert "at most 50 %" in line and line.endswith("if one device keeps 2 cores busy")
+    (line,) = forewarning.crowding([resolved(cpu_cores_per_device=4)], num_cores=2)
+    assert line == "--cpu_cores_per_device=4: there are 2, so that a device has no more"
     gpu = configs.resolve({"device": "gpu", "num_devices": 4}, num_gpus=4, num_cores=2)
     assert not forewarning.crowding([gpu], num_cores=2)
 
@@ -55,6 +58,6 @@ def test_a_sweep_says_so_before_it_starts(monkeypatch, capsys, tmp_path):
     words = [f"--out={tmp_path}/out", "--device=cpu", "--num_devices=1,4", "--variable_update=independent"]
     assert sweep.main([*words, "--dry_run"]) == 0
     told = capsys.readouterr()
-    assert told.err.startswith("warning: --num_devices=4: devices share cores") and "busy" not in told.err
+    assert told.err.startswith("warning: --num_devices=4: devices share cores") and "others are" not in told.err
     assert "cudnn_lstm is one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs" in told.out.splitlines()
     assert forewarning.before([resolved(num_devices=2)], dry_run=False) == ["others are busy"]

@@ -263,7 +263,13 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
 
 
 def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
-    """How much a function changes for each unit of its i-th input, at these inputs; exactly 0 where it ignores it."""
+    """How much a function changes for each unit of one input; exactly 0 where it ignores it.
+
+    Args:
+      function: takes one number for each input.
+      values: the inputs at which it is asked.
+      i: which input.
+    """
     step = 1e-4 * abs(values[i]) or 1e-4
     above = function(*values[:i], values[i] + step, *values[i + 1 :])
     below = function(*values[:i], values[i] - step, *values[i + 1 :])

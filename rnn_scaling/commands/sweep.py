@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -109,10 +110,11 @@ def _begun(runs: Sequence[Run], out: Path) -> int:
 
 
 def _known_to(records: Iterable[RunRecord]) -> float:
-    """Half the widest interval of an efficiency in points, or of a rate in % where no efficiency is known."""
+    """Half the widest interval of an efficiency in points, or of a rate in % if there is none; inf: one is unknown."""
     from rnn_scaling.analysis import metrics, rows  # here: --help does not wait for numpy
 
     table = rows.with_baselines(list(records))
     efficiencies = [value for row in table if row.num_devices > 1 and (value := row.metric(metrics.EFFICIENCY))]
     rates = [row.rate.scaled(1 / row.rate.value) for row in table if row.rate]
-    return max((100 * (each.half_width or 0.0) for each in efficiencies or rates), default=0.0)
+    widths = [each.half_width for each in efficiencies or rates]
+    return max((math.inf if width is None else 100 * width for width in widths), default=0.0)

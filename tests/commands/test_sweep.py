@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -32,6 +33,7 @@ from tests.support.faults import (
 )
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
+from tests.support.scaling_runs import timed
 
 ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
 THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
@@ -193,6 +195,11 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
     assert go(tmp_path / "dry", *two_runs, "--dry_run") == 0
     assert "a round more while an efficiency is not known to ±5 %: 3 rounds at most" in capfd.readouterr().out
+
+
+def test_no_interval_is_not_known_to_nothing():
+    assert sweep._known_to([timed(1, 100), timed(2, 190)]) == math.inf
+    assert 0 < sweep._known_to([timed(n, 100 * n, k) for n in (1, 2) for k in range(3)]) < 5
 
 
 def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):

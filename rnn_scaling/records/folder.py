@@ -30,6 +30,11 @@ class Folder:
     runs: tuple[RunFile, ...]
     left_out: tuple[str, ...]
 
+    @property
+    def nothing(self) -> str:
+        """What to say where there are no runs: not that none is there where some were named as unreadable."""
+        return f"no run records (*.json) in this folder{' that can be read' if self.left_out else ''}"
+
 
 def read(folder: Path) -> Folder:
     """Every run record (*.json) of the folder itself, by file name.

@@ -207,19 +207,19 @@ def _method(report: Report) -> list[str]:
             "the sides count as independent: a machine that changed between them looks like a change; "
             f"{entry.program()} ab runs both in turns"
         )
-    if any(r.comparison is not None and r.comparison.p_value is None for r in report.results):
-        lines += _one_run(report)
+    if single := [r for r in report.results if r.comparison is not None and r.comparison.p_value is None]:
+        lines += _one_run(single, report.max_regression)
     return lines
 
 
-def _one_run(report: Report) -> list[str]:
-    """Why one run cannot tell, and how many runs would do."""
-    limit = report.max_regression
+def _one_run(results: Sequence[Result], limit: float) -> list[str]:
+    """Why one run on a side cannot tell, and how many runs would show a slow-down beyond the limit, a share."""
+    where = "a side" if all(max(result.runs) == 1 for result in results) else "on one side"
     needed = [(spread, verdicts.runs_for_spread(spread, limit)) for spread in verdicts.ASSUMED_SPREADS]
     words = [f"{k} if runs vary by {spread:.0%} (standard deviation)" for spread, k in needed if k]
     lines = [
-        "one run a side: memory layout, placement and load are drawn anew by each process, and the batches of one tell "
-        "nothing of that"
+        f"one run {where}: memory layout, placement and load are drawn anew by each process, and the batches of one "
+        "tell nothing of that"
     ]
     if words:
         lines.append(f"runs a side that show a slow-down of {100 * limit:g} % in 80 of 100 cases: {', '.join(words)}")

@@ -78,7 +78,7 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
     if not files.runs and not wrong:
         others = folder.subfolders_with_records(path)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: name these" if others else ""
-        wrong.append(f"{path}: no run records (*.json) in this folder{hint}")
+        wrong.append(f"{path}: {files.nothing}{hint}")
     elif not traced and files.runs:
         wrong.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
     return traced, wrong

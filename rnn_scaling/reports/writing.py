@@ -39,7 +39,7 @@ def report(source: Path, target: Path, force: bool = False) -> None:
     if not content.runs:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
-        raise _failed(f"{source}: no run records (*.json) in this folder{hint}")
+        raise _failed(f"{source}: {content.nothing}{hint}")
     summary = summarise(content, str(source))
     files = files_of(summary)
     if wrong := _unwritable(target):

@@ -132,7 +132,13 @@ def test_one_run_a_side_says_that_it_cannot_tell(go, tmp_path):
     assert "runs a side that show a slow-down of 5 % in 80 of 100 cases: 3 if runs vary by 1 %" in out.replace(
         "1%", "1 %"
     )
-    assert "result: cannot judge: 1 and 1 runs" in out
+    assert "result: cannot judge: 1 and 1 runs" in out and "one run a side: memory layout" in out
+
+
+def test_a_single_run_on_one_side_is_not_called_one_a_side(go, tmp_path):
+    sides(tmp_path, STEADY, [980.0])
+    out = go()[1]
+    assert "5+1" in out and "one run on one side: memory layout" in out and "one run a side" not in out
 
 
 def timed(tmp_path, side, rates, hours):
@@ -405,6 +411,9 @@ def test_folders_without_runs(go, tmp_path):
         "error: outer: no run records (*.json) in this folder; did you mean outer/inner?",
         "error: empty: no run records (*.json) in this folder",
     ]
+    (tmp_path / "empty" / "cut.json").write_text("{")
+    cut = "error: empty: no run records (*.json) in this folder that can be read (empty/cut.json: "
+    assert cut in go(paths=("outer", "empty"))[2]
     assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file or directory\n")
 
 

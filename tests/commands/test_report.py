@@ -216,6 +216,13 @@ def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path
     assert re.fullmatch(r"and \d+ more in report.html", lines[3])
 
 
+def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):
+    (tmp_path / "cut.json").write_text("{")
+    assert report.main([str(tmp_path)]) != 0
+    said = capsys.readouterr().err
+    assert f"{tmp_path}: no run records (*.json) in this folder that can be read" in said and "cut.json" in said
+
+
 def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):
     write_folder(tmp_path, attributed())
     (tmp_path / "copy.json").write_bytes((tmp_path / "0.json").read_bytes())

@@ -100,7 +100,8 @@ def read(path: Path) -> Side:
         if not content.runs:
             inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
             hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
-            raise InputError(f"{path}: no run records (*.json) in this folder{hint}")
+            why = f" ({content.left_out[0]})" if content.left_out else ""
+            raise InputError(f"{path}: {content.nothing}{why}{hint}")
         return Side(path, content.runs, content.left_out)
     try:
         run = record.read(path)

@@ -97,6 +97,11 @@ def warn(*lines: str) -> None:
         print(f"warning: {plain(line)}", file=sys.stderr)
 
 
+def first_line(error: Exception) -> str:
+    """An error in one line: what it says, or of what kind it is where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def plain(text: object) -> str:
     """A line with a name from outside: what would end it or drive a terminal is shown as its escape.
 

@@ -274,3 +274,11 @@ def test_run_sh_has_every_command_and_no_other():
         done = subprocess.run([ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (2, ""), wrong
         assert done.stderr == f"error: {wrong} is not a command of run.sh; --help lists them\n"
+
+
+def test_an_error_without_words_is_said_by_its_kind():
+    assert [entry.first_line(error) for error in (OSError(), ValueError(" \n"), ValueError("a\nb"))] == [
+        "OSError",
+        "ValueError",
+        "a",
+    ]

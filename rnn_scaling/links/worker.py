@@ -38,11 +38,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         measure[request["what"]](request, lambda measured, facts=None: _write(measured, facts or {}, result))
     except MemoryError as e:
-        print(f"error: out of memory ({e}); lower --max_bytes", file=sys.stderr)
-        return entry.EXIT_FAILED
+        return entry.fail(f"out of memory ({entry.first_line(e)}); lower --max_bytes")
     except DeviceError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return entry.EXIT_FAILED
+        return entry.fail(str(e))
     return 0
 
 

@@ -119,14 +119,14 @@ class Session:
                 result = state.record("ok")
                 written = self._save(result)
         except Exception as e:
-            entry.fail(f"--trace_batches={self._config.output.trace_batches}: {_first_line(e)}")
+            entry.fail(f"--trace_batches={self._config.output.trace_batches}: {entry.first_line(e)}")
             written = False
         try:
             if log_dir:
                 record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
-            entry.fail(f"--log_dir={log_dir}: {_first_line(e)}")
+            entry.fail(f"--log_dir={log_dir}: {entry.first_line(e)}")
             written = False
         return 0 if written else EXIT_FAILED
 
@@ -213,7 +213,7 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
-    kind, first_line = type(error).__name__, _first_line(error)
+    kind, first_line = type(error).__name__, entry.first_line(error)
     if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
         lengths = "".join(f"--{name}, " for name in ("src_max_len", "tgt_max_len") if is_read(config, name))
         remedy = (
@@ -223,10 +223,6 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
     expected = isinstance(error, (NotFiniteError, DeviceError, OSError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _devices(config: RunConfig) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from models.workloads import WORKLOADS
+from rnn_scaling import entry
 from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
@@ -72,7 +72,7 @@ class RunState:
         self._load = load
         if load is not None and load.others > NOTICEABLE:
             others = f"other processes used {load.others:.0%} of this run's cores while it ran"
-            print(f"warning: {others}; {self.unit}/s may be low", file=sys.stderr)
+            entry.warn(f"{others}; {self.unit}/s may be low")
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
         """Keeps the most memory that was in use so far; to be called after the last measured batch."""
@@ -89,7 +89,7 @@ class RunState:
             return
         self._sampler.stop()
         for caution in clock_cautions(self._clocks()):
-            print(f"warning: {caution.text}", file=sys.stderr)
+            entry.warn(caution.text)
 
     def record(self, status: str, error: RunError | None = None) -> RunRecord:
         """The record as of now.

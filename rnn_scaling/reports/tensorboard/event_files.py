@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from tensorboard.plugins.hparams import summary_v2 as hparams  # its api module loads Keras
 
+from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import graph_view, run_text
@@ -50,7 +50,7 @@ class Scalars:
                     self._batch(step, (*values, ("step_seconds", seconds[step])))
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
-            print(f"warning: --log_dir: {str(e).splitlines()[0]}; no further scalars are written", file=sys.stderr)
+            entry.warn(f"--log_dir: {entry.first_line(e)}; no further scalars are written")
             self._writer = None
         self._written, self._last = len(seconds), self._clock()
 

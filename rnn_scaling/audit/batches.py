@@ -14,10 +14,9 @@ from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 from rnn_scaling.audit.whole_columns import SAYS_EACH
+from rnn_scaling.audit.work_model import STEP_UNITS
 
 WEAK, STRONG = "weak", "strong"
-# Rates in these count steps, however many samples one has: alone they do not say whether more devices do more.
-STEP_UNITS = ("steps/s", "iterations/s", "batches/s", "updates/s")
 _ONE_PASS = re.compile(r"\bmicro|\bmbs\b")
 
 

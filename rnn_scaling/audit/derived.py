@@ -116,8 +116,9 @@ def _speeds(
     table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow], scaling: str
 ) -> tuple[Reading | None, list[float | None]]:
     reading = verdict.reading
-    steps = any(row.rate and row.rate_unit in batches.STEP_UNITS for row in rows)
-    if steps and not any(fit.hits for fit in verdict.fits()):
+    steps = any(row.rate and row.rate_unit in work_model.STEP_UNITS for row in rows)
+    related = verdict.by_speedup or verdict.by_efficiency
+    if steps and not (related and related.fit.hits):
         rows = batches.in_samples(table, rows)
         reading = None
     if reading is None and any(row.rate for row in rows):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import baselines, relations, rounding
+from rnn_scaling.audit import baselines, relations, rounding, work_model
 from rnn_scaling.audit.baselines import Group
 from rnn_scaling.audit.relations import (
     EACH,
@@ -152,8 +152,9 @@ def _related(
     if like and like.fit.hits:
         plain, others = [like.reading], []
     elif any(row.rate for row in rows):
+        of_steps = any(row.rate_unit in work_model.STEP_UNITS for row in rows)  # of all that go in step, or of each
         plain, others = (
-            [TOTAL],
+            [TOTAL, EACH] if of_steps else [TOTAL],
             [EACH, *([TIME_BESIDE_RATE, GROWN_BESIDE_RATE] if any(r.seconds for r in rows) else [])],
         )
     elif any(row.rate_each for row in rows):

@@ -12,6 +12,7 @@ from rnn_scaling.audit.relations import EACH, Fit, Values
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable, parse_cell
 from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Related, Verdict
+from rnn_scaling.audit.work_model import STEP_UNITS
 
 _COARSE = 0.02  # a number that was rounded by more explains anything
 _MAX_ROWS = 1000  # of a table in which every row is looked through for every series
@@ -335,6 +336,8 @@ def _worker_rates(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColu
     if not rows or not fit or fit.hits < 1:
         return [], []
     header = column_of(table, "rate", rows[0])
+    if rows[0].rate_unit in STEP_UNITS and rows[0].rate_scope != "total":
+        return [], [f"the speedups are of {header} x devices, which take their steps together"]
     if SAYS_EACH.search(f"{table.title} {header}".lower()) and rows[0].rate_scope != "total":
         return [], [f"the rates under {header} are a worker's, by all speedups"]
     expected = [rounding.of(row.rate) * row.devices for row in rows if row.rate and row.devices]

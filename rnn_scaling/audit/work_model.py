@@ -16,6 +16,8 @@ from rnn_scaling.audit.scaling_table import ScalingRow
 
 # A sample is one item under these units.
 SAMPLE_UNITS = ("images/s", "examples/s", "samples/s", "sequences/s", "sentences/s", "pairs/s")
+# Rates in these count steps, however many samples one has: alone they do not say whether more devices do more.
+STEP_UNITS = ("steps/s", "iterations/s", "batches/s", "updates/s")
 # Two rows prove an agreement only when chance could hardly make it.
 _NARROW = 1e-3
 

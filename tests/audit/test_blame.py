@@ -89,6 +89,8 @@ HONEST = {  # table -> what is said of it
     "four times on four": [("GPUs", "images/s", "speedup"), (4, 360.0, 4.00), (8, 680.0, 7.56), (16, 1200.0, 13.33)],
     "a worker's rate that says so": [
         ("GPUs", "images/s per GPU", "speedup"), (1, 100.0, 1.00), (2, 95.0, 1.90), (4, 90.0, 3.60), (8, 85.0, 6.80)],
+    "steps of devices that go in step": [("GPUs", "it/s", "batch per GPU", "speedup"), (1, "10", 32, 1.00), (2, "9.5", 32, 1.90)],
+    "steps, and no batch": [("GPUs", "it/s", "speedup"), (1, "10", 1.00), (2, "9.5", 1.90), (4, "9.0", 3.60)],
     "another precision": [
         ("GPUs", "images/s", "speedup fp16"), (1, 100.0, 2.50), (2, 190.0, 2.61), (4, 360.0, 2.70), (8, 680.0, 2.41)],
     "efficiency against a better one": [
@@ -119,6 +121,9 @@ def test_a_total_that_neither_its_factor_nor_the_efficiency_bears_out_is_blamed_
     ]
     (found,) = run(tmp_path, table(rows), "t.txt").findings  # 730 / 720 is no number of accumulated steps
     assert (found.line, found.column, found.stands) == (4, "img/s", "730") and "720" in found.expected, found
+    rows[3] = (8, 99, 720, "90%")
+    (found,) = run(tmp_path, table(rows), "t.txt").findings
+    assert (found.line, found.column, found.stands) == (4, "img/s per GPU", "99") and "90.0" in found.expected, found
 
 
 def test_the_finer_of_two_columns_says_what_is_in_line(tmp_path):

@@ -20,11 +20,22 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     for total, factor, words in _PRODUCTS:
         rows = [row for row in table.rows if getattr(row, total) and getattr(row, factor) and row.devices]
         if rows:
-            yield from _product(table, rows, total, factor, words)
+            yield from _product(table, rows, total, factor, words, _borne_out(table, context, total))
+
+
+def _borne_out(table: ScalingTable, context: Context, total: str) -> set[int]:
+    """Rows, by their ids, whose total gives the speedup or the efficiency beside it."""
+    out = set()
+    for judged in context.judged(table):
+        related = judged.verdict.by_speedup or judged.verdict.by_efficiency
+        if related and related.reading.field == total:
+            holds = related.fit.holds.items()
+            out |= {id(judged.verdict.rows[k]) for k, good in holds if good and k not in related.fit.anchors}
+    return out
 
 
 def _product(
-    table: ScalingTable, rows: Sequence[ScalingRow], total: str, factor: str, words: str
+    table: ScalingTable, rows: Sequence[ScalingRow], total: str, factor: str, words: str, borne_out: set[int]
 ) -> Iterator[Finding | None]:
     def of(field: str) -> Callable[[ScalingRow], Bounds]:
         return lambda row: rounding.of(getattr(row, field))
@@ -41,7 +52,10 @@ def _product(
     if total == "global_batch_size" and not any(holds):
         return  # each row accumulates as it likes
     for row, value, good in zip(rows, made, holds):
-        yield None if good else _finding(table, row, total, factor, words, value)
+        if not good and id(row) in borne_out:
+            yield _of_factor(table, row, total, factor)
+        else:
+            yield None if good else _finding(table, row, total, factor, words, value)
 
 
 def _or_cut(cell: Cell) -> Bounds:
@@ -56,4 +70,16 @@ def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, word
         NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, total, row), cell.text,
         expect(value, cell),
         f"not the {words}, {one.text}, x {row.devices} devices: {misprints.guess(cell, value)}",
+    )  # fmt: skip
+
+
+def _of_factor(table: ScalingTable, row: ScalingRow, total: str, factor: str) -> Finding:
+    cell: Cell = getattr(row, total)
+    one: Cell = getattr(row, factor)
+    value = rounding.of(cell) / (row.devices or 1)
+    return Finding(
+        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, factor, row), one.text,
+        expect(value, one),
+        f"not the total, {cell.text}, / {row.devices} devices, which the numbers beside it bear out: "
+        f"{misprints.guess(one, value)}",
     )  # fmt: skip

@@ -125,7 +125,7 @@ def _collapse(table: ScalingTable, row: WithDevices, rate: Cell, left: WithDevic
 
 
 def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
-    if row.speedup or row.devices < 2 or row.rate_unit in batches.STEP_UNITS:
+    if row.speedup or row.devices < 2 or row.rate_unit in work_model.STEP_UNITS:
         return False
     low, high = min(other.low for other in others), max(other.high for other in others)
     if high > _ALIKE * low:

@@ -71,7 +71,7 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list
     """Which of several series has the highest rate on so many devices, or that it cannot be told; what slowed them."""
     ordered = sorted(series, key=lambda each: -_rate(each, count).value)
     first, best = ordered[0], _rate(ordered[0], count)
-    rivals = [each for each in ordered[1:] if not is_above(best, _rate(each, count), len(series))]
+    rivals = [each for each in ordered[1:] if not _is_slower(each, count, best, len(series))]
     where, unit = f"on {devices(count)}", f"{first.unit}/s"
     where += ", the most that all have," if any(_most(each) != count for each in series) else ""
     if not rivals:
@@ -84,8 +84,18 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list
     slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
     text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
     text += f" {listed(named)} cannot be told apart{slower}."
-    would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
+    if all(is_above(best, _rate(each, count), len(series)) for each in rivals):
+        would_tell = "Other processes slowed the slower ones: runs without them would tell."
+    else:
+        would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
     return [text, would_tell, *_conditions(series, count)]
+
+
+def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
+    """Whether a series is slower than the best one whatever other processes may have taken from its runs."""
+    row = series.at(count)
+    lost = disturbance.taken(row.row.good) if row else 0.0
+    return lost < 1 and is_above(best, _rate(series, count).scaled(1 / (1 - lost)), among)
 
 
 def _about(series: SeriesSummary) -> str:

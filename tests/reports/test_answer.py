@@ -134,6 +134,24 @@ def test_efficiencies_are_told_apart_by_their_ratio_too():
     assert not answer.is_above(one, Interval(0.1, None, None, "", None, 0.0, (1,)))
 
 
+def test_a_series_that_others_slowed_is_not_called_slower():
+    def runs(load):
+        environment = {"load": {"others": load, "steal": 0.0, "seconds": 9.0}}
+        made = [
+            timed(n, rate * n * (1 + 0.001 * k), k, variable_update=mode)
+            for mode, rate in (("replicated", 100), ("parameter_server", 80))
+            for n in (1, 2)
+            for k in range(3)
+        ]
+        slow = [each.config["variable_update"] == "parameter_server" for each in made]
+        return [changed(each, environment=environment) if is_slow else each for each, is_slow in zip(made, slow)]
+
+    assert "The fastest of the 2 series" in answer.lead(of(runs(0.0)))
+    told = answer.lead(of(runs(0.4)))
+    assert "cannot be told apart. Other processes slowed the slower ones: runs without them would tell." in told
+    assert "is slower" not in told and "Other processes took up to 40 %" in told
+
+
 def test_least_data_never_wins():
     """Two runs that vary, and a single one beside them: nothing is only to be judged by the single one."""
     runs = [timed(n, 100 * n * (0.8 + 0.4 * k), variable_update="replicated") for n in (1, 2) for k in range(2)]

@@ -61,6 +61,12 @@ def of(cell: Cell) -> Bounds:
     return Bounds(0.0 if low < 0 <= value else low, value + half)
 
 
+def twice(bounds: Bounds) -> Bounds:
+    """What a number may have been that was rounded, multiplied and rounded again."""
+    half = 0.5 * (bounds.high - bounds.low)
+    return Bounds(max(0.0, bounds.low - half), bounds.high + half)
+
+
 def point(value: float) -> Bounds:
     """A number that is known exactly."""
     return Bounds(value, value)

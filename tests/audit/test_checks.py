@@ -175,6 +175,16 @@ CASES = {
         "|Mode|GPUs|Samples/sec|Scaling Efficiency|\n|-|-|-|-|\n|single|1|15.2|100% (baseline)|\n|DDP|4|58.1|120%|\n|DDP|8|115.8|119%|\n|DDP|16|220.0|113%|\n",
         [("implied", 4, "120%", "and 2 other rows")],
     ),
+    "most_ratios_off_by_one_factor": (
+        "| Grid | Sync (ms) | Overlap (ms) | Speedup |\n|--|--|--|--|\n| a | 718.9 | 680.3 | 1.32x |\n| b | 447.5 | 367.5 | 1.52x |\n| c | 294.0 | 203.5 | 1.81x |\n"
+        "| d | 6461 | 5815 | 1.39x |\n",
+        [("ratios", 3, "1.32x", "times the ratio of the two columns")],
+    ),
+    "single_and_multi_threaded": (
+        "| Messages | Single-threaded runtime (ms) | Multi-threaded runtime (ms) | Speedup |\n|--|--|--|--|\n| few | 155 | 42 | 3.7x |\n| some | 497 | 74 | 6.7x |\n"
+        "| many | 1791 | 162 | 13.0x |\n",
+        [("ratios", 5, "13.0x", "1791 / 162")],
+    ),
     "work_over_seconds": (
         "|devices|total words|seconds|words/s|\n|--|--|--|--|\n|1|1000|10.0|100.0|\n|2|2000|10.5|109.5|\n|4|4000|11.0|363.6|\n",
         [("work", 4, "109.5", "not the work over the seconds")],

@@ -8,6 +8,7 @@ fit one of all the formulas that were tried must be small.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,8 +108,8 @@ def _off_together(
 ) -> Iterator[Finding | None]:
     """One finding where every row is the same number of times what the row that states 1 makes it."""
     tried = [formula for formula in formulas if formula.against_a_row]
-    for formula in tried:
-        ratios = [said[i] / value for i, value in formula.values.items() if value.low > 0]
+    for known, formula in itertools.product((said, {i: rounding.twice(value) for i, value in said.items()}), tried):
+        ratios = [known[i] / value for i, value in formula.values.items() if value.low > 0]
         shared, members = rounding.consensus(ratios)
         widths = math.prod(min(1.0, ratio.high / ratio.low - 1) if ratio.low > 0 else 1.0 for ratio in ratios)
         apart = shared.high < 1 / _APART or shared.low > _APART

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -24,6 +25,8 @@ _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
 _NO_SPEED = ("accuracy", "loss", "memory", "power", "epochs", "size", "price", "utilisation")
+# Rows of one factor, by chance in fewer tables than this; nearer to 1 it is digits that were cut off.
+_MANY, _CHANCE, _APART = 3, 1e-3, 1.04
 _MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -37,7 +40,9 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if not any(line.cells[k] for line in table.grid):
             continue
         if name in table.roles:
-            ratio = _parallel(table, k, header) or (None if of_devices else _beside(table, k, header))
+            ratio = _parallel(table, k, header) or (
+                None if of_devices else _read(table, name) or _beside(table, k, header)
+            )
             if ratio:
                 yield from _column(table, k, *ratio)
             continue
@@ -258,10 +263,39 @@ def _column(
         return
     if sum(turned) > sum(holds):
         values, holds, top, bottom = inverse, turned, bottom, top
+    whole = _off_as_such(table, k, lines, values, holds, _spell(lines[0][0], top, bottom) if lines else "")
+    if whole:
+        yield whole
+        return
     if len(lines) > 2 and not any(holds):
         return  # the header means something else
     for (line, cell, _, _), value, good in zip(lines, values, holds):
         yield None if good or is_summary(line) else _finding(table, line, k, cell, value, _spell(line, top, bottom))
+
+
+def _off_as_such(
+    table: ScalingTable, k: int, lines: Sequence[tuple[GridRow, Cell, Bounds, Bounds]], values: Sequence[Bounds],
+    holds: Sequence[bool], made_of: str,
+) -> Finding | None:  # fmt: skip
+    """One finding where most rows are the same number of times what they should be."""
+    bad = [i for i, good in enumerate(holds) if not good and not is_summary(lines[i][0])]
+    if len(bad) < _MANY or 2 * len(bad) <= len(lines):
+        return None
+    factors = [rounding.twice(rounding.of(lines[i][1])) / values[i] for i in bad]
+    shared, members = rounding.consensus(factors)
+    apart = shared.low > _APART or shared.high < 1 / _APART
+    if (
+        len(members) < len(bad)
+        or not apart
+        or math.prod(one.high / one.low - 1 if one.low > 0 else 1 for one in factors) > _CHANCE
+    ):
+        return None
+    line, cell = lines[bad[0]][:2]
+    cause = (
+        f"{len(bad)} of {len(lines)} rows are {shared.middle:.4g} times the ratio of the two columns (first: {made_of})"
+    )
+    others = tuple(lines[i][0].line for i in bad[1:])
+    return dataclasses.replace(_finding(table, line, k, cell, values[bad[0]], made_of), cause=cause, others=others)
 
 
 def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:

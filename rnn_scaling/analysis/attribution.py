@@ -209,9 +209,9 @@ class _Attributor:
         levels = self._levels(reached, most)
         known = {name: level for name, level in levels.items() if isinstance(level, _Level)}
         parts = tuple(self._part(name, level) for name, level in levels.items())
-        told = [known[part.name] for part in parts if part.is_told]
+        told_levels = [known[part.name] for part in parts if part.is_told]
         residual = _without(loss, list(known.values())) if len(known) < len(levels) else None
-        everything = len(told) == len(levels)
+        everything = len(told_levels) == len(levels)
         residual_points = self._points(residual or _Level(lambda rates: 0.0))
         loss_points = self._points(loss)
         return Attribution(
@@ -222,7 +222,7 @@ class _Attributor:
             residual=self._items(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told)),
+            rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told_levels)),
             rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known.values())))),
             most=most,
         )

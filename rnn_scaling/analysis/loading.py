@@ -85,5 +85,5 @@ def load(path: str | Path) -> Rows:
     """
     files = folders.read(Path(path))
     machines = by_machine([file.record for file in files.runs])
-    told = [(row, name) for name, records in machines.items() for row in with_baselines(records)]
-    return Rows(tuple(row for row, _ in told), files.left_out, tuple(name for _, name in told))
+    named_rows = [(row, name) for name, records in machines.items() for row in with_baselines(records)]
+    return Rows(tuple(row for row, _ in named_rows), files.left_out, tuple(name for _, name in named_rows))

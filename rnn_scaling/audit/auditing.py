@@ -76,28 +76,30 @@ def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     A cell has one finding, that of the first check, and so has a cause; what is only unlikely is left out where the row
     has worse, and all else where its number of devices is wrong.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name in registry.CHECKS:
         for outcome in registry.load(registry.CHECKS, name).check(table, context):
             if outcome is not None:
-                found.append(outcome)
+                findings.append(outcome)
             elif name not in _NO_COMPARISON:
                 yield None
-    miscounted = {(f.source, f.line, f.row) for f in found if table.roles.get(f.column) == "devices"}
-    found = [f for f in found if table.roles.get(f.column) == "devices" or (f.source, f.line, f.row) not in miscounted]
-    impossible = {(f.source, f.line, f.row) for f in found if f.kind == IMPOSSIBLE}
+    miscounted = {(f.source, f.line, f.row) for f in findings if table.roles.get(f.column) == "devices"}
+    findings = [
+        f for f in findings if table.roles.get(f.column) == "devices" or (f.source, f.line, f.row) not in miscounted
+    ]
+    impossible = {(f.source, f.line, f.row) for f in findings if f.kind == IMPOSSIBLE}
     cells: set[tuple[object, ...]] = set()
     kept: list[Finding] = []
-    for finding in found:
+    for finding in findings:
         cell = (finding.source, finding.line, finding.column, finding.row if not finding.line else "")
         unlikely = finding.kind == UNLIKELY and (finding.source, finding.line, finding.row) in impossible
         if cell in cells or unlikely:
             continue
         cells.add(cell)
         kept.append(finding)
-    told = one_cause.merged(kept, len(table.grid))
-    yield from told
-    yield from [None] * (len(kept) - len(told))
+    merged_findings = one_cause.merged(kept, len(table.grid))
+    yield from merged_findings
+    yield from [None] * (len(kept) - len(merged_findings))
 
 
 def _concluded(context: Context) -> Iterator[Finding | None]:

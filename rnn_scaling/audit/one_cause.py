@@ -25,8 +25,8 @@ def merged(found: Sequence[Finding], lines: int) -> list[Finding]:
       found: the findings, at most one a cell.
       lines: of the table.
     """
-    told = {f.line for f in found if f.kind == IMPOSSIBLE and f.check not in _WEAK}
-    left = [f for f in found if f.check not in _WEAK or not f.line or f.line not in told]
+    impossible_lines = {f.line for f in found if f.kind == IMPOSSIBLE and f.check not in _WEAK}
+    left = [f for f in found if f.check not in _WEAK or not f.line or f.line not in impossible_lines]
     return _down_columns(_exchanged(left), lines)
 
 

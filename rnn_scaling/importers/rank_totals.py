@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
@@ -33,7 +34,7 @@ class Total:
 Stream = TypeVar("Stream")
 
 
-class RankReader(Generic[Stream]):
+class RankReader(abc.ABC, Generic[Stream]):
     """The state of reading one log.
 
     streams: what each rank's output said so far, None for lines without a tag; totals: the printed totals; cut: rows of
@@ -51,6 +52,7 @@ class RankReader(Generic[Stream]):
         self.cut: list[ScalingRow] = []
         self.remarks: list[str] = []
 
+    @abc.abstractmethod
     def read(self, line: int, rank: int | None, text: str) -> None:
         """Takes one line.
 
@@ -62,11 +64,10 @@ class RankReader(Generic[Stream]):
         Raises:
           ValueError: for a number that cannot be.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def end_without_total(self, rank: int | None) -> None:
         """Makes the row of a rank's run whose total never came."""
-        raise NotImplementedError
 
     def read_all(self, lines: Iterable[str]) -> list[list[Total]]:
         """Reads every line, up to the most results that are kept; returns `runs` of the totals."""

@@ -120,9 +120,9 @@ def parts_grid(series: SeriesSummary) -> tuple[list[str], list[list[str]]]:
     names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts if part.is_told))
     lines = []
     for count, loss in losses:
-        told = {part.name: plus_minus(part.points, 1) for part in loss.told}
+        printed = {part.name: plus_minus(part.points, 1) for part in loss.told}
         known = {part.name for part in loss.parts if part.points}
-        cells = [told.get(name, IN_THE_REST if name in known else "n/a") for name in names]
+        cells = [printed.get(name, IN_THE_REST if name in known else "n/a") for name in names]
         rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
         lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
     return ["Devices", "Whole loss", *names, REST.capitalize()], lines
@@ -131,13 +131,15 @@ def parts_grid(series: SeriesSummary) -> tuple[list[str], list[list[str]]]:
 def parts_notes(series: SeriesSummary) -> list[str]:
     """What ± is in the parts, what the rest is, and where nothing can be told."""
     rows = [row for row in series.rows if row.loss is not None]
-    told = [loss for row in rows if (loss := row.loss) and loss.is_told]
+    split_losses = [loss for row in rows if (loss := row.loss) and loss.is_told]
     kinds: dict[str, list[bool]] = {}
-    for value in (points for loss in told for points in (loss.loss_points, *(part.points for part in loss.shown))):
+    for value in (
+        points for loss in split_losses for points in (loss.loss_points, *(part.points for part in loss.shown))
+    ):
         if value is not None and value.half_width:
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
-    if with_rest := [loss for loss in told if loss.rest in loss.shown]:
+    if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
         nothing = nothing_told(with_rest)
         lines.append(f"{REST}: parts that cannot be told apart from {nothing}, and those whose runs are missing.")
     return [

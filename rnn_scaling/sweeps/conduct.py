@@ -85,14 +85,14 @@ def conduct(
       again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
     """
-    outcome, held = Outcome(), []
+    outcome, locked_folders = Outcome(), []
     doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
             if not options.dry_run:
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
-                    held.append(locks.enter_context(folder.lock(place)))
+                    locked_folders.append(locks.enter_context(folder.lock(place)))
             survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
             outcome.records.update(survey.finished)
             _tell_unreadable(survey, options.dry_run)
@@ -107,7 +107,7 @@ def conduct(
                 print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
-                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, held)
+                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, locked_folders)
     except folder.BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:

@@ -85,14 +85,14 @@ def fitting(texts: Sequence[str], room: int) -> str:
       texts: the second may lose letters from its middle: the end of a run's name says on how many devices it runs.
       room: letters.
     """
-    told = list(texts)
-    while len(told) > 2 and len(", ".join(told)) > room:
-        told.pop()
-    over = len(", ".join(told)) - room
-    if over > 0 and len(told) > 1:
-        kept = max(2, len(told[1]) - over - 1)
-        told[1] = f"{told[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{told[1][len(told[1]) - (kept - kept // 3) :]}"
-    return ", ".join(told)
+    shown = list(texts)
+    while len(shown) > 2 and len(", ".join(shown)) > room:
+        shown.pop()
+    over = len(", ".join(shown)) - room
+    if over > 0 and len(shown) > 1:
+        kept = max(2, len(shown[1]) - over - 1)
+        shown[1] = f"{shown[1][: kept // 3]}\N{HORIZONTAL ELLIPSIS}{shown[1][len(shown[1]) - (kept - kept // 3) :]}"
+    return ", ".join(shown)
 
 
 def outcome(result: RunRecord) -> str:

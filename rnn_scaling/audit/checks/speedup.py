@@ -19,9 +19,9 @@ NAME = "speedup"
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each speedup, baseline or column that does not fit; None for each comparison that holds."""
     for judged in context.judged(table):
-        found = [finding for field, finding in findings(table, judged) if field != EFFICIENCY]
-        yield from found
-        yield from [None] * (judged.verdict.comparisons() - len(found))
+        of_speedups = [finding for field, finding in findings(table, judged) if field != EFFICIENCY]
+        yield from of_speedups
+        yield from [None] * (judged.verdict.comparisons() - len(of_speedups))
 
 
 def findings(table: ScalingTable, judged: Judged) -> Iterator[tuple[str, Finding]]:

@@ -133,11 +133,11 @@ def _overview(summary: Summary) -> dict[str, Any]:
 
 def _all_series(summary: Summary) -> dict[str, Any]:
     """What is folded below the overview: the rows of each series; what holds for all of them is said once."""
-    told = [_series(summary, each) for each in summary.series]
-    shared = [line for line in told[0]["notes"] if all(line in each["notes"] for each in told)] if told else []
-    for each in told:
+    details = [_series(summary, each) for each in summary.series]
+    shared = [line for line in details[0]["notes"] if all(line in each["notes"] for each in details)] if details else []
+    for each in details:
         each["notes"] = [line for line in each["notes"] if line not in shared]
-    return {"shared": shared, "each": told}
+    return {"shared": shared, "each": details}
 
 
 def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
@@ -209,20 +209,23 @@ def _split(series: SeriesSummary) -> Grid | None:
 def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
     """Waterfalls of the series whose parts can be told from 0, and the others by name."""
     known = [(each, each.largest.loss) for each in measured if each.largest and each.largest.loss]
-    told = [(each, loss) for each, loss in known if loss.is_told]
-    drawn = told[:MOST_FIGURES]
-    names = {part.name for _, loss in told for part in loss.told}
+    split_losses = [(each, loss) for each, loss in known if loss.is_told]
+    drawn = split_losses[:MOST_FIGURES]
+    names = {part.name for _, loss in split_losses for part in loss.told}
     return {
         "drawn": [
             {"title": each.title, "figure": drawings.loss(each, loss, k), **_loss_numbers(each, loss)}
             for k, (each, loss) in enumerate(drawn)
         ],
-        "undrawn": [_loss_numbers(each, loss) for each, loss in told[MOST_FIGURES:]],
+        "undrawn": [_loss_numbers(each, loss) for each, loss in split_losses[MOST_FIGURES:]],
         "legend": drawings.bars([loss for _, loss in drawn]) if drawn else [],
         "meaning": {
-            name: MEANING[name].replace(ITEMS, series.unit) for name in ORDER if name in names for series, _ in told[:1]
+            name: MEANING[name].replace(ITEMS, series.unit)
+            for name in ORDER
+            if name in names
+            for series, _ in split_losses[:1]
         },
-        "nothing": loss_text.nothing_told([loss for _, loss in told]),
+        "nothing": loss_text.nothing_told([loss for _, loss in split_losses]),
         "untold": _untold([(each.title, loss) for each, loss in known if not loss.is_told], len(known)),
     }
 

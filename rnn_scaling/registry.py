@@ -32,9 +32,21 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateMode(Choice):
-    """trains_one_model: whether towers exchange what they learn; else each is a run of its own."""
+    """How variables are updated.
+
+    Attributes:
+      trains_one_model: whether towers exchange what they learn; else each is a run of its own.
+      engine: what its towers run on, a name of ENGINES; with any but "local" several processes can take part.
+      has_servers: whether processes of their own (--num_ps) hold the variables.
+      has_coordinator: whether a process of its own drives the workers.
+      alone: the mode without any exchange that its loss is split against; empty: it is that mode.
+    """
 
     trains_one_model: bool = True
+    engine: str = "local"
+    has_servers: bool = False
+    has_coordinator: bool = False
+    alone: str = "independent"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +98,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "replicas that exchange nothing",
         is_swept=True,
         trains_one_model=False,
+        alone="",
     ),
     "parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
@@ -213,6 +226,16 @@ def reads(table: Table, name: str, option: str) -> bool:
 def trains_one_model(mode: Any) -> bool:
     """Whether the towers of an update mode exchange what they learn, as of a mode that is not known."""
     return mode not in VARIABLE_UPDATES or VARIABLE_UPDATES[mode].trains_one_model
+
+
+def is_distributed(mode: Any) -> bool:
+    """Whether several processes can take part in an update mode; one that is not known is of one process."""
+    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].engine != "local"
+
+
+def has_servers(mode: Any) -> bool:
+    """Whether processes of their own hold the variables of an update mode."""
+    return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
 
 
 class Reader(Protocol):

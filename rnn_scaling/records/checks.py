@@ -18,7 +18,13 @@ from rnn_scaling.settings import flags
 
 ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
-WHOLE_NUMBERS = {"num_devices": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}  # with their minimum
+WHOLE_NUMBERS = {
+    "num_devices": 1,
+    "num_workers": 1,
+    "batch_size": 1,
+    "global_batch_size": 0,
+    "num_batches": 1,
+}  # with their minimum
 
 
 def config_faults(config: Any) -> Iterator[str]:

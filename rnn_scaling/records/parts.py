@@ -72,9 +72,10 @@ class SteadyState(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Phases(Part):
-    """Seconds of each phase of a run; they sum to the total."""
+    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met."""
 
     start: Seconds = 0.0
+    cluster: Seconds = 0.0
     build: Seconds = 0.0
     first_batch: Seconds = 0.0
     warmup: Seconds = 0.0
@@ -85,5 +86,5 @@ class Phases(Part):
     @property
     def parts(self) -> dict[str, float]:
         """Seconds by name, without their total; those of a newer writer are among them."""
-        names = ("start", "build", "first_batch", "warmup", "measured", "teardown")
+        names = ("start", "cluster", "build", "first_batch", "warmup", "measured", "teardown")
         return {**{name: getattr(self, name) for name in names}, **(self.further or {})}

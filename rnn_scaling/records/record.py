@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling import entry
@@ -23,6 +23,7 @@ from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.step_parts import Graph, Trace
+from rnn_scaling.records.workers import Workers
 
 SCHEMA = "rnn_scaling.run/1"
 STATUSES = ("ok", "failed", "interrupted")
@@ -65,6 +66,7 @@ class RunRecord:
     trace: Trace | None = None
     unit: str = "words"
     flops_per_item: float | None = None
+    workers: Workers | None = None  # None: a run of one process
     schema: str = SCHEMA
 
     def to_json(self) -> str:
@@ -72,6 +74,8 @@ class RunRecord:
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
+        if self.workers is None:
+            del fields["workers"]
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
@@ -86,6 +90,7 @@ PARTS: dict[str, type[Part]] = {
     "environment": Environment,
     "graph": Graph,
     "trace": Trace,
+    "workers": Workers,
 }
 
 
@@ -182,7 +187,7 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
         else:
             parts[name] = decode(kind, value, name, faults)
     top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
-    devices = config.get("num_devices") if config else None
+    devices = _towers(config) if config else None
     batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
     if batches and (fields["status"] == "ok" or throughput):
         noun = "items" if "items" in fields.get("batches", ()) else "words"
@@ -199,6 +204,12 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     if faults or top is None:
         return None
     return RunRecord(fields["status"], top.error, config, unit=top.unit, flops_per_item=top.flops_per_item, **parts)
+
+
+def _towers(config: Mapping[str, Any]) -> int | None:
+    """Towers of all workers; None where the options cannot be."""
+    devices, workers = config.get("num_devices"), config.get("num_workers", 1)
+    return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
 
 
 _TOP = ("error", "unit", "flops_per_item")

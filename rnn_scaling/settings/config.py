@@ -31,6 +31,32 @@ class DeviceOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class ClusterOptions:
+    """Cluster: worker processes that train together, on this machine or on several (docs/cluster.md)."""
+
+    num_workers: int = option(
+        1,
+        "worker processes, each with --num_devices towers; as many as mpirun, srun, Kubernetes or TF_CONFIG started "
+        "when not given",
+        minimum=1,
+        maximum=65_536,
+    )
+    num_ps: int = option(1, "processes that hold the variables, in modes that have such", minimum=1, maximum=1_024)
+    cluster_timeout: float = option(
+        60.0,
+        "seconds within which every process must join, and a fault must end the run",
+        minimum=1.0,
+        maximum=86_400.0,
+    )
+    cluster_heartbeat: float = option(
+        10.0, "seconds without a sign of life after which a process counts as lost", minimum=0.1, maximum=3_600.0
+    )
+    coordinator_address: str = option(
+        "", "HOST:PORT at which rank 0 waits for the others, where the launcher does not tell it"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class UpdateOptions:
     """Variable update: where variables live and how gradients meet."""
 
@@ -223,6 +249,7 @@ class RunConfig:
     """Every option of one run, after its default is resolved."""
 
     devices: DeviceOptions = DeviceOptions()
+    cluster: ClusterOptions = ClusterOptions()
     model: ModelConfig = ModelConfig()
     update: UpdateOptions = UpdateOptions()
     training: TrainingOptions = TrainingOptions()
@@ -230,9 +257,20 @@ class RunConfig:
     measure: MeasureOptions = MeasureOptions()
     output: OutputOptions = OutputOptions()
 
+    @property
+    def num_towers(self) -> int:
+        """Towers of all workers."""
+        return self.devices.num_devices * self.cluster.num_workers
+
+    @property
+    def num_processes(self) -> int:
+        """Processes of a run: a coordinator where the mode has one, the workers, and the parameter servers."""
+        mode = registry.VARIABLE_UPDATES[self.update.variable_update]
+        return mode.has_coordinator + self.cluster.num_workers + (self.cluster.num_ps if mode.has_servers else 0)
+
     def tower_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each tower; their sum is the global batch, nothing is dropped."""
-        towers, training = self.devices.num_devices, self.training
+        """Samples of each tower of all workers; their sum is the global batch, nothing is dropped."""
+        towers, training = self.num_towers, self.training
         if not training.global_batch_size:
             return (training.batch_size,) * towers
         share, rest = divmod(training.global_batch_size, towers)
@@ -245,6 +283,7 @@ class RunConfig:
 
 GROUPS: dict[str, type] = {
     "devices": DeviceOptions,
+    "cluster": ClusterOptions,
     "model": ModelConfig,
     "update": UpdateOptions,
     "training": TrainingOptions,
@@ -284,7 +323,7 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         cores_per_device = max(1, values["cpu_cores_per_device"])
         values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
     if values["global_batch_size"] and "batch_size" not in given:
-        values["batch_size"] = -(-values["global_batch_size"] // max(1, values["num_devices"]))  # the largest tower's
+        values["batch_size"] = -(-values["global_batch_size"] // max(1, values["num_devices"] * values["num_workers"]))
     if values["encoder_type"] in ("bi", "uni"):
         if "direction" not in given:
             values["direction"] = values["encoder_type"]

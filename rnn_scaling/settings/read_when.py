@@ -34,6 +34,12 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     ):
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, choices, group)
+    modes = registry.VARIABLE_UPDATES
+    several = " or ".join(f"--variable_update={mode}" for mode in modes if registry.is_distributed(mode))
+    for name in ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address"):
+        yield name, _ReadWhen(lambda c: registry.is_distributed(c.update.variable_update), several)
+    servers = " or ".join(f"--variable_update={mode}" for mode, each in modes.items() if each.has_servers)
+    yield "num_ps", _ReadWhen(lambda c: registry.has_servers(c.update.variable_update), servers)
     for name in ("target_ci", "max_batches"):
         yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
@@ -68,5 +74,8 @@ def remedy(config: RunConfig, name: str) -> str:
 
 # Options that say nothing about the work of a run.
 NOT_COMPARED = frozenset(
-    {"result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"}
+    {
+        *("result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"),
+        *("cluster_timeout", "cluster_heartbeat", "coordinator_address"),
+    }
 )

@@ -15,7 +15,11 @@ MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; th
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Where towers run."""
+    """Where towers run.
+
+    rank, size: of this process among those that run the step, each with its own towers; (0, 1) where one client runs
+    the step for all, as for one process and where it drives the devices of others.
+    """
 
     rank: int
     size: int
@@ -23,6 +27,16 @@ class Engine:
     host: str  # the CPU device that holds what belongs to no tower
     device_type: str  # "CPU" or "GPU"
     num_physical: int  # real devices behind `devices`
+
+    @property
+    def num_towers(self) -> int:
+        """Towers of all processes; each process has as many."""
+        return self.size * len(self.devices)
+
+    @property
+    def first_tower(self) -> int:
+        """Number of this process's first tower among all."""
+        return self.rank * len(self.devices)
 
 
 def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads: int, xla: bool) -> Engine:

@@ -1,0 +1,52 @@
+"""What a record says of the processes of a distributed run: the part `workers`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from rnn_scaling.records.decoding import Count, Length, Loss, Name, Number, PositiveCount, Seconds, Sparse
+from rnn_scaling.records.parts import Phases
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rank(Sparse):
+    """One process, with the raw batches that it timed itself (none, where another process runs its towers).
+
+    role: "worker", "ps" or "coordinator"; ready: of each batch, seconds until the gradients of its last tower were
+    computed and the exchange could begin; error: how it ended, where it did not end well.
+    """
+
+    rank: Count
+    role: Name = "worker"
+    host: str | None = None
+    pid: Count | None = None
+    cpu_affinity: tuple[int, ...] | None = None
+    seconds: tuple[Length, ...] = ()
+    items: tuple[PositiveCount, ...] = ()
+    loss: tuple[Loss | None, ...] = ()
+    tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
+    tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
+    ready: tuple[Seconds, ...] = ()
+    phases: Phases | None = None
+    load_others: Number | None = None
+    peak_process_bytes: PositiveCount | None = None
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Workers(Sparse):
+    """The processes of a run.
+
+    launcher: what started them; window: how the common window was made; window_seconds: its length by the clock of
+    rank 0, from barrier to barrier; link: the network between them, where it was made for the run; staleness: how many
+    updates of others lay between the reading of the variables and their update, and how often (asynchronous modes).
+    """
+
+    launcher: str | None = None
+    window: str | None = None
+    window_seconds: Length | None = None
+    link: str | None = None
+    ranks: tuple[Rank, ...] = ()
+    lost: tuple[Rank, ...] = ()
+    staleness: Mapping[str, Count] | None = None

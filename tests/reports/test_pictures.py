@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, RATE, SPEEDUP
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.pictures import curves, figures, waterfall
+from rnn_scaling.reports.pictures import curves, figures, plot, waterfall
 from tests.support.scaling_runs import attributed, of, timed
 
 
@@ -79,3 +79,14 @@ def test_a_gain_is_below_0_and_green():
     split = next(each for each in made.measured if "replicated" in each.title).largest.loss
     svg = waterfall.waterfall(split, "w")
     assert figures.GAIN in svg and any(text.startswith("\u221213.8") for text in texts(svg))
+
+
+@pytest.mark.parametrize("metrics", [1, 2, 3, 4, 5])
+def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *rest, **options: drawn.append(figure))
+    monkeypatch.setattr(figures, "drawn", lambda series: [RATE.of("words")] * metrics)
+    plot.render(of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]))
+    assert len(drawn[0].axes) == metrics

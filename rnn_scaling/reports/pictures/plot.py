@@ -32,11 +32,11 @@ def render(summary: Summary) -> bytes:
         panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
         for part, series, drawn, count in zip(panels, shown, metrics, lines):
             places = part.subplots(count, BESIDE).flat
-            for axes, metric in zip(places, drawn):
+            for metric, axes in zip(drawn, places):  # in this order: zip takes no place that has no metric
                 curves.draw_lines(axes, series, metric, ideal="#5b636d")
             for axes in places:
                 axes.remove()
-            handles, labels = part.axes[1].get_legend_handles_labels()
+            handles, labels = part.axes[:2][-1].get_legend_handles_labels()
             part.legend(handles, labels, loc="outside lower left", frameon=False, ncols=2, handlelength=3)
         buffer = io.BytesIO()
         FigureCanvasAgg(figure)

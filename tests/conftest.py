@@ -32,6 +32,7 @@ SLOW = (
     "links",
     "inspection/test_inspection.py",
     "reports/test_graph_view.py",
+    "machine/cluster/test_failures.py",
 )
 
 

@@ -1,0 +1,357 @@
+"""Rank 0's side: one thread that hears every rank, lets them pass barriers together, and tells all who failed and why.
+
+member -> meeting   hello, beat, come (to a barrier, with a value or none), report, abort, gave_up, leave
+meeting -> member   refused or seen, welcome, beat, pass, lost, failed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import math
+import os
+import resource
+import selectors
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Any
+
+from rnn_scaling.machine.cluster import peers, ports, wire
+from rnn_scaling.machine.cluster.launch import REMEDY, ClusterError, Launch
+from rnn_scaling.machine.cluster.peers import Hello, Peer
+
+STRANGER_S = 10.0  # within which a connection says who it is
+STRANGERS = 64  # connections more than ranks
+BEATS = 4  # heartbeats within the silence that counts as a loss
+LONGEST_TICK_S = 0.5
+OTHER_FILES = 256  # that rank 0's process may have open besides connections
+
+
+class Meeting:
+    """The meeting point of all ranks; lives in rank 0's process.
+
+    Attributes:
+      reports: what each rank has reported, in the order in which it came.
+      gathered: by name of what was gathered, each rank's value; None for one that was lost.
+    """
+
+    def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
+        """Starts to listen.
+
+        Args:
+          launch: rank 0's.
+          timeout_s: within which all ranks join.
+          heartbeat_s: of silence after which a rank counts as lost.
+          survives: roles whose loss does not end the run.
+
+        Raises:
+          ClusterError: if it cannot listen there.
+        """
+        self.reports: defaultdict[int, list[Any]] = defaultdict(list)
+        self.gathered: dict[str, list[Any]] = {}
+        self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
+        _allow_files(launch.size + STRANGERS + OTHER_FILES)
+        self._listener = listen(launch)
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._connections: set[_Connection] = set()
+        self._live: dict[int, _Connection] = {}  # of ranks that have joined and neither left nor been lost
+        self._joined: dict[int, tuple[Peer, Hello]] = {}
+        self._left: set[int] = set()
+        self._gatherings: dict[str, _Gathering] = {}
+        self._num_hellos = 0
+        self._trouble = ""  # what went wrong before all were there: told once they are, so that each hears it
+        self._has_begun, self._failure = False, ""
+        self._deadline = time.monotonic() + timeout_s
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="meeting", daemon=True)
+
+    def connect(self) -> socket.socket:
+        """Rank 0's own end of a connection, which leads through no network; starts the meeting."""
+        own, other = socket.socketpair()
+        self._connections.add(_Connection(other, self._selector))
+        self._thread.start()
+        return own
+
+    def others(self) -> list[int]:
+        """Ranks but 0 that have joined and neither left nor been lost."""
+        return sorted(rank for rank in list(self._live) if rank)
+
+    def close(self, end: wire.Channel) -> None:
+        """Ends it; who is still connected sees that. `end`: rank 0's, whose closing the thread notices at once."""
+        self._ends.set()
+        end.close()
+        self._thread.join(LONGEST_TICK_S * 4)
+
+    def _run(self) -> None:
+        """The thread, which alone touches what stands below."""
+        last_beat = woke_at = time.monotonic()
+        try:
+            while not self._ends.is_set():
+                ready = self._selector.select(min(self._heartbeat_s / BEATS, LONGEST_TICK_S))
+                now = time.monotonic()
+                if now - woke_at > self._heartbeat_s / 2:  # this process was frozen itself: blame nobody for it
+                    for each in self._connections:
+                        each.heard_at = now
+                woke_at = now
+                for key, events in ready:
+                    self._serve(key.data, events)
+                if now - last_beat >= self._heartbeat_s / BEATS:
+                    last_beat = now
+                    self._tell_all(wire.encode("beat"))
+                self._watch(now)
+        except Exception as e:  # no fault of this thread may leave all ranks waiting
+            self._fail(f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}")
+        finally:
+            for each in list(self._connections):
+                each.close()
+            self._listener.close()
+            self._selector.close()
+
+    def _serve(self, connection: _Connection | None, events: int) -> None:
+        if connection is None:
+            self._accept()
+            return
+        if events & selectors.EVENT_WRITE:
+            connection.flush()
+        if not events & selectors.EVENT_READ or connection not in self._connections:
+            return
+        try:
+            messages = connection.receive()
+            if messages is None:
+                self._lose(connection, "ended: killed or crashed")
+            for message in messages or ():
+                if connection in self._connections:
+                    self._take(connection, message)
+        except wire.Rubbish as e:
+            self._lose(connection, f"sent what no rank sends ({e})")
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it went away again, or this process may open no more files
+            time.sleep(0.01)
+            return
+        if len(self._connections) < self._launch.size + STRANGERS:
+            self._connections.add(_Connection(connection, self._selector))
+        else:
+            connection.close()
+
+    def _watch(self, now: float) -> None:
+        """Looks for what has not happened in time."""
+        if not (self._has_begun or self._failure) and now >= self._deadline:
+            self._begin()
+        for each in list(self._connections):
+            if each.peer is None and now - each.since > STRANGER_S:
+                self._drop(each)
+            elif each.peer is not None and each.peer.rank and now - each.heard_at > self._heartbeat_s:
+                silence = f"has not answered for {self._heartbeat_s:g} s"
+                self._lose(each, f"{silence}: it is frozen, or the network to it is down")
+        for name, gathering in self._gatherings.items():
+            if now > gathering.deadline:
+                missing = peers.ranks_text([rank for rank in sorted(self._live) if rank not in gathering.values])
+                self._fail(f"{missing} did not come to '{name}' within {gathering.timeout_s:g} s")
+
+    def _take(self, connection: _Connection, message: wire.Message) -> None:
+        kind, peer = message["kind"], connection.peer
+        if peer is None:
+            if kind != "hello":
+                raise wire.Rubbish(kind)
+            self._greet(connection, message)
+        elif self._live.get(peer.rank) is not connection:
+            return  # a second process of this rank
+        elif kind == "come" and self._has_begun:
+            self._come(peer, message)
+        elif kind == "report":
+            self.reports[peer.rank].append(message.get("values"))
+        elif kind == "abort":
+            self._lose(connection, f"ended: {wire.field(message, 'line', str)}")
+        elif kind == "gave_up":
+            self._fail(wire.field(message, "line", str))
+        elif kind == "leave":
+            self._leave(connection, peer)
+        elif kind != "beat":
+            raise wire.Rubbish(kind)
+
+    def _greet(self, connection: _Connection, message: wire.Message) -> None:
+        """Hears who a connection is."""
+        rank, size, pid = (wire.field(message, name, int) for name in ("rank", "size", "pid"))
+        role, host, address, job = (wire.field(message, name, str) for name in ("role", "host", "address", "job"))
+        hello = Hello(role, wire.field(message, "flags", dict), wire.texts(message, "versions"), address)
+        peer = Peer(rank, role, host, pid, address)
+        refusal = ""
+        if job != self._launch.job:
+            refusal = f"{self._launch.meeting} is the meeting of another job ({self._launch.job}); {REMEDY}"
+        elif self._has_begun:
+            refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"
+        if refusal:
+            connection.send(wire.encode("refused", line=refusal))
+            self._drop(connection)
+            return
+        connection.peer, connection.longest = peer, wire.LONGEST
+        rank_0 = f"rank 0 (host {self._launch.host}, process {os.getpid()})"
+        connection.send(wire.encode("seen", rank_0=rank_0))
+        self._num_hellos += 1
+        if size != self._launch.size or not 0 <= rank < size:
+            sizes = f"was started as one of {size} ranks, rank 0 as one of {self._launch.size}"
+            self._trouble = self._trouble or f"{peer} {sizes}; start all by one command"
+        elif rank in self._joined:
+            both = f"{self._joined[rank][0]} and {peer}"
+            self._trouble = self._trouble or f"{both} are two processes of one rank; give each a rank of its own"
+        else:
+            self._live[rank], self._joined[rank] = connection, (peer, hello)
+        if self._failure:
+            connection.send(wire.encode("failed", line=self._failure))
+        elif self._num_hellos >= self._launch.size:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Lets the run begin, or tells why it cannot."""
+        missing = [rank for rank in range(self._launch.size) if rank not in self._joined]
+        line = self._trouble or peers.disagreement(self._joined)
+        if not line and missing:
+            rule = f"did not join within {self._timeout_s:g} s (--cluster_timeout)"
+            remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
+            line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
+        if line:
+            self._fail(line)
+            return
+        self._has_begun = True
+        everyone = [dataclasses.asdict(self._joined[rank][0]) for rank in range(self._launch.size)]
+        self._tell_all(wire.encode("welcome", peers=everyone))
+
+    def _come(self, peer: Peer, message: wire.Message) -> None:
+        """Somebody waits at a barrier."""
+        name, timeout_s = wire.field(message, "name", str), wire.field(message, "timeout_s", float)
+        for rank in sorted(self._left):
+            self._fail(f"{self._joined[rank][0]} left before '{name}', where {peer} waits")
+        gathering = self._gatherings.setdefault(name, _Gathering())
+        gathering.values[peer.rank] = message.get("value")
+        gathering.keeps_values |= "value" in message
+        if time.monotonic() + timeout_s < gathering.deadline:
+            gathering.deadline, gathering.timeout_s = time.monotonic() + timeout_s, timeout_s
+        self._let_pass()
+
+    def _let_pass(self) -> None:
+        """Opens the barriers to which all have come that are still there."""
+        if self._failure:
+            return
+        for name, gathering in list(self._gatherings.items()):
+            if gathering.values.keys() >= self._live.keys():
+                del self._gatherings[name]
+                if gathering.keeps_values:
+                    self.gathered[name] = [gathering.values.get(rank) for rank in range(self._launch.size)]
+                self._tell_all(wire.encode("pass", name=name))
+
+    def _leave(self, connection: _Connection, peer: Peer) -> None:
+        self._left.add(peer.rank)
+        for name in self._gatherings:
+            self._fail(f"{peer} left before '{name}', where others wait")
+        if peer.rank:
+            self._drop(connection)
+        self._let_rank_0_leave()
+
+    def _let_rank_0_leave(self) -> None:
+        """The last of all."""
+        if 0 in self._left and self._live.keys() == {0}:
+            self._drop(self._live[0])
+            self._ends.set()
+
+    def _lose(self, connection: _Connection, what: str) -> None:
+        """A rank has ended without leaving; `what`: how."""
+        peer = connection.peer
+        if peer is None or self._live.get(peer.rank) is not connection or self._failure:
+            self._drop(connection)
+            return
+        line = f"{peer} {what}"
+        if not self._has_begun:
+            self._trouble = self._trouble or line
+        elif peer.role in self._survives and peer.rank:
+            connection.send(wire.encode("failed", line=line))
+            self._drop(connection)
+            self._tell_all(wire.encode("lost", rank=peer.rank, line=line))
+            self._let_pass()
+        else:
+            self._fail(line)
+        self._drop(connection)
+        self._let_rank_0_leave()
+
+    def _fail(self, line: str) -> None:
+        """Tells everyone why the run ends; the first cause counts."""
+        if not self._failure:
+            self._failure = line
+            self._tell_all(wire.encode("failed", line=line))
+
+    def _tell_all(self, line: bytes) -> None:
+        """Rank 0 last: its process would otherwise start to compute before the others have heard."""
+        ranks = [each for each in self._connections if each.peer is not None]
+        for each in sorted(ranks, key=lambda each: self._live.get(0) is each):
+            each.send(line)
+
+    def _drop(self, connection: _Connection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            connection.close()
+            if connection.peer is not None and self._live.get(connection.peer.rank) is connection:
+                del self._live[connection.peer.rank]
+
+
+class _Connection(wire.Channel):
+    """Somebody who has connected; `peer` once it has said which rank it is."""
+
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector) -> None:
+        super().__init__(connection, selector)
+        self.peer: Peer | None = None
+        self.since = self.heard_at
+
+
+@dataclasses.dataclass
+class _Gathering:
+    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
+
+    values: dict[int, Any] = dataclasses.field(default_factory=dict)
+    keeps_values: bool = False
+    deadline: float = math.inf
+    timeout_s: float = math.inf
+
+
+def listen(launch: Launch) -> socket.socket:
+    """The socket where rank 0 waits: on loopback if no other machine takes part, else at the meeting's address.
+
+    Raises:
+      ClusterError: if that cannot be.
+    """
+    host, port = ports.split(launch.meeting)
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        address = str(target[0])
+        if ports.is_loopback(address) and not launch.is_local:
+            address = ""  # a host's own name may stand for 127.0.1.1 there, and for its real address elsewhere
+        return socket.create_server((address, port), family=family, backlog=launch.size + STRANGERS)
+    except OSError as e:
+        if e.errno == errno.EADDRINUSE:
+            rule = f"port {port} of {host}, where rank 0 waits, is taken by another program"
+            remedy = "end that, or give --coordinator_address=HOST:PORT with another port"
+        elif e.errno == errno.EADDRNOTAVAIL:
+            rule, remedy = f"{host} is no address of this host, where rank 0 runs", REMEDY
+        else:
+            rule, remedy = f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}", REMEDY
+        raise ClusterError(f"{rule}; {remedy}") from None
+
+
+def _allow_files(count: int) -> None:
+    """Raises this process's limit of open files if it is lower.
+
+    Raises:
+      ClusterError: if the system allows fewer.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise ClusterError(f"rank 0 needs {count} open files, {hard} are allowed; raise it: ulimit -Hn {count}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

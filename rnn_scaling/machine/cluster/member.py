@@ -1,0 +1,332 @@
+"""A rank's side of the meeting: join, barriers, heartbeats, and the line that says who failed and why.
+
+    member = Member(launch, hello, timeout_s=60, heartbeat_s=10)
+    peers = member.join()
+    member.barrier("warm")
+    ...
+    member.leave()
+
+Addresses, flags, barriers, heartbeats and measurements go this way; gradients never do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Collection
+from typing import Any
+
+from rnn_scaling.machine.cluster import ports, wire
+from rnn_scaling.machine.cluster.launch import REMEDY, ClusterError, Launch
+from rnn_scaling.machine.cluster.meeting import BEATS, Meeting
+from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
+
+LAST_WORDS_S = 2.0  # for what is said while a run ends
+RETRY_S = 0.2
+ANSWER_S = 5.0  # within which rank 0 answers a connection
+
+
+class Member:
+    """This process among the ranks of its run.
+
+    Attributes:
+      failed: set when the run has failed, here or anywhere.
+      failure: then one line that names the rank, its host and the cause.
+      lost: rank and line of each whose loss the run survives.
+    """
+
+    def __init__(
+        self, launch: Launch, hello: Hello, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()
+    ) -> None:
+        """Args:
+        launch: which rank of how many this is, and where they meet.
+        hello: what it says of its run.
+        timeout_s: within which all join, and leave.
+        heartbeat_s: of silence after which a rank counts as lost.
+        survives: roles whose loss does not end the run.
+        """
+        self.failed = threading.Event()
+        self.failure = ""
+        self.lost: tuple[tuple[int, str], ...] = ()
+        self._launch, self._hello, self._survives = launch, hello, survives
+        self._timeout_s, self._heartbeat_s = timeout_s, heartbeat_s
+        self._meeting: Meeting | None = None
+        self._channel: wire.Channel | None = None
+        self._selector = selectors.DefaultSelector()
+        self._peers: tuple[Peer, ...] = ()
+        self._rank_0 = "rank 0"
+        self._waits: dict[str, threading.Event] = {}
+        self._passed: set[str] = set()
+        self._lock = threading.Lock()  # over the first failure
+        self._is_leaving, self._is_closed = False, threading.Event()
+
+    def join(self) -> tuple[Peer, ...]:
+        """Waits until all ranks are there and agree on flags and versions.
+
+        Returns:
+          All ranks, in their order.
+
+        Raises:
+          ClusterError: if they do not come within `timeout_s`, or disagree.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        welcome = self._waits["welcome"] = threading.Event()
+        if self._launch.rank == 0:
+            self._meeting = Meeting(self._launch, self._timeout_s, self._heartbeat_s, self._survives)
+            connection = self._introduced(self._meeting.connect(), deadline)
+        else:
+            connection = self._connected(deadline)
+        self._channel = wire.Channel(connection, self._selector)
+        self._channel.longest = wire.LONGEST
+        threading.Thread(target=self._run, args=(self._channel,), name="member", daemon=True).start()
+        try:
+            self._wait("welcome", welcome)
+        except ClusterError:
+            self._close_later()
+            raise
+        return self._peers
+
+    def barrier(self, name: str, timeout_s: float = math.inf) -> None:
+        """Returns at all ranks at the same moment, but for the time a message takes.
+
+        Args:
+          name: the same at all ranks.
+          timeout_s: how long it may take until all have come; however long it takes, they send heartbeats.
+
+        Raises:
+          ClusterError: as soon as the run has failed.
+        """
+        self._meet(name, {"timeout_s": float(timeout_s)})
+
+    def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list[Any] | None:
+        """Brings a value of each rank to rank 0, and waits for all as `barrier` does.
+
+        Args:
+          name: the same at all ranks.
+          value: anything that JSON holds.
+          timeout_s: as in `barrier`.
+
+        Returns:
+          At rank 0 the values in the order of ranks, None for a rank that was lost; elsewhere None.
+
+        Raises:
+          ClusterError: as soon as the run has failed.
+        """
+        self._meet(name, {"timeout_s": float(timeout_s), "value": value})
+        return self._meeting.gathered.pop(name) if self._meeting else None
+
+    def report(self, values: Any) -> None:
+        """Sends rank 0 something that JSON holds, which it keeps even if the run fails later; waits for nothing."""
+        self._send(wire.encode("report", values=values))
+
+    def reports(self) -> dict[int, list[Any]]:
+        """At rank 0: what each rank has reported so far; elsewhere nothing."""
+        return {rank: list(values) for rank, values in dict(self._meeting.reports).items()} if self._meeting else {}
+
+    def abort(self, line: str) -> None:
+        """Ends the run at all ranks because of an error here; returns once rank 0 knows, after two seconds at most.
+
+        An error that another rank's death has caused comes before its cause is known: who suspects that, waits for
+        `failed` first.
+        """
+        self._send(wire.encode("abort", line=line))
+        if self._channel is not None:
+            self.failed.wait(LAST_WORDS_S)
+        self._fail(f"{self._me()} ended: {line}")
+        self._close_later()
+
+    def leave(self) -> None:
+        """Ends this rank's part. Rank 0 waits for the others; after a failure, at most for their last reports.
+
+        Raises:
+          ClusterError: if the run fails only now, or does not end within `timeout_s`.
+        """
+        if self._channel is None or self._is_closed.is_set():
+            return
+        if self.failed.is_set():
+            self._close_later()
+            return
+        self._is_leaving = True
+        self._send(wire.encode("leave"))
+        deadline = time.monotonic() + self._timeout_s
+        while not self._is_closed.wait(0.02) and not self.failed.is_set():
+            if time.monotonic() > deadline:
+                self._give_up_leaving()
+        if self.failed.is_set():
+            self._close_later()
+            raise ClusterError(self.failure)
+        if self._meeting:
+            self._meeting.close(self._channel)
+
+    def _give_up_leaving(self) -> None:
+        late = f"{ranks_text(self._meeting.others())} did not leave" if self._meeting else "rank 0 did not let it go"
+        self.abort(f"{late} within {self._timeout_s:g} s (--cluster_timeout)")
+
+    def _me(self) -> str:
+        return str(Peer(self._launch.rank, self._hello.role, self._launch.host, os.getpid(), self._hello.address))
+
+    def _send(self, line: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send(line)
+
+    def _close_later(self) -> None:
+        """After a failure: lets what was said arrive, and at rank 0 what the others still say."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        while self._is_busy() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self._meeting and self._channel is not None:
+            self._meeting.close(self._channel)
+        elif self._channel is not None:
+            self._channel.close()
+
+    def _is_busy(self) -> bool:
+        if self._meeting:
+            return bool(self._meeting.others())
+        return self._channel is not None and not self._channel.has_sent_all
+
+    # Joining.
+
+    def _connected(self, deadline: float) -> socket.socket:
+        """A connection to rank 0, which has heard who this is."""
+        host, port = ports.split(self._launch.meeting)
+        problem = "no answer"
+        while time.monotonic() < deadline:
+            try:
+                return self._introduced(socket.create_connection((host, port), ANSWER_S), deadline)
+            except wire.Rubbish:
+                problem = "another program answers there"
+            except OSError as e:
+                problem = e.strerror or str(e) or problem
+            time.sleep(max(0.0, min(RETRY_S, deadline - time.monotonic())))
+        rule = f"was not reached at {self._launch.meeting} within {self._timeout_s:g} s (--cluster_timeout)"
+        remedy = f"see what rank 0 printed, or {REMEDY}"
+        raise ClusterError(f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}")
+
+    def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
+        """Says who this is and reads whether that is welcome.
+
+        Raises:
+          ClusterError: if it is not.
+          OSError, wire.Rubbish: if something else answers.
+        """
+        launch, hello = self._launch, self._hello
+        try:
+            connection.settimeout(ANSWER_S)
+            connection.sendall(
+                wire.encode(
+                    "hello",
+                    job=launch.job,
+                    rank=launch.rank,
+                    size=launch.size,
+                    host=launch.host,
+                    pid=os.getpid(),
+                    role=hello.role,
+                    address=hello.address,
+                    versions={"Python": platform.python_version(), **hello.versions},
+                    flags=dict(hello.flags),
+                )
+            )
+            answer = wire.first(connection, min(deadline, time.monotonic() + ANSWER_S))
+            if answer["kind"] == "refused":
+                raise ClusterError(f"rank {launch.rank}: {wire.field(answer, 'line', str)}")
+            if answer["kind"] != "seen":
+                raise wire.Rubbish(answer["kind"])
+            self._rank_0 = wire.field(answer, "rank_0", str)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # Meeting.
+
+    def _meet(self, name: str, brought: dict[str, Any]) -> None:
+        wait = self._waits[name] = threading.Event()
+        self._send(wire.encode("come", name=name, **brought))
+        self._wait(name, wait)
+
+    def _wait(self, name: str, wait: threading.Event) -> None:
+        if not self.failed.is_set():
+            wait.wait()
+        del self._waits[name]
+        if name not in self._passed:
+            raise ClusterError(self.failure)
+        self._passed.remove(name)
+
+    def _fail(self, line: str) -> None:
+        with self._lock:
+            self.failure = self.failure or line
+        self.failed.set()
+        for wait in list(self._waits.values()):
+            wait.set()
+
+    # The thread, which alone receives.
+
+    def _run(self, channel: wire.Channel) -> None:
+        try:
+            self._talk(channel)
+        except Exception as e:  # no fault of this thread may leave its rank waiting
+            self._fail(f"{self._me()}: its end of the meeting broke: {type(e).__name__}: {e}")
+        finally:
+            channel.close()
+            self._selector.close()
+            self._is_closed.set()
+
+    def _talk(self, channel: wire.Channel) -> None:
+        beat_s = self._heartbeat_s / BEATS
+        last_beat, woke_at = 0.0, time.monotonic()
+        while channel.is_open:
+            ready = self._selector.select(beat_s)
+            now = time.monotonic()
+            if now - woke_at > self._heartbeat_s / 2:  # this process was frozen itself: blame nobody for it
+                channel.heard_at = now
+            woke_at = now
+            for _, events in ready:
+                if events & selectors.EVENT_WRITE:
+                    channel.flush()
+                if events & selectors.EVENT_READ and not self._hear(channel):
+                    return
+            if now - channel.heard_at > self._heartbeat_s and not self._meeting and not self.failed.is_set():
+                silence = f"has not answered for {self._heartbeat_s:g} s"
+                line = f"{self._rank_0} {silence}: it is frozen, or the network to it is down"
+                channel.send(wire.encode("gave_up", line=line))
+                self._fail(line)
+            if now - last_beat >= beat_s:
+                last_beat = now
+                channel.send(wire.encode("beat"))
+
+    def _hear(self, channel: wire.Channel) -> bool:
+        """Reads what has come; False: the connection is closed."""
+        try:
+            messages = channel.receive()
+            for message in messages or ():
+                self._take(message)
+        except wire.Rubbish as e:
+            self._fail(f"{self._rank_0} sent what it never sends ({e})")
+            return False
+        if messages is None and not self._is_leaving:
+            self._fail(f"{self._rank_0} ended: killed or crashed")
+        return messages is not None
+
+    def _take(self, message: wire.Message) -> None:
+        kind = message["kind"]
+        if kind == "welcome":
+            self._peers = tuple(Peer(**each) for each in wire.field(message, "peers", list))
+            self._pass("welcome")
+        elif kind == "pass":
+            self._pass(wire.field(message, "name", str))
+        elif kind == "lost":
+            self.lost = (*self.lost, (wire.field(message, "rank", int), wire.field(message, "line", str)))
+        elif kind == "failed":
+            self._fail(wire.field(message, "line", str))
+        elif kind != "beat":
+            raise wire.Rubbish(kind)
+
+    def _pass(self, name: str) -> None:
+        if name in self._waits:
+            self._passed.add(name)
+            self._waits[name].set()

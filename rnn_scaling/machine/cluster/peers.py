@@ -1,0 +1,95 @@
+"""What ranks say of themselves when they join, and the lines in which they are spoken of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SHOWN = 4  # ranks or flags in one line
+
+
+@dataclasses.dataclass(frozen=True)
+class Hello:
+    """What a rank says of its run; the meeting compares it with rank 0's.
+
+    Attributes:
+      role: coordinator, worker or ps.
+      flags: what was asked for, without where outputs go.
+      versions: of what computes: {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}.
+      address: HOST:PORT of its engine; "": it has none.
+    """
+
+    role: str
+    flags: Mapping[str, Any]
+    versions: Mapping[str, str]
+    address: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A rank as the others know it."""
+
+    rank: int
+    role: str
+    host: str
+    pid: int
+    address: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (host {self.host}, process {self.pid})"
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """
+    >>> ranks_text([2]), ranks_text([2, 3]), ranks_text(range(1, 9))
+    ('rank 2', 'ranks 2 and 3', 'ranks 1, 2, 3, 4 and 4 others')
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in ranks[:SHOWN]]
+    if len(ranks) > SHOWN:
+        return f"ranks {', '.join(shown)} and {len(ranks) - SHOWN} others"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def disagreement(joined: Mapping[int, tuple[Peer, Hello]]) -> str:
+    """In what ranks differ from rank 0, in one line that names the first of them; "": in nothing."""
+    reference = joined[0][1]
+    ranks_of: defaultdict[str, list[int]] = defaultdict(list)
+    for rank in sorted(joined):
+        difference = _versions_apart(joined[rank][1], reference) or _flags_apart(joined[rank][1], reference)
+        if difference:
+            ranks_of[difference].append(rank)
+    for difference, ranks in ranks_of.items():
+        host = f" (host {joined[ranks[0]][0].host})" if len(ranks) == 1 else ""
+        return f"{ranks_text(ranks)}{host}: {difference}"
+    return ""
+
+
+def _versions_apart(hello: Hello, reference: Hello) -> str:
+    names = sorted(hello.versions.keys() | reference.versions.keys())
+    apart = [name for name in names if hello.versions.get(name) != reference.versions.get(name)]
+    if not apart:
+        return ""
+    own, of_rank_0 = ([f"{name} {each.versions.get(name, 'none')}" for name in apart] for each in (hello, reference))
+    return f"{', '.join(own)}, but rank 0 has {', '.join(of_rank_0)}; install the same versions on every host"
+
+
+def _flags_apart(hello: Hello, reference: Hello) -> str:
+    names = sorted(hello.flags.keys() | reference.flags.keys())
+    apart = [name for name in names if _flag(hello, name) != _flag(reference, name)]
+    if not apart:
+        return ""
+    more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
+    own, of_rank_0 = (" ".join(_flag(each, name) for name in apart[:SHOWN]) for each in (hello, reference))
+    return f"{own}{more}, but rank 0 has {of_rank_0}; give every rank the same flags"
+
+
+def _flag(hello: Hello, name: str) -> str:
+    if name not in hello.flags:
+        return f"no --{name}"
+    value = hello.flags[name]
+    return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"

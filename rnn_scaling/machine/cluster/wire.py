@@ -1,0 +1,195 @@
+"""Messages between ranks: one JSON object a line, of bounded length. Nothing else is read; nothing is evaluated."""
+
+from __future__ import annotations
+
+import collections
+import json
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+Message = dict[str, Any]
+LONGEST_OF_STRANGERS = 1 << 18  # bytes of a line from who has not said yet which rank it is
+LONGEST = 1 << 28
+AT_ONCE = 1 << 18  # bytes read at once
+Value = TypeVar("Value")
+
+
+class Rubbish(ValueError):
+    """A peer has sent what no rank sends."""
+
+
+def encode(kind: str, **fields: Any) -> bytes:
+    """The line of a message.
+
+    Raises:
+      TypeError: if a value is none of JSON's.
+      ValueError: if the line would be too long.
+    """
+    line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
+    if len(line) > LONGEST:
+        raise ValueError(f"a message of {len(line)} bytes: at most {LONGEST} fit")
+    return line
+
+
+def decode(line: bytes) -> Message:
+    """The message of a line.
+
+    Raises:
+      Rubbish: if it is none.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise Rubbish("no JSON") from None
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise Rubbish("no message")
+    return message
+
+
+def field(message: Message, name: str, kind: type[Value]) -> Value:
+    """A value of a message.
+
+    Args:
+      message: any.
+      name: of the value.
+      kind: which type it must have.
+
+    Raises:
+      Rubbish: if it has none, or another.
+    """
+    value = message.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Rubbish(f"no {name} in {message['kind']}")
+    return value
+
+
+def texts(message: Message, name: str) -> dict[str, str]:
+    """A message's table of texts.
+
+    Raises:
+      Rubbish: if it has none.
+    """
+    table = field(message, name, dict)
+    if not all(isinstance(value, str) for value in table.values()):
+        raise Rubbish(f"no texts in {name}")
+    return table
+
+
+def first(connection: socket.socket, deadline: float) -> Message:
+    """The first message from a connection, and no byte of what follows.
+
+    Args:
+      connection: one that blocks.
+      deadline: on the clock of time.monotonic.
+
+    Raises:
+      Rubbish: if something else comes.
+      OSError: if nothing comes in time, or the connection ends.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        content = connection.recv(1)
+        if not content:
+            raise ConnectionResetError(None, "the connection was closed")
+        line += content
+        if len(line) > LONGEST_OF_STRANGERS:
+            raise Rubbish("no end of a line")
+    return decode(line)
+
+
+class Channel:
+    """One end of a connection. Any thread may send, one receives, and neither waits.
+
+    A selector watches it, also for writing while something waits to be sent, and names the channel when it is ready.
+    """
+
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector) -> None:
+        connection.setblocking(False)
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.longest = LONGEST_OF_STRANGERS
+        self.heard_at = time.monotonic()
+        self._connection, self._selector = connection, selector
+        self._lock = threading.Lock()
+        self._to_send: collections.deque[memoryview] = collections.deque()
+        self._received = bytearray()
+        self._is_open, self._waits_to_write = True, False
+        selector.register(connection, selectors.EVENT_READ, self)
+
+    def send(self, line: bytes) -> None:
+        """Sends it, now or as soon as there is room. What a closed connection is sent is lost without an error."""
+        with self._lock:
+            if self._is_open:
+                self._to_send.append(memoryview(line))
+                self._flush()
+
+    def flush(self) -> None:
+        """Goes on with what waits to be sent."""
+        with self._lock:
+            if self._is_open:
+                self._flush()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this end has not been closed."""
+        return self._is_open
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether nothing waits to be sent, or nothing ever will."""
+        return not self._to_send
+
+    def receive(self) -> Iterator[Message] | None:
+        """The messages that have come; None: the other end is closed.
+
+        Raises:
+          Rubbish: where something else has come, also while messages are taken.
+        """
+        try:
+            content = self._connection.recv(AT_ONCE)
+        except (BlockingIOError, InterruptedError):
+            return iter(())
+        except OSError:
+            return None
+        if not content:
+            return None
+        self.heard_at = time.monotonic()
+        self._received += content
+        lines: list[bytes] = []
+        if b"\n" in content:
+            *lines, rest = bytes(self._received).split(b"\n")
+            self._received = bytearray(rest)
+        if max(map(len, (*lines, self._received))) > self.longest:
+            raise Rubbish(f"more than {self.longest} bytes in a line")
+        return map(decode, lines)
+
+    def close(self) -> None:
+        """Closes it at once; what waits to be sent is lost."""
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                self._to_send.clear()
+                self._selector.unregister(self._connection)
+                self._connection.close()
+
+    def _flush(self) -> None:
+        try:
+            while self._to_send:
+                sent = self._connection.send(self._to_send[0])
+                if sent == len(self._to_send[0]):
+                    self._to_send.popleft()
+                else:
+                    self._to_send[0] = self._to_send[0][sent:]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:  # the other end is closed: who receives here sees it
+            self._to_send.clear()
+        if self._waits_to_write != bool(self._to_send):
+            self._waits_to_write = bool(self._to_send)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waits_to_write else 0)
+            self._selector.modify(self._connection, events, self)

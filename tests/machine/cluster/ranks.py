@@ -1,0 +1,136 @@
+"""Ranks for tests of the meeting: threads of this process, or processes of their own that obey lines on stdin."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.cluster.launch import ClusterError, Launch
+from rnn_scaling.machine.cluster.member import Member
+from rnn_scaling.machine.cluster.peers import Hello
+from tests.support.paths import ROOT
+
+PATIENCE_S = 60.0  # against hanging; nothing is measured by it
+VERSIONS = {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
+
+
+def a_launch(rank, size, meeting, **changes):
+    """Rank of `size` on host "h<rank>"."""
+    values = {"host": f"h{rank}", "local_rank": rank, "local_size": size, "job": "test"} | changes
+    return Launch(rank, size, "test", meeting, **values)
+
+
+def a_meeting():
+    """Where nobody meets yet."""
+    return ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
+
+
+def a_member(rank, size, meeting, launch=None, hello=None, survives=(), timeout_s=PATIENCE_S, heartbeat_s=PATIENCE_S):
+    """A member whose flags, versions and role are those of all others, but for `hello`."""
+    said = {"role": "worker", "flags": {"batch_size": 32}, "versions": VERSIONS} | (hello or {})
+    return Member(a_launch(rank, size, meeting, **(launch or {})), Hello(**said), timeout_s, heartbeat_s, survives)
+
+
+def together(members, body):
+    """body(member) of all at once, each in a thread; what each returned, or the line it failed with."""
+
+    def told(member):
+        try:
+            return body(member)
+        except ClusterError as e:
+            return str(e)
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        return list(pool.map(told, members, timeout=PATIENCE_S))
+
+
+class Process:
+    """A rank in a process of its own."""
+
+    def __init__(self, rank, size, meeting, **options):
+        command = [sys.executable, "-m", __name__, str(rank), str(size), meeting, json.dumps(options)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.pid = self._process.pid
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put("EOF")
+
+    def do(self, command, value=""):
+        """Lets it call a method."""
+        self._process.stdin.write(f"{command} {value}\n")
+
+    def hear(self):
+        """The next line that it prints."""
+        return self._lines.get(timeout=PATIENCE_S)
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        """Ends it whatever state it is in."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def processes(size, **options):
+    """All ranks of a run, joined; none is left when the block ends. options: of `a_member`."""
+    meeting, started = a_meeting(), []
+    try:
+        for rank in range(size):
+            started.append(Process(rank, size, meeting, **options))
+        for each in started:
+            assert each.hear() == "joined"
+        yield started
+    finally:
+        for each in started:
+            each.kill()
+
+
+def say(line):
+    """Whole, whatever other threads print."""
+    os.write(1, f"{line}\n".encode())
+
+
+def main(rank, size, meeting, options):
+    """Joins, says so, and does what stdin says; says when the run has failed."""
+    member = a_member(int(rank), int(size), meeting, **json.loads(options))
+    member.join()
+    say("joined")
+    threading.Thread(target=_tell_failure, args=(member,), daemon=True).start()
+    for line in sys.stdin:
+        command, _, value = line.strip().partition(" ")
+        try:
+            if command == "lost":
+                say(json.dumps(member.lost))
+            elif command == "reports":
+                say(json.dumps(member.reports()))
+            else:
+                getattr(member, command)(*filter(None, [value]))
+                say(f"done {command}")
+        except ClusterError as e:
+            say(f"error {e}")
+
+
+def _tell_failure(member):
+    member.failed.wait()
+    say(f"failed {member.failure}")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main(*sys.argv[1:])

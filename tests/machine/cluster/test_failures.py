@@ -1,0 +1,108 @@
+"""Real processes that are killed, frozen, or give up: every other rank learns which, where and why, in one line."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from tests.machine.cluster.ranks import processes
+
+SILENCE_S = 2.0
+
+
+def test_a_killed_rank_is_named_to_all_others_at_once():
+    with processes(3) as (first, second, third):
+        first.do("barrier", "step")  # interrupted while it waits
+        second.do("report", "half")
+        assert second.hear() == "done report"
+        third.send_signal(signal.SIGKILL)
+        line = f"rank 2 (host h2, process {third.pid}) ended: killed or crashed"
+        assert {first.hear(), first.hear()} == {f"error {line}", f"failed {line}"}
+        assert second.hear() == f"failed {line}"
+        second.do("report", "what was measured until then")
+        second.do("leave")
+        assert [second.hear(), second.hear()] == ["done report", "done leave"]
+        first.do("leave")
+        assert first.hear() == "done leave"
+        first.do("reports")
+        assert json.loads(first.hear()) == {"1": ["half", "what was measured until then"]}
+
+
+def test_every_rank_notices_that_rank_0_was_killed():
+    with processes(3) as ranks:
+        ranks[0].send_signal(signal.SIGKILL)
+        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+        assert [each.hear() for each in ranks[1:]] == [line, line]
+
+
+def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on():
+    with processes(3, heartbeat_s=SILENCE_S) as ranks:
+        ranks[1].send_signal(signal.SIGSTOP)
+        cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
+        line = f"failed rank 1 (host h1, process {ranks[1].pid}) {cause}"
+        assert [ranks[0].hear(), ranks[2].hear()] == [line, line]
+        ranks[1].send_signal(signal.SIGCONT)
+        assert ranks[1].hear() == line
+
+
+def test_a_frozen_rank_0_is_named_and_learns_it_when_it_goes_on():
+    with processes(2, heartbeat_s=SILENCE_S) as ranks:
+        ranks[0].send_signal(signal.SIGSTOP)
+        cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
+        line = f"failed rank 0 (host h0, process {ranks[0].pid}) {cause}"
+        assert ranks[1].hear() == line
+        ranks[0].send_signal(signal.SIGCONT)
+        assert ranks[0].hear() == line
+
+
+def test_an_error_of_a_rank_is_told_in_its_words():
+    with processes(3) as ranks:
+        ranks[1].do("abort", "no space left on device")
+        line = f"failed rank 1 (host h1, process {ranks[1].pid}) ended: no space left on device"
+        assert [ranks[0].hear(), ranks[2].hear()] == [line] * 2
+        assert {ranks[1].hear(), ranks[1].hear()} == {line, "done abort"}
+
+
+def test_an_error_of_rank_0_is_told_in_its_words():
+    with processes(2) as ranks:
+        ranks[0].do("abort", "no space left on device")
+        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: no space left on device"
+        assert ranks[1].hear() == line
+        assert {ranks[0].hear(), ranks[0].hear()} == {line, "done abort"}
+
+
+def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
+    with processes(4, survives=["worker"]) as ranks:
+        for each in ranks[:2]:
+            each.do("barrier", "step")
+        ranks[3].send_signal(signal.SIGKILL)
+        ranks[2].do("barrier", "step")
+        assert [each.hear() for each in ranks[:3]] == ["done barrier"] * 3
+        line = f"rank 3 (host h3, process {ranks[3].pid}) ended: killed or crashed"
+        ranks[0].do("lost")
+        ranks[2].do("lost")
+        assert [json.loads(ranks[0].hear()), json.loads(ranks[2].hear())] == [[[3, line]]] * 2
+        ranks[2].do("abort", "no memory")  # an error of such a rank ends only itself
+        line = f"failed rank 2 (host h2, process {ranks[2].pid}) ended: no memory"
+        assert {ranks[2].hear(), ranks[2].hear()} == {line, "done abort"}
+        for each in ranks[:2]:
+            each.do("leave")
+        assert [each.hear() for each in ranks[:2]] == ["done leave"] * 2
+
+
+def test_rank_0_is_never_survived():
+    with processes(2, survives=["worker"]) as ranks:
+        ranks[0].send_signal(signal.SIGKILL)
+        assert ranks[1].hear() == f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+
+
+def test_a_process_that_ends_without_leaving_has_crashed_and_one_that_leaves_has_not():
+    with processes(3) as ranks:
+        ranks[1].do("leave")
+        assert ranks[1].hear() == "done leave"
+        ranks[1].kill()
+        ranks[2].do("report", "alive")
+        ranks[2].do("leave")
+        assert [ranks[2].hear(), ranks[2].hear()] == ["done report", "done leave"]
+        ranks[0].do("leave")
+        assert ranks[0].hear() == "done leave"

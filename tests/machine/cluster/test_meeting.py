@@ -1,0 +1,323 @@
+"""Ranks that join, agree, wait for each other and leave; and what a meeting makes of strangers and of mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import threading
+
+import pytest
+
+from rnn_scaling.machine.cluster import meeting as meetings
+from rnn_scaling.machine.cluster import peers, ports, wire
+from rnn_scaling.machine.cluster.launch import ClusterError
+from tests.machine.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
+
+MANY = 512
+
+
+def join_and_leave(member):
+    member.join()
+    member.leave()
+    return "left"
+
+
+def test_ranks_join_pass_barriers_gather_report_and_leave():
+    meeting = a_meeting()
+    members = [a_member(rank, 4, meeting, hello={"address": f"h{rank}:1"}) for rank in range(4)]
+
+    def run(member):
+        joined = member.join()
+        member.barrier("step")
+        member.barrier("step")  # a name may come again
+        gathered = member.gather("values", {"seconds": [0.5, float("inf")]})
+        member.report([1, 2])
+        member.report("x")
+        member.barrier("end")
+        reports = member.reports()
+        member.leave()
+        member.leave()  # nothing more
+        return joined, gathered, reports
+
+    results = together(members, run)
+    pid = os.getpid()
+    expected = tuple(peers.Peer(rank, "worker", f"h{rank}", pid, f"h{rank}:1") for rank in range(4))
+    assert [result[0] for result in results] == [expected] * 4
+    assert [result[1] for result in results] == [[{"seconds": [0.5, float("inf")]}] * 4, None, None, None]
+    assert results[0][2] == dict.fromkeys(range(4), [[1, 2], "x"]) and results[1][2] == {}
+    assert not any(member.failed.is_set() or member.lost for member in members)
+    with socket.create_server(ports.split(meeting)):  # nothing listens there any longer
+        pass
+
+
+def test_different_flags_end_every_rank_with_one_line():
+    meeting = a_meeting()
+    members = [a_member(rank, 3, meeting) for rank in (0, 1)]
+    members.append(a_member(2, 3, meeting, hello={"flags": {"batch_size": 64, "kernel": "cudnn"}}))
+    own, of_rank_0 = "--batch_size=64 --kernel=cudnn", "--batch_size=32 no --kernel"
+    line = f"rank 2 (host h2): {own}, but rank 0 has {of_rank_0}; give every rank the same flags"
+    assert together(members, join_and_leave) == [line] * 3
+    assert [member.failure for member in members] == [line] * 3
+
+
+def test_different_versions_end_every_rank_with_one_line():
+    meeting = a_meeting()
+    hello = {"versions": VERSIONS | {"tensorflow": "2.20.0"}, "flags": {"batch_size": 64}}
+    members = [a_member(0, 3, meeting), *(a_member(rank, 3, meeting, hello=hello) for rank in (1, 2))]
+    told = "tensorflow 2.20.0, but rank 0 has tensorflow 2.21.0; install the same versions on every host"
+    assert together(members, join_and_leave) == [f"ranks 1 and 2: {told}"] * 3
+
+
+def test_ranks_that_never_join_are_named_to_those_that_did():
+    meeting = a_meeting()
+    members = [a_member(0, 4, meeting, timeout_s=1), a_member(3, 4, meeting)]
+    rule = "ranks 1 and 2 of 4 did not join within 1 s (--cluster_timeout)"
+    line = f"{rule}; see what they printed, and whether their hosts reach {meeting}"
+    assert together(members, join_and_leave) == [line] * 2
+
+
+def test_a_rank_whose_rank_0_never_listens_says_so():
+    meeting = a_meeting()
+    with pytest.raises(ClusterError) as error:
+        a_member(1, 2, meeting, timeout_s=0.5).join()
+    assert str(error.value) == (
+        f"rank 1: rank 0 was not reached at {meeting} within 0.5 s (--cluster_timeout): Connection refused; see what "
+        "rank 0 printed, or give --coordinator_address=HOST:PORT, where rank 0 can be reached"
+    )
+
+
+def test_a_rank_that_finds_another_program_says_so():
+    with socket.create_server((ports.LOOPBACK, 0)) as other:
+        meeting = ports.joined(*other.getsockname())
+        threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True).start()
+        with pytest.raises(ClusterError, match="another program answers there"):
+            a_member(1, 2, meeting, timeout_s=0.1).join()
+
+
+def test_two_processes_of_one_rank_end_the_run():
+    meeting = a_meeting()
+    members = [a_member(0, 3, meeting), a_member(1, 3, meeting), a_member(1, 3, meeting, launch={"host": "other"})]
+    lines = together(members, join_and_leave)
+    assert len(set(lines)) == 1 and "are two processes of one rank; give each a rank of its own" in lines[0]
+    assert "(host h1, " in lines[0] and "(host other, " in lines[0]
+
+
+def test_a_rank_of_another_size_ends_the_run():
+    meeting = a_meeting()
+    members = [a_member(0, 2, meeting), a_member(1, 3, meeting)]
+    sizes = "was started as one of 3 ranks, rank 0 as one of 2; start all by one command"
+    assert together(members, join_and_leave) == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
+
+
+def test_a_rank_of_another_job_is_sent_away_and_disturbs_nobody():
+    meeting = a_meeting()
+    members = [a_member(0, 2, meeting), a_member(1, 2, meeting, launch={"job": "other"})]
+    first = threading.Thread(target=together, args=(members[:1], join_and_leave))
+    first.start()
+    with pytest.raises(ClusterError, match=r"is the meeting of another job \(test\); give --coordinator_address="):
+        members[1].join()
+    assert together([a_member(1, 2, meeting)], join_and_leave) == ["left"]
+    first.join(PATIENCE_S)
+    assert not members[0].failure
+
+
+def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    together(members, lambda member: member.join())
+    with pytest.raises(ClusterError, match="has begun without it; start all ranks by one command"):
+        a_member(1, 2, meeting).join()
+    assert together(members, lambda member: (member.barrier("still there"), member.leave())) == [(None, None)] * 2
+
+
+def test_the_port_of_rank_0_is_taken():
+    with socket.create_server((ports.LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ClusterError) as error:
+            a_member(0, 2, f"127.0.0.1:{port}").join()
+    taken = f"port {port} of 127.0.0.1, where rank 0 waits, is taken by another program"
+    assert str(error.value) == f"{taken}; end that, or give --coordinator_address=HOST:PORT with another port"
+
+
+@pytest.mark.parametrize(
+    "host, rule",
+    [("192.0.2.7", "192.0.2.7 is no address of this host, where rank 0 runs"), ("no.such.invalid", "cannot wait at")],
+)
+def test_rank_0_runs_elsewhere_than_its_address_says(host, rule):
+    with pytest.raises(ClusterError, match=rule):
+        a_member(0, 2, f"{host}:20001").join()
+
+
+RUBBISH = {
+    "a browser": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "bytes": bytes(range(256)) + b"\n",
+    "a list": b"[1]\n",
+    "nested": b"[" * 100000 + b"\n",
+    "no hello": b'{"kind": "beat"}\n',
+    "a hello without a rank": b'{"kind": "hello", "job": "test"}\n',
+    "a rank that is no number": b'{"kind": "hello", "rank": true, "size": 2, "pid": 1}\n',
+    "a line without end": b"x" * (wire.LONGEST_OF_STRANGERS + 2),
+    "nothing": b"",
+}
+
+
+def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody():
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave))
+    waiting.start()
+    for name, content in RUBBISH.items():
+        with connected(meeting) as stranger:
+            stranger.sendall(content)
+            stranger.shutdown(socket.SHUT_WR)
+            assert received_until_closed(stranger) == b"", name
+    assert together(members[1:], join_and_leave) == ["left"]
+    waiting.join(PATIENCE_S)
+    assert not members[0].failure
+
+
+def connected(meeting):
+    """A plain connection, once somebody listens."""
+    while True:
+        try:
+            return socket.create_connection(ports.split(meeting), PATIENCE_S)
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+
+
+def received_until_closed(connection):
+    content = b""
+    try:
+        while more := connection.recv(4096):
+            content += more
+    except ConnectionResetError:
+        pass
+    return content
+
+
+def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
+    meeting = a_meeting()
+    first = a_member(0, 2, meeting)
+    thread = threading.Thread(target=together, args=([first], lambda member: member.join()))
+    thread.start()
+    with connected(meeting) as second:
+        second.sendall(a_hello(1, 2) + b"{}\n")
+        first.failed.wait(PATIENCE_S)
+    thread.join(PATIENCE_S)
+    assert first.failure == "rank 1 (host h, process 1) sent what no rank sends (no message)"
+
+
+def a_hello(rank, size):
+    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": "test"}
+    versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
+    return wire.encode("hello", **identity, versions=versions, flags={"batch_size": 32})
+
+
+def test_hundreds_of_ranks_join_and_pass_a_barrier():
+    """As plain connections: a thread for each would be a test of threads."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * MANY)), hard))
+    meeting = a_meeting()
+    first = a_member(0, MANY, meeting)
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.extend(together([first], many_ranks_body)))
+    thread.start()
+    others = []
+    try:
+        for rank in range(1, MANY):
+            others.append(connected(meeting))
+            others[-1].sendall(a_hello(rank, MANY))
+        files = [other.makefile("rb") for other in others]
+        assert {json.loads(file.readline())["kind"] for file in files} == {"seen"}
+        assert {len(next_of(file, "welcome")["peers"]) for file in files} == {MANY}
+        for rank, other in enumerate(others, 1):
+            other.sendall(wire.encode("come", name="squares", timeout_s=PATIENCE_S, value=rank * rank))
+        assert {next_of(file, "pass")["name"] for file in files} == {"squares"}
+        for other in others:
+            other.sendall(wire.encode("leave"))
+        thread.join(PATIENCE_S)
+        assert outcome == [(MANY, [rank * rank for rank in range(MANY)])]
+    finally:
+        for other in others:
+            other.close()
+
+
+def many_ranks_body(member):
+    size = len(member.join())
+    gathered = member.gather("squares", 0)
+    member.leave()
+    return size, gathered
+
+
+def next_of(file, kind):
+    while (message := json.loads(file.readline()))["kind"] != kind:
+        assert message["kind"] == "beat"
+    return message
+
+
+def test_a_barrier_that_one_rank_never_reaches():
+    meeting = a_meeting()
+    members = [a_member(rank, 3, meeting) for rank in range(3)]
+
+    def body(member):
+        member.join()
+        if member is members[2]:
+            member.failed.wait(PATIENCE_S)
+            return member.failure
+        return member.barrier("step", timeout_s=0.3)
+
+    assert together(members, body) == ["rank 2 did not come to 'step' within 0.3 s"] * 3
+
+
+def test_a_rank_that_leaves_while_others_wait_for_it():
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    together(members, lambda member: member.join())
+    lines = together(members, lambda member: member.barrier("end") if member is members[0] else member.leave())
+    assert lines[0].startswith("rank 1 (host h1, ") and "left before 'end'" in lines[0]
+
+
+def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
+    meeting = a_meeting()
+    members = [a_member(0, 2, meeting, timeout_s=PATIENCE_S), a_member(1, 2, meeting)]
+    together(members, lambda member: member.join())
+    members[0]._timeout_s = 0.3
+    (line,) = together(members[:1], lambda member: member.leave())
+    assert line.endswith("ended: rank 1 did not leave within 0.3 s (--cluster_timeout)")
+    assert members[1].failed.wait(PATIENCE_S) and members[1].failure == line
+
+
+def test_what_json_does_not_hold_is_refused_where_it_is_sent():
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    together(members, lambda member: member.join())
+    with pytest.raises(TypeError):
+        members[1].report({1, 2})
+    big = "x" * (wire.LONGEST_OF_STRANGERS * 2)  # more than a stranger may send
+    members[1].report(big)
+    assert together(members, lambda member: (member.barrier("end"), member.leave())) == [(None, None)] * 2
+    assert members[0].reports() == {1: [big]}
+
+
+@pytest.mark.parametrize("host, bound", [("localhost", True), ("127.0.0.1", True), (socket.gethostname(), False)])
+def test_rank_0_listens_on_loopback_alone_unless_other_machines_take_part(host, bound):
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        pytest.skip("this host's name has no address")
+    launch = a_launch(0, 2, ports.joined(host, ports.free(ports.MEETING_PORTS)))
+    with meetings.listen(launch) as listener:
+        assert ports.is_loopback(listener.getsockname()[0]) is bound
+
+
+def test_disagreement_names_many_ranks_and_flags_shortly():
+    def joined(batch_sizes, **more):
+        hellos = [peers.Hello("worker", {"batch_size": size} | more, {}) for size in batch_sizes]
+        return {rank: (peers.Peer(rank, "worker", "h", 1, ""), hello) for rank, hello in enumerate(hellos)}
+
+    assert peers.disagreement(joined([1, 1, 1])) == ""
+    line = peers.disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
+    ranks = "ranks 1, 4, 5, 6 and 1 others"
+    assert line == f"{ranks}: --batch_size=2, but rank 0 has --batch_size=1; give every rank the same flags"

@@ -8,23 +8,27 @@ from collections.abc import Mapping
 from rnn_scaling.records.decoding import Count, Length, Loss, Name, Number, PositiveCount, Seconds, Sparse
 from rnn_scaling.records.parts import Phases
 
+WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Sparse):
     """One process, with the raw batches that it timed itself (none, where another process runs its towers).
 
-    role: "worker", "ps" or "coordinator"; ready: of each batch, seconds until the gradients of its last tower were
-    computed and the exchange could begin; error: how it ended, where it did not end well.
+    role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; ready: of each
+    batch, seconds until the gradients of its last tower were computed and the exchange could begin; error: how it
+    ended, where it did not end well.
     """
 
     rank: Count
-    role: Name = "worker"
+    role: Name = WORKER
     host: str | None = None
     pid: Count | None = None
     cpu_affinity: tuple[int, ...] | None = None
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
+    loss_items: tuple[PositiveCount, ...] = ()
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
     ready: tuple[Seconds, ...] = ()
@@ -50,3 +54,18 @@ class Workers(Sparse):
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
     staleness: Mapping[str, Count] | None = None
+
+    @property
+    def workers(self) -> tuple[Rank, ...]:
+        """The processes with towers, without servers and coordinator."""
+        return tuple(rank for rank in self.ranks if rank.role == WORKER)
+
+    @property
+    def hosts(self) -> dict[str, list[Rank]]:
+        """The workers of each host, in their order; empty where one does not tell its own."""
+        hosts: dict[str, list[Rank]] = {}
+        for rank in self.workers:
+            if rank.host is None:
+                return {}
+            hosts.setdefault(rank.host, []).append(rank)
+        return hosts

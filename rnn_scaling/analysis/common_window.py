@@ -1,0 +1,57 @@
+"""Batches of the whole run from those that each rank timed by its own clock. Pure.
+
+No two clocks are compared. All ranks leave a barrier before the first batch, and another after the warm-up, within the
+time of a message; from each of the two on every rank counts seconds by itself. Batch k of the run ends when the last
+rank ends it: E[k] is the largest over the ranks of their seconds since the barrier, and the batch took E[k] - E[k-1].
+So the seconds of the measured batches run from the barrier to the end of the last rank, and the items are those that
+all ranks processed in the same batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+from rnn_scaling.records.parts import Batches
+from rnn_scaling.records.workers import Rank
+
+WINDOW = "from a barrier after the warm-up to the end of the last rank; each rank counts seconds by its own clock"
+
+
+def join(ranks: Sequence[Rank], warmup: int) -> Batches:
+    """The batches that all of these ranks have ended.
+
+    Args:
+      ranks: all that timed batches, in order.
+      warmup: batches before the second barrier.
+
+    Returns:
+      Seconds as above; items summed; the loss as the mean of the ranks' losses, by their items; one number for each
+      tower of all ranks in tower_items and tower_positions.
+    """
+    steps = min((len(rank.seconds) for rank in ranks), default=0)
+    return Batches(
+        warmup=min(steps, warmup),
+        measured=max(0, steps - warmup),
+        seconds=(*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)),
+        items=tuple(sum(rank.items[k] for rank in ranks) for k in range(steps)),
+        loss=tuple(_loss(ranks, k) for k in range(steps)),
+        tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(steps)),
+        tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(steps)),
+    )
+
+
+def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
+    """Seconds of the batches from `first` on, whose start all ranks share."""
+    since = [list(accumulate(rank.seconds[first:stop])) for rank in ranks]
+    last = [max(each[k] for each in since) for k in range(max(0, stop - first))]
+    return [end - start for start, end in zip([0.0, *last], last)]
+
+
+def _loss(ranks: Sequence[Rank], k: int) -> float | None:
+    losses = [rank.loss[k] for rank in ranks]
+    if any(loss is None for loss in losses):
+        return None
+    weighted = math.fsum((loss or 0.0) * rank.loss_items[k] for loss, rank in zip(losses, ranks))
+    return weighted / sum(rank.loss_items[k] for rank in ranks)

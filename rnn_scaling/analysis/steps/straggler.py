@@ -40,18 +40,18 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
         order = ", ".join(str(each.tower) for each in last)
         return None, f"the straggler cannot be named: another tower is last from step to step ({order})"
     differences = [_lateness(step, each) for step, each in zip(steps, last)]
-    late, took, computed = (_lower([values[i] for values in differences]) for i in range(3))
-    ends = f"tower {tower} is last in every step, by {_ms([values[0] for values in differences])} ms"
+    late, took, computed = (lower([values[i] for values in differences]) for i in range(3))
+    ends = f"tower {tower} is last in every step, by {in_ms([values[0] for values in differences])} ms"
     if late[1] <= 0:
         return None, f"the straggler cannot be named: {ends}, which is within the scatter of the steps"
     if took[1] <= 0:
-        longer = _ms([values[1] for values in differences])
+        longer = in_ms([values[1] for values in differences])
         return None, (
             f"the straggler cannot be named: {ends}, but from its own first kernel on it does not take longer by more "
             f"than the scatter ({longer} ms)"
         )
     if computed[1] <= 0:
-        excess = _ms([values[2] for values in differences])
+        excess = in_ms([values[2] for values in differences])
         return None, (
             f"the straggler cannot be named: {ends}, but its own compute is not longer by more than the scatter "
             f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
@@ -63,7 +63,7 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     # Many steps make a mean sure that is far below what one step differs from the next by: nobody waits for that.
     if late[0] <= scatter([values[0] for values in differences]):
         return None, f"no straggler: {ends}, which differs from step to step by as much"
-    longer = _ms([values[2] for values in differences])
+    longer = in_ms([values[2] for values in differences])
     return (
         tower,
         f"straggler: {ends} ({100 * share:.1f} % of a step); it computes forward and backward {longer} ms longer",
@@ -107,11 +107,12 @@ def _arrival(tower: TowerStep) -> float:
     return tower.arrival_s or 0.0  # towers without one are no evidence, and are told before
 
 
-def _lower(values: Sequence[float]) -> tuple[float, float]:
+def lower(values: Sequence[float]) -> tuple[float, float]:
     """(mean, lower end of its one-sided 95 % interval)."""
     mean = math.fsum(values) / len(values)
     return mean, mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))
 
 
-def _ms(values: Sequence[float]) -> str:
+def in_ms(values: Sequence[float]) -> str:
+    """ "12.34 (sd 0.12)": mean and standard deviation of seconds, in milliseconds."""
     return f"{1000 * math.fsum(values) / len(values):.2f} (sd {1000 * scatter(values):.2f})"

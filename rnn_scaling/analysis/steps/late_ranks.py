@@ -1,0 +1,136 @@
+"""Which ranks of a cluster the others wait for, by when each was ready in every measured batch. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_scaling.analysis.batch_noise import MIN_BATCHES, cosines, long_run_variance
+from rnn_scaling.analysis.confidence import scatter
+from rnn_scaling.analysis.steps.straggler import LEAST_SHARE, LEAST_STEPS, LEVEL, in_ms, lower
+from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.records.workers import Rank, Workers
+
+MOST_LATE = 8  # ranks that can be named together, and never more than half of all
+
+
+@dataclasses.dataclass(frozen=True)
+class RankTimes:
+    """One rank's measured batches.
+
+    Attributes:
+      rank: whose they are.
+      seconds: of each, by its own clock.
+      ready: of each, seconds until its gradients were there; empty where that is not told.
+      last: batches in which it was the last of all, by `ready` or without exchange by `seconds`.
+    """
+
+    rank: Rank
+    seconds: tuple[float, ...]
+    ready: tuple[float, ...]
+    last: int = 0
+
+    @property
+    def items_per_second(self) -> float:
+        """Its own rate."""
+        return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(self.seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lateness:
+    """ranks: those that timed their batches, in their order; late: the numbers of those that are named; text: why.
+
+    by_ready: whether they are judged by when their gradients were there; else by how long their batches take.
+    """
+
+    ranks: tuple[RankTimes, ...]
+    late: tuple[int, ...]
+    text: str
+    by_ready: bool
+
+
+def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
+    """The ranks that others wait for, where their batches give the evidence; None where fewer than two have any.
+
+    Ranks that exchange gradients end every batch together, so what tells is when each had its own gradients. Ranks
+    that exchange nothing are compared by how long their batches take.
+
+    The latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
+    whose mean over the batches is above 0 (one-sided, 95 %, neighbouring batches being alike), is 1 % of a batch or
+    more, and is more than it differs from batch to batch by. By chance another rank is the last one every time.
+
+    Args:
+      workers: of a run.
+      warmup: batches that come before the measured ones.
+      exchanges: whether the ranks exchange gradients within a batch.
+    """
+    timed = [
+        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
+        for rank in workers.ranks
+        if len(rank.seconds) > warmup
+    ]
+    if len(timed) < 2:
+        return None
+    told = all(len(each.ready) == len(timed[0].ready) > 0 for each in timed)
+    if exchanges and not told:
+        text = "late ranks cannot be named: the record does not say when each was ready"
+        return Lateness(tuple(timed), (), text, by_ready=False)
+    count = min(len(each.seconds) for each in timed)
+    if count < LEAST_STEPS:
+        text = f"late ranks cannot be named: {LEAST_STEPS} measured batches or more tell"
+        return Lateness(tuple(timed), (), text, exchanges)
+    at = np.asarray([(each.ready if exchanges else each.seconds)[:count] for each in timed])
+    lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
+    ranks = tuple(dataclasses.replace(each, last=int(last)) for each, last in zip(timed, lasts))
+    whole = float(np.mean([each.seconds[:count] for each in timed]))
+    late, text = _named(ranks, at, whole, exchanges)
+    return Lateness(ranks, late, text, exchanges)
+
+
+def _named(ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: bool) -> tuple[tuple[int, ...], str]:
+    """(numbers of the ranks that are late, in a sentence why or why none is).
+
+    Args:
+      ranks: of which each row of `at` is one.
+      at: seconds of each batch `[ranks, batches]` by which they are judged.
+      whole: seconds of a batch.
+      exchanges: whether it is the gradients that are waited for.
+    """
+    order = np.argsort(-at.mean(axis=1), kind="stable")
+    count = at.shape[1]
+    for size in range(1, min(MOST_LATE, len(ranks) // 2) + 1):
+        late, others = order[:size], order[size:]
+        behind = at[late].min(axis=0) - at[others].max(axis=0)
+        if not _is_late(behind.tolist(), whole):
+            continue
+        named = sorted(ranks[i].rank.rank for i in late)
+        after = int((behind > 0).sum())
+        share = f"{100 * float(behind.mean()) / whole:.1f} % of a batch"
+        which = f"rank {named[0]} is" if size == 1 else f"ranks {_listed(named)} are"
+        by = f"{in_ms(behind.tolist())} ms"
+        if exchanges:
+            text = f"{which} late: the others have their gradients {by} earlier, {share}, in {after} of {count} batches"
+        else:
+            text = f"{which} slower: a batch takes {by} longer than on the slowest other rank, {share}"
+            text += f", in {after} of {count} batches"
+        return tuple(named), text
+    often = max(ranks, key=lambda each: each.last)
+    return (), (
+        f"no rank is late: rank {often.rank.rank} is the last one most often, in {often.last} of {count} batches, and "
+        "not by more than chance makes it"
+    )
+
+
+def _is_late(behind: list[float], whole: float) -> bool:
+    mean, low = lower(behind)
+    if len(behind) >= MIN_BATCHES:
+        error = math.sqrt(long_run_variance(np.asarray(behind)) / len(behind))
+        low = mean - t_quantile(LEVEL, cosines(len(behind))) * error
+    return low > 0 and mean >= LEAST_SHARE * whole and mean > scatter(behind)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

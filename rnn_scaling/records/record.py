@@ -17,7 +17,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.machine import doorway
-from rnn_scaling.records import checks
+from rnn_scaling.records import checks, cluster_checks
 from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
@@ -187,15 +187,19 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
         else:
             parts[name] = decode(kind, value, name, faults)
     top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
-    devices = _towers(config) if config else None
+    workers = parts.get("workers")
+    devices = _towers(config) if config and not (workers and workers.lost) else None
     batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
+    noun = "items" if "items" in fields.get("batches", ()) else "words"
     if batches and (fields["status"] == "ok" or throughput):
-        noun = "items" if "items" in fields.get("batches", ()) else "words"
         faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
     if config and top:
         faults += checks.unit_faults(top.unit, config)
+    faults += cluster_checks.rank_faults(workers)
+    if derived and not faults and fields["status"] == "ok":
+        faults += cluster_checks.window_faults(workers, batches, noun)
     faults += checks.phase_faults(parts.get("phases"), batches if derived else None)
     machine = parts.get("environment")
     faults += checks.clock_faults(machine.clocks if machine else None)

@@ -233,6 +233,13 @@ def is_distributed(mode: Any) -> bool:
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].engine != "local"
 
 
+def without_exchange(mode: Any) -> str:
+    """The mode in which nothing is exchanged, that the loss of an update mode is split against; itself if it is one."""
+    if mode not in VARIABLE_UPDATES:
+        return UpdateMode.alone
+    return VARIABLE_UPDATES[mode].alone or str(mode)
+
+
 def has_servers(mode: Any) -> bool:
     """Whether processes of their own hold the variables of an update mode."""
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers

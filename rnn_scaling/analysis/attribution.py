@@ -2,10 +2,11 @@
 
 The parts are steps between efficiencies that were measured, each against its own one device, so that a mode or a data
 source that is slower on one device already is not charged for that. With X(mode, n, data) in items/s, m the row's mode,
-d its data source, a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
+d its data source, i the mode without any exchange (independent; distributed_independent, where m can have several
+workers), a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
-    contention  = 1 - E(independent,n,device)
-    exchange    = E(independent,n,device) - E(m,n,device)
+    contention  = 1 - E(i,n,device)
+    exchange    = E(i,n,device) - E(m,n,device)
     input       = E(m,n,device) - E(m,n,d)
     imbalance   = E(m,n,d) x slack; the other parts use E x (1 + slack), what evenly loaded towers would reach
 
@@ -17,7 +18,7 @@ tower's share / X(m,1,d) with the whole batch
 Where n devices of a CPU want more cores than there are and share c, they can reach c/n at most if one device keeps at
 least one core busy. Contention then is what is lost beyond that:
 
-    oversubscription = 1 - c/n;   contention = c/n - E(independent,n,device)
+    oversubscription = 1 - c/n;   contention = c/n - E(i,n,device)
 
 That is no measurement: it holds where one device alone does not wait, and says the least where one had several cores
 and may have used them all. Where an efficiency is known to be above c/n it does not hold, and all is contention.
@@ -45,6 +46,7 @@ from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
 from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
@@ -194,7 +196,7 @@ class _Attributor:
         self._ideal = _rate(base).scaled(row.num_devices)
         total = row.config["global_batch_size"]
         share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}
-        self._one: dict[str, Any] = {"num_devices": 1, **share}
+        self._one: dict[str, Any] = {**scale.ON_ONE_DEVICE, **share}
 
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
@@ -251,7 +253,8 @@ class _Attributor:
     def _chain(self) -> list[tuple[str, dict[str, Any]]]:
         """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
         config, device = self._row.config, {"data_source": "device"}
-        chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": "independent"})]
+        alone = registry.without_exchange(config["variable_update"])
+        chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": alone})]
         if registry.trains_one_model(config["variable_update"]):
             chain.append((EXCHANGE, device))
         if config["data_source"] != "device":

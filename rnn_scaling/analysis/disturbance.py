@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def load(record: RunRecord) -> float:
-    """Share of the run's cores that other processes and the hypervisor took; 0 where it is not told or not noticed."""
-    watched = record.environment.load
-    share = watched.others + watched.steal if watched else 0.0
-    return share if share > NOTICEABLE else 0.0
+    """Share of the run's cores that other processes and the hypervisor took; 0 where it is not told or not noticed.
+
+    Of several workers it is the share of the one that was disturbed most: the others wait for it.
+    """
+    return max(share for share, _ in _shares(record))
 
 
 def taken(records: Sequence[RunRecord]) -> float:
@@ -26,19 +27,35 @@ def taken(records: Sequence[RunRecord]) -> float:
 
     A step waits for its slowest device, so load on one core slows all: the share of that core, not that of all cores.
     """
-    shares = [min(1.0, load(record) * max(1, len(cores_of(record)))) for record in records]
-    return math.fsum(shares) / len(shares) if shares else 0.0
+    most = [max(min(1.0, share * max(1, cores)) for share, cores in _shares(record)) for record in records]
+    return math.fsum(most) / len(most) if most else 0.0
+
+
+def _shares(record: RunRecord) -> list[tuple[float, int]]:
+    """(noticed share, cores that it is of) of the recording process, and of each worker that tells its own."""
+    watched = record.environment.load
+    shares = [(watched.others + watched.steal if watched else 0.0, len(cores_of(record)))]
+    ranks = record.workers.workers if record.workers else ()
+    shares += [(rank.load_others, len(rank.cpu_affinity or ())) for rank in ranks if rank.load_others is not None]
+    return [(share if share > NOTICEABLE else 0.0, cores) for share, cores in shares]
 
 
 def cores_of(record: RunRecord) -> tuple[int, ...]:
-    """The cores that a run on CPU devices was bound to; empty where its record does not tell."""
+    """The cores that the recording process was bound to, with CPU devices; empty where its record does not tell."""
     return record.resolved.cpu_affinity or ()
 
 
 def shared_cores(row: Row) -> int:
     """The cores that a row's devices shared, for they wanted more; 0 where each had its own."""
     crowded = [record for record in row.good if record.resolved.oversubscribed]
-    return max((len(cores_of(record)) for record in crowded), default=0)
+    return max((_num_cores(record) for record in crowded), default=0)
+
+
+def _num_cores(record: RunRecord) -> int:
+    """The cores of a run, of all hosts on which it had workers."""
+    hosts = record.workers.hosts if record.workers else {}
+    own = [{core for rank in ranks for core in rank.cpu_affinity or ()} for ranks in hosts.values()]
+    return sum(map(len, own)) or len(cores_of(record))
 
 
 def most_efficiency(row: Row) -> float:

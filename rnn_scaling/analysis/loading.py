@@ -12,6 +12,7 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Rows(Sequence[Row]):
         return pandas.DataFrame(self.to_records())
 
     def _record(self, row: Row) -> dict[str, Any]:
-        record = {name: row.config[name] for name in told_options(self.rows)}
+        record = {name: row.config[name] for name in told_options(self.rows)} | {"num_devices": row.num_devices}
         record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
         for metric in METRICS.values():
             value = row.metric(metric)
@@ -68,13 +69,17 @@ class Rows(Sequence[Row]):
 
 
 def told_options(rows: Sequence[Row]) -> list[str]:
-    """The options that tell what rows are: those that are always told, and those in which the rows differ."""
+    """The options that tell what rows are: those that are always told, and those in which the rows differ.
+
+    Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
+    """
     differing = {
         name
         for name in configs.OPTIONS
         if name not in NOT_COMPARED and len({repr(row.config[name]) for row in rows}) > 1
     }
-    return [name for name in configs.OPTIONS if name in ALWAYS or name in differing]
+    always = {*ALWAYS, *(scale.axis(row.config) for row in rows)}
+    return [name for name in configs.OPTIONS if name in always or name in differing]
 
 
 def load(path: str | Path) -> Rows:

@@ -1,6 +1,7 @@
 """Run records -> rows: every configuration with its repeats, beside the same one on one device.
 
-row: one configuration; series: rows that differ in the number of devices alone.
+row: one configuration; series: rows that differ in the number of devices alone, or, in modes of several processes, in
+the number of workers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import NAMED, distinguishing
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
@@ -55,7 +57,23 @@ class Row:
 
     @property
     def num_devices(self) -> int:
-        return self.config["num_devices"]
+        """Devices of all its workers."""
+        return scale.num_devices(self.config)
+
+    @property
+    def num_workers(self) -> int:
+        """Its worker processes; 1 in a mode of one process."""
+        return scale.num_workers(self.config)
+
+    @property
+    def devices(self) -> str:
+        """ "2 devices", "4 workers of one device each"."""
+        return scale.in_words(self.num_workers, self.config["num_devices"])
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether several processes can take part in its mode."""
+        return scale.axis(self.config) == "num_workers"
 
     @functools.cached_property
     def good(self) -> tuple[RunRecord, ...]:
@@ -144,9 +162,13 @@ def work_key(config: dict[str, Any], **changes: Any) -> Key:
     )
 
 
-def series_key(key: Key) -> Key:
-    """What the rows of one series have in common: all of a row's key but the number of devices."""
-    return tuple(item for item in key if item[0] != "num_devices")
+def series_key(row: Row) -> Key:
+    """What the rows of one series have in common: all of a row's key but what grows along the series."""
+    return _without(row.key, scale.axis(row.config))
+
+
+def _without(key: Key, *names: str) -> Key:
+    return tuple(item for item in key if item[0] not in names)
 
 
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
@@ -157,17 +179,19 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     alone = [Row(tuple(group), key) for key, group in groups.items()]
     scatters = _scatters(alone)
     alone = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in alone]
-    baselines = {series_key(row.key): row for row in alone if row.baseline}
-    with_one = [(row, None if row.baseline else baselines.get(series_key(row.key))) for row in alone]
+    same_work = [_without(row.key, *scale.AXES) for row in alone]
+    baselines = {work: row for row, work in zip(alone, same_work) if row.baseline}
+    with_one = [(row, None if row.baseline else baselines.get(work)) for row, work in zip(alone, same_work)]
     return [row if one is None else dataclasses.replace(row, one_device=one) for row, one in with_one]
 
 
 def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
-    """What the runs of each row scatter by: rows on as many devices that were measured alike share it."""
-    alike: dict[tuple[int, frozenset[tuple]], list[Row]] = {}
+    """What the runs of each row scatter by: rows on as many devices and workers that were measured alike share it."""
+    alike: dict[tuple[int, int, frozenset[tuple]], list[Row]] = {}
     for row in rows:
         if row.good:
-            alike.setdefault((row.num_devices, frozenset(map(_measured_how, row.good))), []).append(row)
+            how = frozenset(map(_measured_how, row.good))
+            alike.setdefault((row.num_devices, row.num_workers, how), []).append(row)
     scatters: dict[Key, Scatter | None] = {}
     for members in alike.values():
         rates = [process_rates(row.good) for row in members]
@@ -185,14 +209,14 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each series, by number of devices; series in the order of their first rows."""
     series: dict[Key, list[Row]] = {}
     for row in rows:
-        series.setdefault(series_key(row.key), []).append(row)
+        series.setdefault(series_key(row), []).append(row)
     return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
 
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
     always = NAMED[:2]  # the rows of a series have several numbers of devices
-    left_out = NOT_COMPARED | {*NAMED, "decoder_type", "batch_size", "global_batch_size"}
+    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, "decoder_type", "batch_size", "global_batch_size"}
     named = [name for name in configs.OPTIONS if name not in left_out]
     read = [_read_options(members[0].config, named) for members in series]
     varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
@@ -204,6 +228,8 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         words = [str(config[name]) for name in always]
         if ran := kernel_on_cpus(members):
             words[NAMED.index("encoder_type")] += f" ({ran})"
+        if members[0].is_distributed and config["num_devices"] != 1:
+            words.append(f"num_devices={config['num_devices']}")
         strong = bool(config["global_batch_size"])
         shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
         words += [f"{name}={shown_options[name]}" for name in varied if name in shown_options]

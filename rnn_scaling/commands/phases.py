@@ -16,7 +16,9 @@ from rnn_scaling.settings import flags
 USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
 towers, idle; in ms and per cent of the step, which they sum to. Exchange hidden and exposed, who is last, kernels by
-phase, what tracing itself cost, and one step drawn from left to right. RUN is one of
+phase, what tracing itself cost, and one step drawn from left to right. Then the seconds of the whole run: start,
+cluster up, build, first batch, warm-up, measured. Of a run of several processes, traced or not, also by rank, with the
+ranks that the others wait for. RUN is one of
 
     a record file      of a run with --trace_batches=N      ./run.sh train --trace_batches=5 --result_file=run.json
     a --log_dir        whose run.json is read               ./run.sh train --trace_batches=5 --log_dir=logs/a
@@ -68,9 +70,9 @@ def main(words: Sequence[str]) -> int:
         problems += [
             f"--step={options.step}: {run.path} has the steps 0 to {len(run.parts.steps) - 1}"
             for run in runs
-            if options.step >= len(run.parts.steps)
+            if run.parts and options.step >= len(run.parts.steps)
         ]
-        runs = [run for run in runs if options.step < len(run.parts.steps)]
+        runs = [run for run in runs if run.parts is None or options.step < len(run.parts.steps)]
     target = None
     try:
         if runs:
@@ -78,7 +80,7 @@ def main(words: Sequence[str]) -> int:
             print(content, end="", flush=True)  # a full disk behind it is entry.leave's to say
         if runs and (target := options.out):
             write_text(content if options.json else phases.text(runs, options.step, colours=False), target)
-        if runs and (target := options.picture):
+        if any(run.parts for run in runs) and (target := options.picture):
             write_bytes(phases.picture(runs, options.step, target.suffix.lower().removeprefix(".")), target)
     except OSError as e:
         if target is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.reports.summary import AGAIN, SeriesSummary
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
-INDEPENDENT, DEVICE = "independent", "device"  # what the parts of a loss are measured against
+DEVICE = "device"  # what the parts of a loss are measured against, beside the mode without exchange
 
 
 def commands(series: SeriesSummary) -> list[str]:
@@ -18,29 +19,39 @@ def commands(series: SeriesSummary) -> list[str]:
     A sweep leaves out what one of its configurations does not read, and one that is named twice runs once.
     """
     last = series.rows[-1].row
-    counts = [row.row.num_devices for row in series.rows]
+    axis = scale.axis(last.config)
+    grown = [row.row.config[axis] for row in series.rows]
     if series.largest is None or series.largest.loss is None:
-        return [_sweep(series, num_devices=_listed(counts))]
-    against: dict[str, Any] = {}
-    if registry.trains_one_model(last.config["variable_update"]):
-        against["variable_update"] = _listed([INDEPENDENT, last.config["variable_update"]])
+        return [_sweep(series, {}, {axis: _listed(grown)})]
+    mode: str = last.config["variable_update"]
+    against: dict[str, str] = {}
+    if registry.trains_one_model(mode):
+        against["variable_update"] = _listed([registry.without_exchange(mode), mode])
     if last.config["data_source"] != DEVICE:
         against["data_source"] = _listed([DEVICE, last.config["data_source"]])
-    counts = sorted({1, *counts})
-    sweeps = [_sweep(series, num_devices=_listed(counts), **against)]
+    if scale.num_devices({**last.config, axis: 1}) == 1:
+        sweeps = [_sweep(series, {}, {axis: _listed(sorted({1, *grown})), **against})]
+    else:  # workers of several devices each
+        sweeps = [_sweep(series, {}, {axis: _listed(grown), **against})]
+        sweeps.append(_sweep(series, scale.ON_ONE_DEVICE, against))
     if series.strong:
-        shares = dict.fromkeys(-(-last.config["global_batch_size"] // count) for count in counts if count > 1)
-        sweeps += [
-            _sweep(series, {"num_devices": 1, "global_batch_size": 0, "batch_size": share}, **against)
-            for share in shares
-        ]
+        counts = sorted({row.row.num_devices for row in series.rows} - {1})
+        shares = dict.fromkeys(-(-last.config["global_batch_size"] // count) for count in counts)
+        one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
+        sweeps += [_sweep(series, {**one, "batch_size": share}, against) for share in shares]
     return sweeps
 
 
-def _sweep(series: SeriesSummary, changes: dict[str, Any] | None = None, **lists: str) -> str:
-    """The series' sweep with these changes, and with lists in the place of some flags' values."""
+def _sweep(series: SeriesSummary, changes: Mapping[str, Any], lists: Mapping[str, str]) -> str:
+    """The sweep of a series.
+
+    Args:
+      series: whose last row's options it has.
+      changes: options with other values.
+      lists: what stands in the place of a flag's value.
+    """
     row = series.rows[-1].row
-    words = command(row.config, **(changes or {})).split(" ")
+    words = command(row.config, **changes).split(" ")
     for name, values in lists.items():
         words = [f"--{name}={values}" if word.startswith(f"--{name}=") else word for word in words]
     repeats = [f"--repeats={len(row.records)}"] if len(row.records) > 1 else []

@@ -17,9 +17,11 @@ from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, ratio
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.student import t_detectable, t_quantile
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices, listed
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
@@ -72,7 +74,7 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list
     ordered = sorted(series, key=lambda each: -_rate(each, count).value)
     first, best = ordered[0], _rate(ordered[0], count)
     rivals = [each for each in ordered[1:] if not _is_slower(each, count, best, len(series))]
-    where, unit = f"on {devices(count)}", f"{first.unit}/s"
+    where, unit = f"on {_places(series, count)}", f"{first.unit}/s"
     where += ", the most that all have," if any(_most(each) != count for each in series) else ""
     if not rivals:
         text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {_number(best)} {unit}."
@@ -84,7 +86,7 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list
     slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
     text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
     text += f" {listed(named)} cannot be told apart{slower}."
-    if all(is_above(best, _rate(each, count), len(series)) for each in rivals):
+    if all(is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count)) for each in rivals):
         would_tell = "Other processes slowed the slower ones: runs without them would tell."
     else:
         would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
@@ -92,15 +94,17 @@ def _fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
-    """Whether a series is slower than the best one whatever other processes may have taken from its runs."""
+    """Whether a series, with all its workers, is slower than the best one whatever others took from its runs."""
     row = series.at(count)
+    if _lost(row):
+        return False
     lost = disturbance.taken(row.row.good) if row else 0.0
     return lost < 1 and is_above(best, _rate(series, count).scaled(1 / (1 - lost)), among)
 
 
 def _about(series: SeriesSummary) -> str:
     """The sentence of a series that was just named."""
-    text = " ".join(_statement(series))
+    text = " ".join([*_statement(series), *(cluster.remarks(series.largest.row) if series.largest else [])])
     return f"It{text.removeprefix(series.title)}" if text.startswith(f"{series.title} ") else text
 
 
@@ -149,7 +153,8 @@ def sentence(series: SeriesSummary) -> str:
         return f"{series.title}: no run succeeded."
     first, *others = _statement(series)
     crowding = [text] if (text := crowding_sentence(row)) else []
-    return " ".join([first, *crowding, *others, *_of_load(_records(row)), *_failed_above(series, row)])
+    workers = cluster.remarks(row.row)
+    return " ".join([first, *crowding, *others, *workers, *_of_load(_records(row)), *_failed_above(series, row)])
 
 
 def _statement(series: SeriesSummary) -> list[str]:
@@ -178,9 +183,9 @@ def missing(series: SeriesSummary) -> list[str]:
     if row is None:
         return []
     if row.row.num_devices == 1:
-        lines = [command(row.row.config, num_devices=2)] if len(series.rows) == 1 else []
+        lines = [command(row.row.config, **{scale.axis(row.row.config): 2})] if len(series.rows) == 1 else []
     elif row.efficiency is None:
-        lines = [command(row.row.config, num_devices=1)]
+        lines = [command(row.row.config, **scale.ON_ONE_DEVICE)]
     else:
         lines = [line for part in (row.loss.parts if row.loss else ()) for line in part.commands]
     repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
@@ -296,9 +301,28 @@ def _conditions(series: Sequence[SeriesSummary], count: int | None, split: Serie
     """
     rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
     crowded = [text for row in rows if (text := crowding_sentence(row))]
+    others = [each for each in series if each is not split]
+    workers = [f"{each.title}: {text}" for each in others for text in _of_workers(each, count)]
     runs = {id(record): record for row in rows for record in row.row.good}
     runs |= {id(record): record for record in (_records(split.largest) if split and split.largest else ())}
-    return [*dict.fromkeys(crowded[:1]), *_of_load([*runs.values()])]
+    return [*dict.fromkeys(crowded[:1]), *workers, *_of_load([*runs.values()])]
+
+
+def _of_workers(series: SeriesSummary, count: int | None) -> list[str]:
+    """What must be said of a series' workers on so many devices; None: on its most."""
+    row = series.largest if count is None else series.at(count)
+    return cluster.remarks(row.row) if row else []
+
+
+def _lost(row: RowSummary | None) -> bool:
+    """Whether a run of a row went on without some of its workers."""
+    return row is not None and bool(cluster.runs_with_losses(row.row))
+
+
+def _places(series: Sequence[SeriesSummary], count: int) -> str:
+    """ "4 workers of one device each" where all series have them so, else "4 devices"."""
+    words = {row.devices for each in series if (row := each.at(count))}
+    return words.pop() if len(words) == 1 else devices(count)
 
 
 def _records(row: RowSummary) -> list[RunRecord]:
@@ -322,12 +346,13 @@ def _one_run(row: RowSummary) -> str:
     sides = [each for each in (base, row.row) if each is not None and len(each.good) == 1]
     if len(sides) == 2 and base is not row.row:
         return "going by one run each"
-    return f"going by one run on {devices(sides[0].num_devices)}" if sides else "of which no interval is known"
+    return f"going by one run on {sides[0].devices}" if sides else "of which no interval is known"
 
 
 def _failed_above(series: SeriesSummary, row: RowSummary) -> list[str]:
-    above = [each.row.num_devices for each in series.rows if each.row.num_devices > row.row.num_devices]
-    return [f"On {listed([*map(str, above[:-1]), devices(above[-1])])} no run succeeded."] if above else []
+    above = [each.row for each in series.rows if each.row.num_devices > row.row.num_devices]
+    counts = [str(each.num_workers if each.is_distributed else each.num_devices) for each in above[:-1]]
+    return [f"On {listed([*counts, above[-1].devices])} no run succeeded."] if above else []
 
 
 def _is_judged(series: SeriesSummary) -> bool:
@@ -370,11 +395,12 @@ def _too_wide(value: Interval) -> bool:
 def _span(low: SeriesSummary, high: SeriesSummary) -> str:
     """ "between 91 ± 4 % (A) and 95 ± 4 % (B) of the ideal on 2 devices"."""
     alike = _most(low) == _most(high)
+    on = _places([low, high], _most(low))
     first, second = (
-        f"{_percent(_efficiency(each))} ({each.title}{'' if alike else f', on {devices(_most(each))}'})"
+        f"{_percent(_efficiency(each))} ({each.title}{'' if alike else f', on {_places([each], _most(each))}'})"
         for each in (low, high)
     )
-    return f"between {first} and {second} of the ideal{f' on {devices(_most(low))}' if alike else ''}"
+    return f"between {first} and {second} of the ideal{f' on {on}' if alike else ''}"
 
 
 def _percent(value: Interval | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,10 @@ from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.environment import Environment
 from rnn_scaling.records.record import VARYING, RunRecord
+from rnn_scaling.records.workers import Workers
 
 SHOWN = 4  # different values that are listed
+BARRIERS_S, BARRIERS_SHARE = 0.1, 0.02  # by which a window by rank 0's clock may differ without being named
 _SHARED = [field.name for field in dataclasses.fields(Environment) if field.name not in VARYING or "gpus" in field.name]
 
 
@@ -36,13 +39,13 @@ class Fact:
 
 def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
-    alike: dict[tuple[int, ...], list[RunRecord]] = {}
+    alike: dict[tuple[Any, ...], list[RunRecord]] = {}
     for record in records:  # most runs share all parts but their load: look at those once
         parts = (id(getattr(record.environment, name)) for name in _SHARED)
-        alike.setdefault((id(record.resolved), *parts), []).append(record)
+        alike.setdefault((id(record.resolved), *_cluster(record), *parts), []).append(record)
     counts: dict[str, dict[str, int]] = {}
     for group in alike.values():
-        for name, value in _facts(group[0]):
+        for name, value in (*_facts(group[0]), *_cluster(group[0])):
             values = counts.setdefault(name, {})
             values[value] = values.get(value, 0) + len(group)
     listed = [Fact(name, tuple(values.items())) for name, values in counts.items()]
@@ -69,7 +72,37 @@ def cautions(records: Sequence[RunRecord]) -> list[str]:
     throttled = sum(any(_throttled(gpu) for gpu in record.environment.gpus_after) for record in records)
     if throttled:
         lines.append(f"In {_runs(throttled)} of {len(records)} the driver held the GPUs' clocks down.")
-    return [*lines, *_clock_cautions(records), *_subset_cautions(records)]
+    return [*lines, *_cluster_cautions(records), *_clock_cautions(records), *_subset_cautions(records)]
+
+
+def _cluster_cautions(records: Sequence[RunRecord]) -> list[str]:
+    """Workers that share a host, links that were made, and windows that rank 0's clock saw otherwise."""
+    several = [(run, run.workers) for run in records if run.workers and len(run.workers.workers) > 1]
+    lines = []
+    if together := [workers for _, workers in several if 0 < len(workers.hosts) < len(workers.workers)]:
+        lines.append(
+            f"In {_runs(len(together))} of {len(records)} several workers ran on one host: they share its memory, "
+            "caches and clock and exchange over no network, so this is not how separate machines scale."
+        )
+    links = dict.fromkeys(workers.link for _, workers in several if workers.link)
+    lines += [f"The network between the workers was made for the runs, on one machine: {link}." for link in links]
+    off = [share for run, workers in several if (share := _window_off(run, workers))]
+    if off:
+        lines.append(
+            f"In {_runs(len(off))} of {len(records)} the measured batches of all ranks make up to "
+            f"{100 * max(off):.1f} % more or less than rank 0's clock saw between the barriers: rates are not known "
+            "better than that."
+        )
+    return lines
+
+
+def _window_off(run: RunRecord, workers: Workers) -> float:
+    """By what share the common window differs from rank 0's clock; 0 where it is no more than barriers take."""
+    measured = math.fsum(run.batches.seconds[run.batches.warmup :])
+    if not workers.window_seconds or not run.throughput:
+        return 0.0
+    off = abs(workers.window_seconds - measured)
+    return off / measured if off > max(BARRIERS_S, BARRIERS_SHARE * measured) else 0.0
 
 
 def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
@@ -144,6 +177,17 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     if env.commit:
         changed = ", with changes that are not committed" if env.commit.modified else ""
         yield "Commit", f"{env.commit.hash[:12]}{changed}"
+
+
+def _cluster(record: RunRecord) -> list[tuple[str, str]]:
+    """What started the processes of a distributed run, their hosts ("4 on 2 hosts") and the network between them."""
+    workers = record.workers
+    if workers is None:
+        return []
+    count = len(workers.hosts)
+    places = f"{len(workers.workers)} on {count} host{'' if count == 1 else 's'}" if count else ""
+    named = {"Launcher": workers.launcher, "Workers on hosts": places, "Network between workers": workers.link}
+    return [pair for name, value in named.items() for pair in _told(name, value)]
 
 
 def _load(records: Sequence[RunRecord]) -> list[Fact]:

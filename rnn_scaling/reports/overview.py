@@ -25,7 +25,10 @@ class Overview:
 def table_of(summary: Summary) -> Overview:
     """The overview of a report; the speedup comes first, so that a phone shows it."""
     counts = {each.largest.row.num_devices for each in summary.measured if each.largest}
-    on = f" on {devices(counts.pop())}" if len(counts) == 1 else ""
+    rows = [each.largest.row for each in summary.measured if each.largest]
+    workers = {row.num_workers if row.config["num_devices"] == 1 else 1 for row in rows}
+    places = f"{count} workers" if len(workers) == 1 and (count := workers.pop()) > 1 else ""
+    on = f" on {places or devices(counts.pop())}" if len(counts) == 1 else ""
     unit = summary.unit.capitalize()
     several = [] if on else ["Devices"]
     head = ["Series", *several, f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}", f"{unit}/s on 1 device", "Runs"]

@@ -1,4 +1,4 @@
-"""Traced runs -> where each tower's step goes: tables, JSON, a picture."""
+"""Traced runs -> where each tower's step goes, and every run's seconds by phase and rank: tables, JSON, a picture."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import RecordError, RunRecord
-from rnn_scaling.reports import environment, steps
+from rnn_scaling.reports import cluster, environment, steps
 from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.phases/1"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """One traced run."""
+    """One run; `parts`: None of a run of several processes that was not traced."""
 
     path: Path
     record: RunRecord
-    parts: StepParts
+    parts: StepParts | None
 
     @property
     def title(self) -> str:
         """What ran, and its file."""
-        config, towers = self.record.config, self.parts.num_towers
-        words = f"{config['encoder_type']}, {config['variable_update']}, {towers} device{'' if towers == 1 else 's'}"
-        return f"{words} ({self.path})"
+        config = self.record.config
+        places = scale.in_words(scale.num_workers(config), config["num_devices"])
+        return f"{config['encoder_type']}, {config['variable_update']}, {places} ({self.path})"
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The traced runs at these paths, and a line for everything that could not be used."""
+    """The traced runs at these paths and those with ranks, and a line for everything that could not be used."""
     runs: list[Run] = []
     problems: list[str] = []
     for path in paths:
@@ -61,7 +62,7 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 def _read_file(path: Path) -> Run:
     run = record.read(path)
     parts = step_parts.of([run])
-    if parts is None:
+    if parts is None and not _has_ranks(run):
         state = "" if run.status == "ok" else f" (its status is {run.status})"
         raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
     return Run(path, run, parts)
@@ -72,7 +73,7 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
     traced = []
     for file in files.runs:
         parts = step_parts.of([file.record])
-        if parts is not None:
+        if parts is not None or _has_ranks(file.record):
             traced.append(Run(path / file.name, file.record, parts))
     wrong = [f"{line}" for line in files.left_out]
     if not files.runs and not wrong:
@@ -84,11 +85,16 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
     return traced, wrong
 
 
+def _has_ranks(run: RunRecord) -> bool:
+    """Whether there is something to show of a run that was not traced."""
+    return run.workers is not None and bool(run.workers.ranks)
+
+
 def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
-    """The tables of the runs, and one step of each from left to right.
+    """The tables of the runs, and one step of each traced one from left to right.
 
     Args:
-      runs: the traced runs.
+      runs: those that were read.
       step: which of their steps, from 0; None: the one of middle length.
       colours: for a terminal that has them.
     """
@@ -96,13 +102,22 @@ def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
 
 
 def _body(run: Run, step: int | None, colours: bool) -> str:
-    parts = run.parts
+    sections = [_step(run.parts, run.record, step, colours)] if run.parts else []
+    told = cluster.lateness(run.record)
+    ranks = [f"By rank:\n\n{markdown_table(*cluster.ranks_grid(told, run.record.unit))}"] if told else []
+    notes = "".join(f"- {note}\n" for note in cluster.ranks_notes(run.record, told))
+    seconds = f"The seconds of the run:\n\n{markdown_table(*cluster.phases_grid(run.record))}"
+    return "\n".join([*sections, *ranks, *([notes] if notes else []), seconds])
+
+
+def _step(parts: StepParts, run: RunRecord, step: int | None, colours: bool) -> str:
+    """The tables of traced steps, and one of them from left to right; arguments as of `text`."""
     number = parts.typical if step is None else step
     drawn = parts.steps[number]
     sections = [markdown_table(*grid) for grid in steps.parts_grids(parts)]
     sections.append(markdown_table(*steps.exchange_grid(parts)))
     sections.append(markdown_table(*steps.kernels_grid(parts.runs[0], parts.num_towers)))
-    sections.append("".join(f"- {note}\n" for note in (*steps.notes(parts), *_cautions(run.record))))
+    sections.append("".join(f"- {note}\n" for note in (*steps.notes(parts), *_cautions(run))))
     lines = "\n".join(steps.bars(drawn, colours=colours))
     heading = f"Step {number} (of 0 to {len(parts.steps) - 1}), {1000 * drawn.seconds:.2f} ms from left to right:"
     sections.append(f"{heading}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
@@ -120,26 +135,32 @@ def _cautions(run: RunRecord) -> list[str]:
 def as_json(runs: Sequence[Run]) -> str:
     """The numbers of the runs, for a program."""
     documents: list[dict[str, Any]] = [
-        {"file": str(run.path), "title": run.title, **steps.as_json(run.parts)} for run in runs
+        {
+            **{"file": str(run.path), "title": run.title},
+            **(steps.as_json(run.parts) if run.parts else {}),
+            **cluster.as_json(run.record),
+        }
+        for run in runs
     ]
     return json.dumps({"schema": SCHEMA, "runs": documents}, indent=1, allow_nan=False) + "\n"
 
 
 def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:
-    """One step of each run, drawn.
+    """One step of each traced run, drawn.
 
     Args:
-      runs: the traced runs.
+      runs: the runs.
       step: which of their steps, from 0; None: the one of middle length.
       format: "png" or "svg".
     """
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     drawn = []
-    for run in runs:
-        number = run.parts.typical if step is None else step
-        title = f"{run.title}, step {number}{step_figures.left_out(run.parts.num_towers)}"
-        drawn.append((title, run.parts.steps[number]))
+    for run, parts in ((run, run.parts) for run in runs):
+        if parts is not None:
+            number = parts.typical if step is None else step
+            title = f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
+            drawn.append((title, parts.steps[number]))
     return step_figures.picture(drawn, format)
 
 

@@ -25,6 +25,7 @@ from rnn_scaling.machine import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 MOST = (
@@ -83,7 +84,7 @@ class RowSummary:
 
     @property
     def devices(self) -> str:
-        return devices(self.row.num_devices)
+        return self.row.devices
 
     @functools.cached_property
     def efficiency(self) -> Interval | None:
@@ -93,7 +94,7 @@ class RowSummary:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SeriesSummary:
-    """Rows that differ in the number of devices alone."""
+    """Rows that differ in the number of devices alone, or of workers."""
 
     title: str
     rows: tuple[RowSummary, ...]
@@ -120,8 +121,9 @@ class SeriesSummary:
 
     def command(self) -> str:
         """The sweep that measures the series anew."""
-        counts = ",".join(str(row.row.num_devices) for row in self.rows)
-        return repeated(self.rows[-1].row, num_devices=counts)
+        last = self.rows[-1].row
+        axis = scale.axis(last.config)
+        return repeated(last, **{axis: ",".join(str(row.row.config[axis]) for row in self.rows)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Summary:
         for each in self.series:
             if not each.strong:
                 row = each.rows[0].row
-                key = tuple(item for item in row.key if item[0] not in ("num_devices", "batch_size"))
+                key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
                 groups.setdefault(key, []).extend(each.row for each in each.rows)
         return [line for rows in groups.values() if (line := _hand_made(rows))]
 
@@ -259,8 +261,7 @@ def repeated(row: Row, **changes: Any) -> str:
 
 def summarise(folder: Folder, name: str) -> Summary:
     """Works out all that the report says about a folder's runs; a folder without any gives an empty summary."""
-    order = ("encoder_type", "variable_update", "num_devices")
-    runs = sorted(folder.runs, key=lambda run: tuple(run.record.config[option] for option in order))
+    runs = sorted(folder.runs, key=lambda run: _order(run.record.config))
     running = [run for run in runs if _goes_on(run.record)]
     runs = [run for run in runs if run not in running]
     records = [run.record for run in runs]
@@ -293,6 +294,10 @@ def summarise(folder: Folder, name: str) -> Summary:
         running=tuple(run.name for run in running),
         diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
     )
+
+
+def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
+    return config["encoder_type"], config["variable_update"], config["num_devices"], scale.num_workers(config)
 
 
 def _goes_on(record: RunRecord) -> bool:
@@ -376,9 +381,9 @@ def _speedups(row: Row) -> Speedups | None:
         return None
     steady = row.metric(SPEEDUP)
     train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
-    phases = _mean_phases(row)
+    phases = mean_phases(row)
     items = sum(sum(record.batches.items[1:]) for record in base.good) / len(base.good)
-    same_work = (spent_once(_mean_phases(base)) + items / base.rate.value) / (
+    same_work = (spent_once(mean_phases(base)) + items / base.rate.value) / (
         spent_once(phases) + items / row.rate.value
     )
     return Speedups(steady, train, total, same_work, phases) if steady else None
@@ -389,9 +394,11 @@ def spent_once(phases: Mapping[str, float]) -> float:
     return sum(seconds for name, seconds in phases.items() if name not in ("warmup", "measured"))
 
 
-def _mean_phases(row: Row) -> dict[str, float]:
+def mean_phases(row: Row) -> dict[str, float]:
+    """Seconds of each phase, the mean over a row's good runs."""
     spent = [record.phases.parts for record in row.good]
-    return {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in spent[0]}
+    names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
+    return {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}
 
 
 def _timed(record: RunRecord) -> bool:

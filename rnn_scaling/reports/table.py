@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import overview, steps
+from rnn_scaling.reports import cluster, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
@@ -25,7 +25,7 @@ def render(summary: Summary) -> bytes:
 
 
 def text(summary: Summary) -> str:
-    """All series in one table, then tables for each: rates, where the loss goes, where a traced step goes.
+    """All series in one table, then tables for each: rates, where the loss goes, where a traced step goes, its workers.
 
     What ± is stands below each.
     """
@@ -33,7 +33,7 @@ def text(summary: Summary) -> str:
     if len(summary.series) > 1:
         opening += f"{overview.markdown(summary)}\n"
     return opening + "\n".join(
-        f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}" for each in summary.series
+        f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}{_workers(each)}" for each in summary.series
     )
 
 
@@ -51,6 +51,19 @@ def _steps(series: SeriesSummary) -> str:
             notes = "".join(f"\n{note}\n" for note in steps.notes(row.traced))
             sections.append(f"\nWhere a step goes on {row.devices}:\n\n{grids}{notes}")
     return "".join(sections)
+
+
+def _workers(series: SeriesSummary) -> str:
+    """Initialisation against training over workers, and the ranks of the most workers."""
+    text = ""
+    if started := start_up.of(series):
+        notes = "".join(f"\n{line}\n" for line in start_up.sentences(started))
+        text += f"\nInitialisation against training:\n\n{markdown_table(*start_up.grid(started))}{notes}"
+    if series.largest:
+        ranks, lines = cluster.by_rank(series.largest.row)
+        text += f"\nBy rank on {series.largest.devices}:\n\n{markdown_table(*ranks)}" if ranks else ""
+        text += "".join(f"\n{line}\n" for line in lines)
+    return text
 
 
 def _split(series: SeriesSummary) -> str:
@@ -156,24 +169,31 @@ def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     batches = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
     repeated, metrics = any(len(row.records) > 1 for row in rows), _seeds(rows)
     head = [
-        _devices_column(rows),
+        *_places_columns(rows),
         "Batch size",
         *(["Runs"] if repeated else []),
         f"Total time to process {batches} batches (s)",
         *(metric.column for metric in metrics),
     ]
-    return head, [[*_work(row, repeated), *_numbers(row, metrics, _is_plain(rows))] for row in rows]
+    lines = [[*_places(row, rows), *_work(row, repeated), *_numbers(row, metrics, _is_plain(rows))] for row in rows]
+    return head, lines
 
 
 def further_grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row) of `further`; no lines where no row has such a metric."""
     metrics, is_plain = _others(rows), _is_plain(rows)
-    head = [_devices_column(rows), *(metric.column for metric in metrics)]
-    return head, [[str(row.num_devices), *_numbers(row, metrics, is_plain)] for row in rows if metrics]
+    head = [*_places_columns(rows), *(metric.column for metric in metrics)]
+    return head, [[*_places(row, rows), *_numbers(row, metrics, is_plain)] for row in rows if metrics]
 
 
-def _devices_column(rows: Sequence[Row]) -> str:
-    return f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
+def _places_columns(rows: Sequence[Row]) -> list[str]:
+    devices = f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
+    return [devices, *(["Workers"] if any(row.is_distributed for row in rows) else [])]
+
+
+def _places(row: Row, rows: Sequence[Row]) -> list[str]:
+    """Its devices, and its workers where the mode of any row has such."""
+    return [str(row.num_devices), *([str(row.num_workers)] if any(each.is_distributed for each in rows) else [])]
 
 
 def _is_plain(rows: Sequence[Row]) -> bool:
@@ -185,7 +205,7 @@ def _work(row: Row, repeated: bool) -> list[str]:
     """The cells that say what was done, in how many runs and seconds."""
     config, taken = row.config, seconds(row)
     size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(config["batch_size"])
-    cells = [str(row.num_devices), size]
+    cells = [size]
     if repeated:
         failed = len(row.records) - len(row.good)
         cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))

@@ -9,6 +9,7 @@ from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
 
@@ -23,7 +24,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
     ignored = set(unread(configs.from_flat(known), known))
     defaults = _defaults(wanted["preset"], wanted["device"])
-    always = ("encoder_type", "variable_update", "num_devices")
+    always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
     words = []
     for name, value in known.items():
         if value is None or name in ignored or (name in NOT_COMPARED and name != "preset"):

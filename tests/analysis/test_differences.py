@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rnn_scaling.analysis.comparison import differences, fact_readers
-from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE
+from rnn_scaling.analysis.comparison.facts import CAUTION, CLUSTER, FACTS, INCOMPARABLE
 from tests.support.compared import ENVIRONMENT, gpu_run, run
 from tests.support.records import changed
 
@@ -124,7 +124,10 @@ def test_throttle_reasons_are_named():
         fact_readers.throttle_reasons("[N/A]", fact_readers.SLOWED)
 
 
-@pytest.mark.parametrize("fact", [f for f in FACTS if not f.gpu_only and not f.unless], ids=lambda fact: fact.what)
+ON_ONE_PROCESS = [f for f in FACTS if not f.gpu_only and not f.unless and f not in CLUSTER]
+
+
+@pytest.mark.parametrize("fact", ON_ONE_PROCESS, ids=lambda fact: fact.what)
 def test_what_a_record_does_not_hold_is_unknown_and_never_equal(fact):
     bare = changed(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
@@ -153,6 +156,23 @@ def test_an_older_record_of_gpus_is_unknown_where_it_lacks_a_field():
         "time stolen by the hypervisor",
         "environment variables",
     }
+
+
+def test_differences_between_clusters_are_named():
+    """On two hosts by mpirun, on one by another launcher over a made network, and where the record does not tell."""
+    ranks = [[{"rank": k, "host": host} for k, host in enumerate(hosts)] for hosts in (("a", "b"), ("a", "a"))]
+    both = [
+        changed(run(), workers={"launcher": launcher, "ranks": own, **link})
+        for launcher, own, link in zip(("mpirun", "netlab"), ranks, ({}, {"link": "200mbit"}))
+    ]
+    named = found(*both)
+    assert {name: (each.a, each.b, each.severity) for name, each in named.items()} == {
+        "hosts of the workers": ("2", "1", INCOMPARABLE),
+        "network between the workers": ("none made for the run", "200mbit", INCOMPARABLE),
+        "launcher": ("mpirun", "netlab", CAUTION),
+    }
+    silent = changed(run(), workers={"ranks": [{"rank": 0}, {"rank": 1}]})
+    assert {each.b for each in found(both[0], silent).values()} == {"unknown"} and not found(run(), run())
 
 
 def test_a_system_that_does_not_tell_is_known_not_to_tell():

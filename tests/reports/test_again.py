@@ -42,8 +42,8 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_p
             flat = run.config.flat()
             items = [1000 * flat["num_devices"]] * 40
             records.append(make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10))
-    key = series_key(measured.rows[0].key)
-    (series,) = (each for each in of(records).series if series_key(each.rows[0].row.key) == key)
+    key = series_key(measured.rows[0])
+    (series,) = (each for each in of(records).series if series_key(each.rows[0].row) == key)
     assert [each.row.num_devices for each in series.rows] == [1, 2, 4]
     assert [part.name for part in series.largest.loss.parts if part.points is None] == []
 

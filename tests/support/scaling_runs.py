@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
+
+from rnn_scaling.analysis.common_window import WINDOW, join
 from rnn_scaling.records import folder, record
+from rnn_scaling.records.decoding import build, encode
+from rnn_scaling.records.workers import Workers
 from rnn_scaling.reports import summary
 from rnn_scaling.settings import config as configs
 from tests.support.records import changed, make_record
@@ -43,6 +49,57 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
         warmup=10,
         phases={**phases, "teardown": 0.5, "total": sum(phases.values()) + 0.5},
     )
+
+
+def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, workers=None, **config):
+    """A run of several workers at about `rate` words/s; each rank's clock is its own, and rank `late` is 20 % late.
+
+    Args:
+      num_workers: ranks, each on a host of its own.
+      rate: of all together.
+      repeat: moves the rate a little.
+      batches: of which 10 are warm-up.
+      devices: towers a worker.
+      late: the rank that is ready last.
+      workers: further fields of the record's part, and config: options.
+    """
+    config = {"device": "cpu", "variable_update": "collective_all_reduce", **config}
+    towers, noise = num_workers * devices, random.Random(f"{num_workers} {repeat} {rate}")
+    step = 1000 * towers / rate * (1 + 0.004 * (repeat - 1))
+    steps = [step * (1 + 0.002 * (-1) ** k) for k in range(batches)]
+    own = {"start": 3.0, "cluster": 0.5 * num_workers, "build": 1.0, "first_batch": 5.0}
+    ranks = []
+    for rank in range(num_workers):
+        seconds = [each + noise.gauss(0, 1e-5) * step for each in steps]
+        ready = [(0.9 if rank == late else 0.7) * each * (1 + noise.gauss(0, 0.01)) for each in steps]
+        spent = {**own, "warmup": sum(seconds[1:10]), "measured": sum(seconds[10:]), "teardown": 0.1 * rank}
+        shares = [[1000] * devices] * batches
+        ranks.append(
+            {
+                **{"rank": rank, "host": f"host{rank}", "seconds": seconds, "items": [1000 * devices] * batches},
+                **{
+                    "loss": [2.0] * batches,
+                    "loss_items": [500 * devices] * batches,
+                    "tower_items": shares,
+                    "tower_positions": shares,
+                    "ready": ready,
+                },
+                "phases": {**spent, "total": sum(spent.values())},
+            }
+        )
+    made = build(Workers, {"launcher": "local-cluster", "window": WINDOW, "ranks": ranks, **(workers or {})})
+    joined = join(made.ranks, 10)
+    measured = sum(joined.seconds[10:])
+    phases = {**own, "warmup": sum(joined.seconds[1:10]), "measured": measured, "teardown": 0.5}
+    run = make_record(
+        config={"num_workers": num_workers, "num_devices": devices, **config},
+        seconds=joined.seconds,
+        items=joined.items,
+        warmup=10,
+        batches=encode(joined),
+        phases={**phases, "total": sum(phases.values())},
+    )
+    return changed(run, workers=dataclasses.replace(made, window_seconds=measured * 1.001))
 
 
 def attributed():

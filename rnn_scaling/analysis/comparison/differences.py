@@ -50,6 +50,8 @@ WORK_OPTIONS = {
     "optimizer": "sgd updates one array a variable, momentum two, adam three: fewer items/s in this order",
     "device": "another kind of device: many times faster or slower",
     "num_devices": "items/s grow with the devices, efficiency falls",
+    "num_workers": "items/s grow with the workers, efficiency falls",
+    "num_ps": "more servers share the traffic of the variables, and take cores: items/s move either way",
     "cpu_cores_per_device": "more cores a device: more items/s of each, and another baseline",
 }
 MEASURING_OPTIONS = {
@@ -286,8 +288,14 @@ def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
 
 
 def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
+    """Of each run; of several workers that of the most disturbed one, for which the others wait."""
     loads = [run.record.environment.load for run in runs]
-    return [None if load is None else getattr(load, name) for load in loads]
+    shares = [None if load is None else getattr(load, name) for load in loads]
+    if name != "others":
+        return shares
+    workers = [run.record.workers.workers if run.record.workers else () for run in runs]
+    told = [[rank.load_others for rank in ranks if rank.load_others is not None] for ranks in workers]
+    return [share if share is None else max(share, *own) if own else share for share, own in zip(shares, told)]
 
 
 def _known_of_all(shares: Sequence[float | None]) -> list[float]:

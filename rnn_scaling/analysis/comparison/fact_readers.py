@@ -11,6 +11,7 @@ from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
 NOT_TOLD = "not told by the system"
+ONE_PROCESS = "one process alone"
 
 # Bits of throttling.REASONS: a setting that holds clocks down, and a card that protects itself.
 LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
@@ -195,7 +196,7 @@ def held_down(among: int) -> Read:
 
 def gpu_topology(record: RunRecord) -> str | None:
     """The rows of the matrix of `nvidia-smi topo -m`, where several devices exchange."""
-    if record.config.get("num_devices") == 1:
+    if record.config.get("num_devices") == 1 and record.workers is None:
         return "one device"
     if record.environment.topology is None:
         return None
@@ -209,6 +210,24 @@ def all_reduce(record: RunRecord) -> str | None:
     if segments is None:
         return None
     return ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments) or "none"
+
+
+def hosts(record: RunRecord) -> str | None:
+    """On how many hosts the workers of a run are."""
+    if record.workers is None:
+        return ONE_PROCESS
+    hosts = record.workers.hosts
+    return str(len(hosts)) if hosts else None
+
+
+def link(record: RunRecord) -> str:
+    """The network that was made between the workers of a run."""
+    return (record.workers.link if record.workers else None) or "none made for the run"
+
+
+def launcher(record: RunRecord) -> str | None:
+    """What started the processes of a run."""
+    return ONE_PROCESS if record.workers is None else record.workers.launcher
 
 
 def commit(record: RunRecord) -> str | None:

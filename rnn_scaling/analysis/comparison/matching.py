@@ -20,6 +20,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import NAMED, distinguishing
 from rnn_scaling.settings.read_when import READ_WHEN
 
@@ -61,7 +62,8 @@ class Runs:
 
     @property
     def num_devices(self) -> int:
-        return rows.full_config(self.files[0].record)["num_devices"]
+        """Devices of all workers."""
+        return scale.num_devices(rows.full_config(self.files[0].record))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,15 +213,16 @@ def _without(key: Key, names: set[str]) -> Key:
 def _runs(side: Mapping[Key, list[RunFile]], key: Key | None) -> Runs | None:
     if key is None:
         return None
-    one = tuple((name, "1" if name == "num_devices" else value) for name, value in key)
+    one = tuple((name, "1" if name in scale.AXES else value) for name, value in key)
     return Runs(tuple(side[key]), tuple(side.get(one, ())))
 
 
 def _labels(keys: Sequence[Key]) -> list[str]:
-    """A name for each: encoder, update mode, devices, and whatever else tells them apart."""
+    """A name for each: encoder, update mode, devices and workers, and whatever else tells them apart."""
     # "None" stands where an option is not read, and has no value of its own.
     read = [{name: value for name, value in key if value != "None"} for key in keys]
-    names = dict.fromkeys(name for key in keys for name, _ in key if name not in (*NAMED, "decoder_type"))
+    left_out = (*NAMED, *scale.AXES, "decoder_type")
+    names = dict.fromkeys(name for key in keys for name, _ in key if name not in left_out)
     varied = distinguishing(names, read)
     if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
         varied += distinguishing(["decoder_type"], [dict(key) for key in keys])
@@ -227,11 +230,18 @@ def _labels(keys: Sequence[Key]) -> list[str]:
     for key in keys:
         options = dict(key)
         words = [options[name].strip("'") for name in NAMED[:2] if name in options]
-        if "num_devices" in options:
-            words.append("1 device" if options["num_devices"] == "1" else f"{options['num_devices']} devices")
+        words += _places(options)
         words += [f"{n}={options[n].strip(chr(39))}" for n in varied if n in options and not _is_unread(n, options)]
         labels.append(", ".join(words))
     return labels
+
+
+def _places(options: Mapping[str, str]) -> list[str]:
+    """How many devices and workers, as far as the key says: what was changed is not in it."""
+    workers, devices = (int(options[name]) if name in options else None for name in ("num_workers", "num_devices"))
+    if devices is not None:
+        return [scale.in_words(workers or 1, devices)]
+    return [f"{workers} workers"] if workers and workers > 1 else []
 
 
 def _is_unread(name: str, options: Mapping[str, str]) -> bool:

@@ -10,8 +10,14 @@ from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import scale
 
-NOT_SERIES = frozenset({"num_devices", "result_file", "log_dir", "progress", "trace_batches"})
+NOT_SERIES = frozenset(
+    {
+        *("result_file", "log_dir", "progress", "trace_batches"),
+        *("cluster_timeout", "cluster_heartbeat", "coordinator_address"),
+    }
+)
 # Pairs that must be equal in every record: column of the derived number, column of the one made from raw values.
 EQUAL = (
     ("throughput.words", "sum of batches.words"),
@@ -19,6 +25,8 @@ EQUAL = (
     ("phases.total", "sum of phases"),
     ("batches.measured", "length of batches.seconds less warm-up"),
     ("throughput.words", "words that the settings imply"),
+    ("throughput.words", "sum of all ranks' words"),
+    ("throughput.seconds", "latest end of the ranks"),
 )
 
 
@@ -56,7 +64,7 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
         source=path,
         line=0,
         series=" / ".join([_series(config), *apart]),
-        devices=config["num_devices"],
+        devices=scale.num_devices(config),
         batch_size=None if _is_strong(config) else _cell(config.get("batch_size")),
         global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,
         batches=_cell(record.batches.measured),
@@ -70,7 +78,7 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
 
 def _series(config: Mapping[str, Any]) -> str:
     """The mode and kernel by name, and a short mark for the other options, so that only like runs are compared."""
-    unlike = {*NOT_SERIES, "batch_size"} if _is_strong(config) else NOT_SERIES
+    unlike = {*NOT_SERIES, scale.axis(config), *(["batch_size"] if _is_strong(config) else [])}
     rest = sorted((name, repr(value)) for name, value in config.items() if name not in unlike)
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
     return " / ".join([str(config.get("encoder_type", "")), str(config.get("variable_update", "")), mark])
@@ -94,18 +102,32 @@ def _parts(record: RunRecord) -> dict[str, Cell | None]:
         "length of batches.seconds less warm-up": _cell(len(seconds)),
         "sum of batches.words": _cell(sum(items)),
         "words that the settings imply": _implied(record),
+        **_of_ranks(record),
+    }
+
+
+def _of_ranks(record: RunRecord) -> dict[str, Cell | None]:
+    """What the ranks of several processes timed themselves; nothing where they did not, or some were lost."""
+    workers, first = record.workers, record.batches.warmup
+    timed = [rank for rank in workers.ranks if rank.seconds] if workers and not workers.lost else []
+    if not timed:
+        return {}
+    return {
+        "sum of all ranks' words": _cell(sum(sum(rank.items[first:]) for rank in timed)),
+        "latest end of the ranks": _rounded(max(math.fsum(rank.seconds[first:]) for rank in timed)),
     }
 
 
 def _implied(record: RunRecord) -> Cell | None:
     """Words of the measured batches where every sentence has its full length, as synthetic ones do."""
     config = record.config
-    factors = ("global_batch_size",) if _is_strong(config) else ("batch_size", "num_devices")
+    total = "global_batch_size" if _is_strong(config) else "batch_size"
     lengths = ("src_max_len", "tgt_max_len")
-    unknown = any(config.get(name) is None for name in (*factors, *lengths))
+    unknown = any(config.get(name) is None for name in (total, *lengths))
     if record.unit != "words" or config.get("data_source") == "text" or unknown:
         return None
-    sentences = math.prod(config[name] for name in factors) * record.batches.measured
+    times = 1 if _is_strong(config) else scale.num_devices(config)
+    sentences = config[total] * times * record.batches.measured
     return _cell(sentences * sum(config[name] for name in lengths))
 
 

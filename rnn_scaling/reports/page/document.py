@@ -21,12 +21,12 @@ from rnn_scaling.analysis.attribution import (
 )
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, loss_text, overview, table
+from rnn_scaling.reports import again, answer, cluster, loss_text, overview, table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import drawings, first_screen, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
 from rnn_scaling.reports.pictures import curves, figures
-from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, devices, repeated
+from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Speedups, Summary, repeated
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -93,6 +93,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "unjudged": summary.unjudged,
         "speedups": [grid for each in measured if (grid := _speedups(each))],
         "fixed_cost": _fixed_cost(measured),
+        "workers": inside.workers_of(measured),
         "padding": _padding(measured),
         "scalings": {each.strong for each in summary.series},
         "failures": _failures(summary),
@@ -246,15 +247,15 @@ def _loss_numbers(series: SeriesSummary, loss: Attribution) -> dict[str, Any]:
     values = [*(part.points for part in loss.shown), loss.loss_points]
     kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and v.half_width)
     row = loss.row
-    caption = f"{series.title}: loss on {devices(row.num_devices)} against {row.num_devices} times one"
+    caption = f"{series.title}: loss on {row.devices} against {row.num_devices} times one"
     head = ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"]
     return {"grid": Grid(caption, head, lines), "notes": list(kinds)}
 
 
 def _steady_grid(summary: Summary) -> Grid | None:
-    runs = [(row.devices, run) for each in summary.series for row in each.rows for run in row.steady][:MOST_STEADY]
+    runs = [(row.row, run) for each in summary.series for row in each.rows for run in row.steady][:MOST_STEADY]
     head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
-    lines = [_steady_line(count.split()[0], run) for count, run in runs]
+    lines = [_steady_line(str(row.num_devices), run) for row, run in runs]
     return Grid("What the batch times of each run say", head, lines, (2,)) if lines else None
 
 
@@ -276,30 +277,18 @@ def _steady_line(count: str, run: RunSteady) -> list[str]:
     return [run.file, count, state.kind, str(run.record.batches.warmup), start, move]
 
 
-PHASES = {"start": "Start", "build": "Build", "first_batch": "First batch", "warmup": "Warm-up", "measured": "Measured"}
-
-
 def _speedups(series: SeriesSummary) -> Grid | None:
-    rows = [row for row in series.rows if row.speedups]
+    rows = [(row, row.speedups) for row in series.rows if row.speedups]
     if len(rows) < 2:
         return None
-    head = [
-        "Devices",
-        "Measured",
-        "Train",
-        "Total",
-        "Same work",
-        *(f"{name} (s)" for name in (*PHASES.values(), "End")),
-    ]
-    return Grid(series.title, head, [_speedup_line(row) for row in rows])
+    names = [name for name in cluster.PHASES if name in rows[0][1].phases]
+    head = ["Devices", "Measured", "Train", "Total", "Same work", *(f"{cluster.PHASES[name]} (s)" for name in names)]
+    return Grid(series.title, head, [_speedup_line(row, speedups, names) for row, speedups in rows])
 
 
-def _speedup_line(row: RowSummary) -> list[str]:
-    speedups = row.speedups
-    if speedups is None:
-        raise ValueError("expected a row with phases")
+def _speedup_line(row: RowSummary, speedups: Speedups, phases: Sequence[str]) -> list[str]:
     three = [plus_minus(value, 2) for value in (speedups.steady, speedups.train, speedups.total)]
-    seconds = [f"{speedups.phases.get(name, 0.0):.2f}" for name in (*PHASES, "teardown")]
+    seconds = [f"{speedups.phases.get(name, 0.0):.2f}" for name in phases]
     return [str(row.row.num_devices), *three, f"{speedups.same_work:.2f}", *seconds]
 
 
@@ -321,8 +310,9 @@ def _fixed_cost(series: Sequence[SeriesSummary]) -> str | None:
     unit = common_unit(each.unit for each in series)
     counts = list(dict.fromkeys(row.devices for row in rows if row.speedups))
     on = counts[0] if len(counts) == 1 else "the most devices"
+    up = "start, cluster, build" if any(row.row.is_distributed for row in rows) else "start, build"
     return (
-        f"On {on} {once} s of {whole} s are spent once, whatever the number of batches (start, build, first batch, "
+        f"On {on} {once} s of {whole} s are spent once, whatever the number of batches ({up}, first batch, "
         f"end). The {unit} of the run on 1 device would be done {soon} times as soon on {on}, not {steady} times."
     )
 

@@ -1,4 +1,4 @@
-"""The page's section on what traced runs show: where a step goes, and how many operators and kernels it is."""
+"""The page's sections on the inside of runs: where a step goes, its operators and kernels, and its workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rnn_scaling.analysis.steps import counts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.step_names import PARTS
-from rnn_scaling.reports import counts_table, steps
+from rnn_scaling.reports import cluster, counts_table, start_up, steps
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, Grid, figure_of
 from rnn_scaling.reports.pictures import figures, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
@@ -36,6 +36,22 @@ def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
             }
         )
     return traced_steps
+
+
+def workers_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
+    """Initialisation against training, and the ranks of the most workers, of each series that has any."""
+    told = []
+    for each in series:
+        if each.largest is None or not each.largest.row.is_distributed:
+            continue
+        started = start_up.of(each)
+        ranks, notes = cluster.by_rank(each.largest.row)
+        grids = [Grid(f"{each.title}: initialisation against training", *start_up.grid(started))] if started else []
+        grids += [Grid(f"{each.title}: by rank on {each.largest.devices}", *ranks, (1,))] if ranks else []
+        if grids or notes:
+            sentences = start_up.sentences(started) if started else []
+            told.append({"title": each.title, "sentences": sentences, "grids": grids, "notes": notes})
+    return told[:MOST_FIGURES]
 
 
 def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:

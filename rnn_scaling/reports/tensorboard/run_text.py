@@ -12,6 +12,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
@@ -29,9 +30,9 @@ def run_id(run: RunRecord) -> str:
 
 def markdown(run: RunRecord) -> str:
     """The page: result, link, what differs from the defaults, and where the variables are."""
-    config = run.config
+    config, workers = run.config, scale.num_workers(run.config)
     lines = [
-        f"## {config['encoder_type']}, {config['variable_update']}, {_count(config['num_devices'], 'device')}",
+        f"## {config['encoder_type']}, {config['variable_update']}, {scale.in_words(workers, config['num_devices'])}",
         "",
         f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`{entry.program()} tensorboard` serves it; "
         "its tab *Report* has that of all runs).",
@@ -105,7 +106,3 @@ def _code(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _code(text).replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

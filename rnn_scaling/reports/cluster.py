@@ -1,0 +1,201 @@
+"""The processes of a distributed run in words: lost workers, staleness, late ranks, and where its time went by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling import registry
+from rnn_scaling.analysis.rows import Row, full_config
+from rnn_scaling.analysis.steps import late_ranks
+from rnn_scaling.analysis.steps.late_ranks import Lateness
+from rnn_scaling.analysis.steps.parts import spread
+from rnn_scaling.records.parts import Phases
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.workers import Rank
+from rnn_scaling.reports.numbers import share
+
+MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
+PHASES = {
+    "start": "Start",
+    "cluster": "Cluster",
+    "build": "Build",
+    "first_batch": "First batch",
+    "warmup": "Warm-up",
+    "measured": "Measured",
+    "teardown": "End",
+}
+
+Grid = tuple[list[str], list[list[str]]]
+
+
+def remarks(row: Row) -> list[str]:
+    """What must be said beside the rate of several workers: how old their gradients were, and that some were lost."""
+    return [text for text in (_staleness(row), _losses(row)) if text]
+
+
+def runs_with_losses(row: Row) -> list[RunRecord]:
+    """The good runs that went on without some of their workers."""
+    return [run for run in row.good if run.workers and run.workers.lost]
+
+
+def _losses(row: Row) -> str:
+    runs = runs_with_losses(row)
+    if not runs:
+        return ""
+    lost = [rank for run in runs if run.workers for rank in run.workers.lost]
+    which = "In its run" if len(row.good) == 1 else f"In {len(runs)} of its {len(row.good)} runs"
+    workers = "a worker was lost" if len(lost) == len(runs) else "workers were lost"
+    return (
+        f"{which} on {row.devices} {workers} ({why_lost(lost[0])}): the rate is not that of {row.num_workers} workers."
+    )
+
+
+def why_lost(rank: Rank) -> str:
+    """ "rank 2 on b: killed by signal 9"."""
+    where = f" on {rank.host}" if rank.host else ""
+    why = f": {rank.error.rstrip('.')}" if rank.error else ""
+    return f"rank {rank.rank}{where}{why}"
+
+
+def _staleness(row: Row) -> str:
+    counts: dict[int, int] = {}
+    for run in row.good:
+        for age, count in ((run.workers.staleness if run.workers else None) or {}).items():
+            counts[int(age)] = counts.get(int(age), 0) + count
+    updates, largest = sum(counts.values()), max((age for age, count in counts.items() if count), default=0)
+    if not largest:
+        return ""
+    mean = sum(age * count for age, count in counts.items()) / updates
+    return (
+        f"Its gradients were {mean:.1f} updates old on average, {largest} at most: it trains something else than a "
+        "synchronous mode."
+    )
+
+
+def lateness(run: RunRecord) -> Lateness | None:
+    """Which ranks of a run the others wait for; None where it does not have several with batches of their own."""
+    if run.workers is None:
+        return None
+    exchanges = registry.trains_one_model(full_config(run)["variable_update"])
+    return late_ranks.judge(run.workers, run.batches.warmup, exchanges)
+
+
+def by_rank(row: Row) -> tuple[Grid | None, list[str]]:
+    """(table by rank of its first good run, notes); no table where its ranks timed no batches of their own."""
+    if row.num_workers == 1 or not row.good:
+        return None, []
+    run, *others = row.good
+    told = lateness(run)
+    notes = ranks_notes(run, told)
+    if told and others:
+        same = sum(other is not None and other.late == told.late for other in map(lateness, others))
+        again = "all say" if same == len(others) else f"{same} of the other {len(others)} say"
+        notes.append(f"This is the first of {len(row.good)} runs; {again} the same of its ranks.")
+    return (ranks_grid(told, row.unit) if told else None), notes
+
+
+def ranks_grid(told: Lateness, unit: str) -> Grid:
+    """(header, a line for each rank that timed its batches); of many the slowest, the median and the fastest.
+
+    Args:
+      told: of a run.
+      unit: what it counts.
+    """
+    loads = any(each.rank.load_others is not None for each in told.ranks)
+    head = [
+        "Rank",
+        "Host",
+        f"{unit.capitalize()}/s",
+        "Batch (ms)",
+        *(["Gradients ready after (ms)"] if told.by_ready else []),
+    ]
+    head += ["Last in batches", *(["Load of others"] if loads else [])]
+    slowest_first = sorted(told.ranks, key=lambda each: -spread(each.ready if told.by_ready else each.seconds).mean)
+    return head, [
+        [
+            f"{each.rank.rank}{remark}",
+            each.rank.host or "n/a",
+            f"{each.items_per_second:,.0f}",
+            _milliseconds(each.seconds),
+            *([_milliseconds(each.ready)] if told.by_ready else []),
+            str(each.last),
+            *(["n/a" if each.rank.load_others is None else share(each.rank.load_others)] if loads else []),
+        ]
+        for each, remark in _folded(list(told.ranks), slowest_first)
+    ]
+
+
+def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
+    """What sd is, which ranks are late, which were lost, how the common window was made."""
+    lines = []
+    if told:
+        folded = f" {len(told.ranks)} ranks: the slowest, the median and the fastest are shown."
+        many = folded if len(told.ranks) > MOST_RANKS else ""
+        lines.append(f"sd is the standard deviation over the {len(told.ranks[0].seconds)} measured batches.{many}")
+        lines.append(f"{told.text[0].upper()}{told.text[1:]}.")
+    if run.workers:
+        lines += [f"Lost: {why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
+        lines += [f"Common window: {run.workers.window}."] if run.workers.window else []
+    return lines
+
+
+def phases_grid(run: RunRecord) -> Grid:
+    """(header, a line for each process that tells it, and for the run): seconds of each phase, and their total."""
+    ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
+    slowest_first = sorted(ranks, key=lambda each: -(each[1].start + each[1].cluster + each[1].build))
+    names = [name for name in PHASES if name != "cluster" or run.workers]
+    lines = [
+        [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
+        for (rank, phases), remark in _folded(ranks, slowest_first)
+    ]
+    lines.append(["the run", *_seconds(run.phases, names)])
+    return ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"], lines
+
+
+def as_json(run: RunRecord) -> dict[str, Any]:
+    """Phases of the run and of its ranks in seconds, and which ranks are late."""
+    told = lateness(run)
+    ranks = run.workers.ranks if run.workers else ()
+    return {
+        "phases_s": {**run.phases.parts, "total": run.phases.total},
+        "ranks": [
+            {"rank": rank.rank, "role": rank.role, "phases_s": {**rank.phases.parts, "total": rank.phases.total}}
+            for rank in ranks
+            if rank.phases
+        ],
+        "late": {"ranks": list(told.late), "text": told.text} if told else None,
+    }
+
+
+def row_as_json(row: Row) -> dict[str, Any]:
+    """Of each good run of a row: its late ranks, its lost ones, its staleness."""
+    runs = []
+    for run in row.good:
+        told, workers = lateness(run), run.workers
+        runs.append(
+            {
+                "late": {"ranks": list(told.late), "text": told.text} if told else None,
+                "lost": [rank.rank for rank in workers.lost] if workers else [],
+                "staleness": dict(workers.staleness) if workers and workers.staleness else None,
+            }
+        )
+    return {"runs": runs}
+
+
+def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, str]]:
+    """All, or of many the slowest, the median and the fastest, with a remark that says which it is."""
+    if len(in_order) <= MOST_RANKS:
+        return [(each, "") for each in in_order]
+    ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
+    return list(zip(ends, (", slowest", ", median", ", fastest")))
+
+
+def _milliseconds(values: Sequence[float]) -> str:
+    value = spread(values)
+    return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}"
+
+
+def _seconds(phases: Phases, names: Sequence[str]) -> list[str]:
+    parts = phases.parts
+    return [*(f"{parts.get(name, 0.0):.2f}" for name in names), f"{phases.total:.2f}"]

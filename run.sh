@@ -131,9 +131,15 @@ setup() {
   if has_gpu; then files+=(requirements-gpu.txt); fi
   wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
   if is_there "$venv/.installed" "$wanted"; then return; fi
+  # mpirun and srun start this many times at once: one sets up, the others wait. The lock is closed for what is started.
+  if command -v flock >/dev/null && { exec 9>"$venv.lock"; } 2>/dev/null; then
+    flock 9
+    if is_there "$venv/.installed" "$wanted"; then exec 9>&-; return; fi
+  fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
   install "$venv" "$venv/.installed" "$wanted" "${files[@]}"
+  exec 9>&-
 }
 
 # Adds TensorBoard's tab Profile to the environment.

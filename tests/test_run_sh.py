@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,15 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
     assert "-c constraints.txt -r requirements.txt -r requirements-dev.txt" in line
     again = run("setup")
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
+
+
+def test_of_many_that_start_at_once_one_sets_up(run, tmp_path):
+    """As under mpirun and srun; each then runs on without the lock."""
+    slow = f"[ -e {tmp_path}/installing ] && exit 7; touch {tmp_path}/installing; sleep 0.5; rm {tmp_path}/installing"
+    with ThreadPoolExecutor(4) as pool:
+        ended = list(pool.map(lambda _: run("train", pip=slow), range(4)))
+    assert [done.returncode for done in ended] == [0] * 4
+    assert sum("setting up" in done.stderr for done in ended) == 1
 
 
 @pytest.mark.parametrize("flag", ["--profile", "--profile=true"])

@@ -1,4 +1,4 @@
-"""One child process with a wall limit: how it ended and what it said, with nothing of it left running."""
+"""Child processes with a wall limit: how they ended and what they said, with nothing of them left running."""
 
 from __future__ import annotations
 
@@ -12,97 +12,134 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-TICK_S = 0.5  # how often the child's end is looked for when its stderr stays silent or open
+TICK_S = 0.5  # how often the children's ends are looked for when their stderrs stay silent or open
+BLIND_TICK_S = 0.05  # the same where a child's stderr is not read
 LINES_KEPT = 200
 LONGEST_LINE = 65536
 READS_AT_END = 64
 INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
+# When one of several children has ended: how long the first that still can may take to say why, and then the others.
+TELLING_GRACE_S, FOLLOWING_GRACE_S = 20.0, 5.0
 TETHER = Path(__file__).with_name("tether.py")
 PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of this package
 
 
+OnLine = Callable[[str | None], None]
+IsAlive = Callable[[str], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one of several children runs.
+
+    Attributes:
+      command: program and arguments.
+      environment: variables besides this process's own.
+      prefix: stands before each line that it says.
+      may_fail: the others go on when it fails.
+      has_streams: its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prefix: str = ""
+    may_fail: bool = False
+    has_streams: bool = False
+
+
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a child ended.
+    """How a child ended, of several the one that mattered: the first that failed, else the first of all.
 
     Attributes:
       returncode: exit status, or minus the signal's number.
       timed_out: the wall limit ended it.
-      lines: the last lines of its stderr.
+      lines: the last lines of stderr, of all children.
+      task: number of that child.
+      returncodes: of all children, also of those that were ended here.
     """
 
     returncode: int
     timed_out: bool
     lines: list[str]
+    task: int = 0
+    returncodes: tuple[int, ...] = ()
 
 
 def run(
     command: Sequence[str],
     timeout_s: float,
-    on_line: Callable[[str | None], None] = lambda line: None,
-    is_alive: Callable[[str], object] | None = None,
+    on_line: OnLine = lambda line: None,
+    is_alive: IsAlive | None = None,
 ) -> Ended:
-    """Runs a command in a process group of its own; that group is gone when this returns or raises.
+    """Runs a command in a process group of its own; result, errors and other arguments as in `run_together`.
 
     Args:
       command: program and arguments.
-      timeout_s: wall limit in seconds; 0: none. The group then gets SIGTERM, so that a trainer can write how far it
-        was, and SIGKILL two seconds later.
+    """
+    return run_together([Task(command)], timeout_s, on_line, is_alive)
+
+
+def run_together(
+    tasks: Sequence[Task],
+    timeout_s: float,
+    on_line: OnLine = lambda line: None,
+    is_alive: IsAlive | None = None,
+) -> Ended:
+    """Runs commands, each in a process group of its own; these groups are gone when this returns or raises.
+
+    When the first of them ends, or any fails that may not, the others have some seconds to end by themselves.
+
+    Args:
+      tasks: the commands.
+      timeout_s: wall limit in seconds; 0: none. The group of the first that still runs then gets SIGTERM, so that a
+        trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.
       is_alive: says of a line whether the limit counts anew from it; None: of none.
 
     Raises:
-      OSError: if no process can be started.
-      KeyboardInterrupt: Ctrl-C; the group gets SIGINT, and SIGKILL a second later.
+      OSError: if a process cannot be started.
+      KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
     """
-    child = _Child(command, on_line, is_alive)
-    timed_out = False
-    try:
-        timed_out = not child.wait(timeout_s or math.inf)
-        if timed_out:
-            child.is_alive = None  # from here on nothing that it says prolongs its life
-            child.signal(signal.SIGTERM)
-            child.wait(TIMEOUT_GRACE_S)
-    except KeyboardInterrupt:
-        child.signal(signal.SIGINT)
-        child.wait(INTERRUPT_GRACE_S)
-        raise
-    finally:
-        returncode = child.end()
-    return Ended(returncode, timed_out, list(child.lines))
+    with selectors.DefaultSelector() as selector:
+        children = _Children(selector, on_line, is_alive)
+        timed_out = False
+        try:
+            children.start(tasks)
+            timed_out = not children.wait(timeout_s or math.inf, children.is_decided)
+            children.is_alive = None  # from here on nothing that they say prolongs their life
+            if timed_out or not children.end_by_themselves():
+                children.end_first(signal.SIGTERM, TIMEOUT_GRACE_S)
+        except KeyboardInterrupt:
+            children.end_first(signal.SIGINT, INTERRUPT_GRACE_S)
+            raise
+        finally:
+            returncodes = children.end()
+    task = children.decisive
+    return Ended(returncodes[task], timed_out, list(children.lines), task, tuple(returncodes))
 
 
-class _Child:
-    def __init__(
-        self,
-        command: Sequence[str],
-        on_line: Callable[[str | None], None],
-        is_alive: Callable[[str], object] | None = None,
-    ) -> None:
-        # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", str(TETHER), str(os.getpid()), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env=_environment(command),
-        )
-        self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
-        self._on_line, self._rest = on_line, b""
+class _Children:
+    def __init__(self, selector: selectors.BaseSelector, on_line: OnLine, is_alive: IsAlive | None) -> None:
+        self._selector, self._on_line = selector, on_line
         self.is_alive, self._alive_at = is_alive, time.monotonic()
-        assert self._process.stderr is not None  # since it is a pipe
-        self._stderr = self._process.stderr
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._stderr, selectors.EVENT_READ)
+        self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
+        self._all: list[_Child] = []
+        self.decisive, self._has_failed = 0, False  # the child whose end is told, and whether it failed
 
-    def wait(self, seconds: float) -> bool:
-        """Reads stderr until the child has ended (True) or has shown no sign of life for so many seconds (False)."""
+    def start(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._all.append(_Child(task))
+            if self._all[-1].stderr is not None:
+                self._selector.register(self._all[-1].stderr, selectors.EVENT_READ, self._all[-1])
+
+    def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
+        """Reads until it is over (True) or nobody has shown a sign of life for so many seconds (False)."""
         self._alive_at = time.monotonic()
-        while not self._has_ended():
+        while not is_over():
             left = self._alive_at + seconds - time.monotonic()
             if left <= 0:
                 return False
@@ -110,63 +147,131 @@ class _Child:
             self._on_line(None)
         return True
 
-    def signal(self, number: int) -> None:
-        """Sends a signal to the child's whole group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only zombies are left
-            os.killpg(self._process.pid, number)
+    def is_decided(self) -> bool:
+        """Whether the first has ended or one has failed that may not."""
+        statuses = [child.status() for child in self._all]
+        failed = [n for n, status in enumerate(statuses) if status and not self._all[n].task.may_fail]
+        # Of those that failed since the last look one that a signal killed is a cause, others may have followed it.
+        self.decisive = min(failed, key=lambda n: ((statuses[n] or 0) > 0, n), default=0)
+        self._has_failed = bool(failed)
+        return self._has_failed or statuses[0] is not None
 
-    def end(self) -> int:
-        """Kills what is left of the group; returns the child's return code."""
-        self.signal(signal.SIGKILL)  # before the child is reaped: afterwards its number could be another's
-        returncode = self._process.wait()
-        for _ in range(READS_AT_END):  # not for ever: a process that left the group may still write
-            if not self._open() or not self._read(0.0):
+    def end_by_themselves(self) -> bool:
+        """Waits for the ends of all; returns whether they have come."""
+        ended = self.wait(TELLING_GRACE_S, self._have_told) and self.wait(FOLLOWING_GRACE_S, self._have_ended)
+        if not self._has_failed:
+            self.is_decided()  # by one that failed after the first had ended well
+        return ended
+
+    def _have_told(self) -> bool:
+        """Whether the first that can tell what happened, since no signal has killed or stopped it, has ended."""
+        statuses = (child.status() for child in self._all if not child.is_stopped())
+        return next((status for status in statuses if status is None or status >= 0), 0) is not None
+
+    def _have_ended(self) -> bool:
+        return all(child.status() is not None for child in self._all)
+
+    def end_first(self, number: int, seconds: float) -> None:
+        """Ends the first that still runs with a signal; waits so many seconds for it, and then for the others."""
+        first = next((child for child in self._all if child.status() is None and not child.is_stopped()), None)
+        if first is not None:
+            first.signal(number)
+            if self.wait(seconds, lambda: first.status() is not None):
+                self.wait(seconds, self._have_ended)
+
+    def end(self) -> list[int]:
+        """Kills what is left of all groups; returns the children's return codes."""
+        for child in self._all:
+            child.signal(signal.SIGKILL)  # before it is reaped: afterwards its number could be another's
+        returncodes = [child.reap() for child in self._all]
+        for _ in range(READS_AT_END * len(self._all)):  # not for ever: a process that left a group may still write
+            if not self._selector.get_map() or not self._read(0.0):
                 break
-        self._keep(self._rest)
-        self._stderr.close()
-        self._selector.close()
-        return returncode
-
-    def _has_ended(self) -> bool:
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll() is not None
-        # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
-        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def _open(self) -> bool:
-        return bool(self._selector.get_map())
+        for child in self._all:
+            self._keep(child, child.rest)
+            if child.stderr is not None:
+                child.stderr.close()
+        return returncodes
 
     def _read(self, seconds: float) -> bool:
         """Waits this long for output; returns whether there was any."""
-        if not self._open():  # closed its stderr but lives on
-            time.sleep(min(seconds, 0.05))
-            return False
-        if not self._selector.select(seconds):
-            return False
-        content = os.read(self._stderr.fileno(), LONGEST_LINE)
+        is_blind = len(self._selector.get_map()) < len(self._all)  # one has closed its stderr, and may live on
+        ready = self._selector.select(min(seconds, BLIND_TICK_S) if is_blind else seconds)
+        contents = [self._read_child(key.data) for key, _ in ready]
+        return any(contents)
+
+    def _read_child(self, child: _Child) -> bool:
+        assert child.stderr is not None  # since it is selected
+        content = os.read(child.stderr.fileno(), LONGEST_LINE)
         if not content:
-            self._selector.unregister(self._stderr)
-        *lines, self._rest = (self._rest + content).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            lines, self._rest = [*lines, self._rest], b""
+            self._selector.unregister(child.stderr)
+        *lines, child.rest = (child.rest + content).replace(b"\r", b"\n").split(b"\n")
+        if len(child.rest) > LONGEST_LINE:
+            lines, child.rest = [*lines, child.rest], b""
         for line in lines:
-            self._keep(line)
+            self._keep(child, line)
         return bool(content)
 
-    def _keep(self, line: bytes) -> None:
+    def _keep(self, child: _Child, line: bytes) -> None:
         text = line.decode("utf-8", "replace").strip()
         if text:
+            text = child.task.prefix + text
             self.lines.append(text)
             if self.is_alive is not None and self.is_alive(text):
                 self._alive_at = time.monotonic()
             self._on_line(text)
 
 
-def _environment(command: Sequence[str]) -> dict[str, str] | None:
-    """For a module of this package: it is found whatever folder the caller stands in, also one that has a folder
-    `models` (on Python 3.10 the latter would still come first). None: as this process has it.
+class _Child:
+    def __init__(self, task: Task) -> None:
+        self.task, self.rest = task, b""
+        # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(TETHER), str(os.getpid()), *task.command],
+            stdin=subprocess.DEVNULL,
+            stdout=None if task.has_streams else subprocess.DEVNULL,
+            stderr=None if task.has_streams else subprocess.PIPE,
+            start_new_session=True,
+            env={**_environment(task.command), **task.environment},
+        )
+        self.stderr = self._process.stderr
+
+    def status(self) -> int | None:
+        """Its exit status or minus a signal's number; None while it runs."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll()
+        if self._process.returncode is not None:
+            return self._process.returncode
+        # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def is_stopped(self) -> bool:
+        """Whether a signal, as SIGSTOP, has stopped it."""
+        if not hasattr(os, "waitid"):
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # it has ended
+            return False
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to its whole group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only zombies are left
+            os.killpg(self._process.pid, number)
+
+    def reap(self) -> int:
+        """Waits for its end; returns its return code."""
+        return self._process.wait()
+
+
+def _environment(command: Sequence[str]) -> dict[str, str]:
+    """This process's, in which a module of this package is found whatever folder the caller stands in, also one that
+    has a folder `models` (on Python 3.10 the latter would still come first).
     """
-    if tuple(command[:2]) != (sys.executable, "-m") or not command[2].startswith("rnn_scaling."):
-        return None
+    if not any(word.startswith("rnn_scaling.") for word in command):
+        return dict(os.environ)
     paths = filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

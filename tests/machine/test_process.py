@@ -206,3 +206,101 @@ def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_pat
     (tmp_path / folder / "__init__.py").write_text("")
     ended = process.run([sys.executable, "-m", "rnn_scaling.train", "--batch_size=0"], 60.0)
     assert (ended.returncode, ended.lines) == (2, ["error: --batch_size=0 must be at least 1"])
+
+
+def task(code, **how):
+    return process.Task([sys.executable, "-c", f"import os, signal, sys, time\n{code}"], **how)
+
+
+@pytest.fixture
+def short_graces(monkeypatch):
+    for name in ("FOLLOWING_GRACE_S", "TIMEOUT_GRACE_S"):
+        monkeypatch.setattr(process, name, 0.2)
+
+
+def test_the_first_of_several_that_fails_is_told_and_the_others_end(tmp_path, short_graces):
+    killed, told = tmp_path / "killed", tmp_path / "told"
+    heard = []
+    ended = process.run_together(
+        [
+            task(
+                f"while not os.path.exists({str(killed)!r}): time.sleep(0.01)\n"
+                f"time.sleep(0.2); open({str(told)!r}, 'w'); print('error: lost', file=sys.stderr); sys.exit(1)"
+            ),
+            task(f"print('a', file=sys.stderr); open({str(killed)!r}, 'w'); os.kill(os.getpid(), 9)", prefix="[w 1] "),
+            task("signal.signal(15, signal.SIG_IGN); time.sleep(600)", prefix="[w 2] "),
+        ],
+        0.0,
+        heard.append,
+    )
+    assert (ended.task, ended.returncode, ended.returncodes) == (1, -9, (1, -9, -9))
+    assert told.exists(), "the first has the time to say why"
+    assert set(ended.lines) == {"[w 1] a", "error: lost"} == {line for line in heard if line}
+
+
+def test_one_of_several_that_stands_still_is_not_waited_for(short_graces, monkeypatch):
+    monkeypatch.setattr(process, "TELLING_GRACE_S", 1e9)
+    ended = process.run_together(
+        [task("os.kill(os.getpid(), signal.SIGSTOP)"), task("time.sleep(0.2); sys.exit(3)")], 0.0
+    )
+    assert (ended.task, ended.returncode, ended.returncodes) == (1, 3, (-9, 3))
+
+
+def test_one_that_may_fail_ends_nothing_and_one_that_fails_at_the_end_is_told():
+    go_on = task("time.sleep(0.5)")
+    assert process.run_together([go_on, task("sys.exit(3)", may_fail=True)], 0.0).returncode == 0
+    ended = process.run_together([task(""), task("time.sleep(1); sys.exit(3)")], 0.0)
+    assert (ended.task, ended.returncode) == (1, 3)
+
+
+def test_all_end_when_the_last_cannot_be_started(tmp_path):
+    class Unstartable(process.Task):
+        @property
+        def command(self):
+            raise OSError("no more processes")
+
+    started = task(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    last = object.__new__(Unstartable)
+    with pytest.raises(OSError, match="no more processes"):
+        process.run_together([started, started, last], 0.0)
+    if (tmp_path / "pid").exists():
+        pid = int((tmp_path / "pid").read_text() or 0)
+        assert not pid or not alive(pid)
+
+
+def test_ctrl_c_ends_the_first_which_lets_the_others_go(tmp_path):
+    let_go, ended = tmp_path / "let_go", tmp_path / "ended"
+    first = f"""
+signal.signal(2, lambda *_: (open({str(let_go)!r}, "w"), os._exit(130)))
+print("ready", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+    second = f"""
+signal.signal(2, lambda *_: os._exit(1))
+print("ready", file=sys.stderr, flush=True)
+while not os.path.exists({str(let_go)!r}): time.sleep(0.001)
+open({str(ended)!r}, "w")
+"""
+    heard = []
+
+    def said(line):
+        heard.extend([line] if line else [])
+        if heard == ["ready"] * 2:
+            heard.append("")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        process.run_together([task(first), task(second)], 0.0, said)
+    assert let_go.exists() and ended.exists()
+
+
+def test_the_first_of_several_can_have_the_streams_of_this_process():
+    code = (
+        "from rnn_scaling.machine import process; import sys; "
+        "says = 'import sys; print(1); print(2, file=sys.stderr)'; "
+        "one = process.Task([sys.executable, '-c', says], has_streams=True); "
+        "two = process.Task([sys.executable, '-c', 'import os; print(os.environ[\"A\"])'], {'A': 'b'}); "
+        "print(process.run_together([one, two], 0.0).lines)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1\n[]\n", "2\n")

@@ -1,0 +1,202 @@
+"""netlab: what its flags say, what is named how, what iperf3's answer means; with root, real namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling import entry
+from rnn_scaling.sweeps.netlab import calibrate, names, network, tools
+from rnn_scaling.sweeps.netlab.link import Link, in_words, parse_delay, parse_rate
+from tests.support.faults import alive as runs
+from tests.support.faults import wait_until
+from tests.support.paths import ROOT
+
+LINK = Link(2e8)
+
+
+def can_make_namespaces() -> bool:
+    """Whether this process may: root in a container often may not."""
+    if shutil.which("ip") is None or shutil.which("tc") is None or os.geteuid() != 0:
+        return False
+    return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+
+
+real = pytest.mark.skipif(not can_make_namespaces(), reason="needs root, iproute2 and the right to make namespaces")
+
+
+@pytest.mark.parametrize(
+    "text, rate", [("200mbit", 2e8), ("1gbit", 1e9), ("1.5Gbit/s", 1.5e9), ("100 kbit", 1e5), ("50MBIT", 5e7)]
+)
+def test_rates_are_bits_a_second(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["", "200", "200mb", "200mbps", "25MB/s", "-1gbit", "1kbit", "1000gbit", "nan", "1e3mbit"]
+)
+def test_what_is_no_rate_is_told_the_rule(text):
+    with pytest.raises(ValueError, match="a number and kbit, mbit or gbit"):
+        parse_rate(text)
+
+
+def test_delays():
+    assert [parse_delay(text) for text in ("0", "5ms", "0.5 ms", "200us", "1s")] == pytest.approx(
+        [0, 0.005, 0.0005, 0.0002, 1.0]
+    )
+    for text in ("5", "2s", "-1ms", "1m", ""):
+        with pytest.raises(ValueError, match="a number and us, ms or s"):
+            parse_delay(text)
+
+
+def test_a_bucket_holds_8_ms_and_a_packet_at_least():
+    assert Link(1e9).burst_bytes == 1_000_000 and Link(1e6).burst_bytes == 66_000
+    assert Link(1e9).queue_bytes == 1_000_000 + 6_250_000
+    assert [in_words(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
+        "200 Mbit/s",
+        "50 Mbit/s",
+        "1.5 Mbit/s",
+        "1000 Mbit/s",
+    ]
+
+
+def test_nodes_have_addresses_in_rank_order():
+    made = names.nodes("17 4711 boot", ["coordinator", "worker0", "worker1", "ps0"])
+    assert [node.address for node in made] == [f"10.200.0.{number}" for number in (1, 2, 3, 4)]
+    assert made[2].namespace == "rnn_scaling-17-4711-worker1"
+
+
+def test_only_namespaces_of_this_program_have_a_maker():
+    there = [
+        "rnn_scaling-17-4711-ps0",
+        "rnn_scaling-17-4711-switch",
+        "rnn_scaling-18-1-worker0",
+        "blue",
+        "rnn_scaling-x",
+    ]
+    assert names.makers(there, "boot") == {
+        "17 4711 boot": ["rnn_scaling-17-4711-ps0", "rnn_scaling-17-4711-switch"],
+        "18 1 boot": ["rnn_scaling-18-1-worker0"],
+    }
+
+
+def test_what_iperf3_says_is_read():
+    streams = [{"sender": {"min_rtt": 250}}]
+    text = json.dumps({"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}})
+    assert calibrate.parse(text) == (1.9e8, 0.00025)
+    with pytest.raises(calibrate.CalibrationFailed, match="unable to connect"):
+        calibrate.parse('{"error": "unable to connect"}')
+    for broken in ("", "[]", "{}", '{"end": {}}'):
+        with pytest.raises(calibrate.CalibrationFailed, match="no result"):
+            calibrate.parse(broken)
+
+
+def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
+    found = calibrate.Calibration((1.91e8, 1.9e8), 0.0003)
+    assert calibrate.in_a_line(LINK, found) == (
+        "200 Mbit/s asked; 190 Mbit/s to 191 Mbit/s of payload measured, 2 nodes sending at once; round trip 0.3 ms"
+    )
+    same = calibrate.Calibration((1.9e8, 1.9e8), 0.0003)
+    assert " 190 Mbit/s of payload" in calibrate.in_a_line(LINK, same)
+    assert calibrate.warning(LINK, found) is None
+    slow = calibrate.warning(LINK, calibrate.Calibration((1.91e8, 1.2e8), 0.0))
+    assert slow is not None and slow.startswith("--rate=200mbit: a link carries 120 Mbit/s; ")
+
+
+def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    assert tools.refusals() == [
+        "netlab makes network namespaces and needs root, got another user; run it with sudo",
+        "netlab needs the programs ip, tc and iperf3, found no ip, tc, iperf3; apt install iperf3 iproute2",
+    ]
+
+
+def test_a_kernel_that_lacks_something_and_a_process_without_rights():
+    for said, told in (
+        ("Error: Specified qdisc kind is unknown.", "netlab needs the token bucket filter (tbf) of the kernel, got "),
+        ("RTNETLINK answers: Operation not permitted", "netlab needs the right to make network namespaces and links"),
+    ):
+        with pytest.raises(entry.Refusal) as refused:
+            tools.need("the token bucket filter (tbf)", "sch_tbf", "sh", "-c", f"echo {said!r} >&2; exit 2")
+        assert refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
+
+
+def own_namespaces() -> list[str]:
+    return [name for name in network._present() if name.startswith(f"rnn_scaling-{os.getpid()}-")]
+
+
+@real
+def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
+    with network.network(["worker0", "worker1", "ps0"], LINK) as nodes:
+        assert len(own_namespaces()) == 4  # and the switch's
+        server = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()"
+        listener = subprocess.Popen(
+            network.inside(nodes[2], [sys.executable, "-c", server]), stdout=subprocess.PIPE, text=True
+        )
+        assert listener.stdout is not None and listener.stdout.readline() == "up\n"
+        client = f"import socket; socket.create_connection(({nodes[2].address!r}, 7), 10)"
+        for node in (nodes[0], nodes[2]):  # another node, and itself
+            assert (
+                subprocess.run(network.inside(node, [sys.executable, "-c", client])).returncode == 0 or node == nodes[2]
+            )
+        for node in nodes:
+            shown = tools.call("tc", "-n", node.namespace, "qdisc", "show", "dev", network.DEVICE)
+            assert "tbf" in shown and "rate 200Mbit" in shown
+        # What still runs in a node at the end, in whatever session, ends with it.
+        sleeper = subprocess.Popen(network.inside(nodes[1], ["setsid", "sleep", "1000"]))
+        wait_until(lambda: network._processes(nodes[1].namespace), "the sleeper is in its namespace")
+    assert own_namespaces() == []
+    assert sleeper.wait(10) == -signal.SIGKILL
+    listener.wait(10)
+    listener.stdout.close()
+
+
+@real
+def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
+    code = (
+        "import subprocess, time\nfrom rnn_scaling.sweeps.netlab import link, network\n"
+        "with network.network(['worker0', 'worker1'], link.Link(1e8)) as nodes:\n"
+        "    child = subprocess.Popen(network.inside(nodes[0], ['setsid', 'sleep', '1000']))\n"
+        "    while not network._processes(nodes[0].namespace): time.sleep(0.01)\n"
+        "    print(child.pid, flush=True); time.sleep(1000)"
+    )
+    foreign = f"rnn_scaling_test-{os.getpid()}"
+    killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert killed.stdout is not None
+        sleeper = int(killed.stdout.readline())
+        tools.call("ip", "netns", "add", foreign)
+        mine = [f"rnn_scaling-{killed.pid}-"]
+        left = lambda: [name for name in network._present() if name.startswith(tuple(mine))]  # noqa: E731
+        assert len(left()) == 3 and network.remove_leftovers() == [] and len(left()) == 3, "it lives"
+        killed.kill()
+        killed.wait()
+        assert runs(sleeper) and len(left()) == 3
+        with network.network(["worker0"], LINK):
+            assert len(network.remove_leftovers()) >= 3
+            assert left() == [] and foreign in network._present() and len(own_namespaces()) == 2
+        wait_until(lambda: not runs(sleeper), "the process in the namespace ended")
+    finally:
+        killed.kill()
+        killed.wait()
+        network.remove_leftovers()
+        with contextlib.suppress(tools.CallFailed):
+            tools.call("ip", "netns", "delete", foreign)
+
+
+@real
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
+def test_the_links_carry_what_was_asked_for():
+    """Below the rate by headers alone; how far below is the machine's matter, which no test may depend on."""
+    with network.network(["worker0", "worker1"], Link(5e6)) as nodes:
+        found = calibrate.measure(nodes)
+    assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
+    assert own_namespaces() == []

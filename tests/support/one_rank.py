@@ -1,0 +1,45 @@
+"""python -m tests.support.one_rank FOLDER [FAULT RANK]: joins the other ranks of its launcher and meets them.
+
+Each leaves FOLDER/RANK.pid; rank 0 prints what all know of themselves, as JSON. FAULT is "exit" (status 3, without a
+word) or "kill" (SIGKILL), and strikes after all have joined, while the others wait at a barrier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from rnn_scaling.machine.cluster import launch
+from rnn_scaling.machine.cluster.member import Member
+from rnn_scaling.machine.cluster.peers import Hello
+
+PATIENCE_S = 100.0  # a launcher, not a limit here, must end the others
+
+
+def main(folder: str, fault: str = "", faulty: str = "") -> int:
+    """Returns the exit status."""
+    told = launch.of(os.environ, host_name=socket.gethostname())
+    assert told is not None, "no launcher has started this"
+    Path(folder, f"{told.rank}.pid").write_text(str(os.getpid()))
+    member = Member(told, Hello("worker", {}, {}, told.engine_address()), PATIENCE_S, PATIENCE_S)
+    peers = member.join()
+    if fault and told.rank == int(faulty):
+        os._exit(3) if fault == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+    if fault:
+        member.failed.wait(PATIENCE_S)
+        print(f"rank {told.rank}: {member.failure}", file=sys.stderr, flush=True)
+        return 1
+    knows = [told.launcher, told.rank, told.local_rank, told.local_size]
+    all_know = member.gather("known", knows)
+    if all_know:
+        print(json.dumps({"size": told.size, "peers": len(peers), "known": all_know}), flush=True)
+    member.leave()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

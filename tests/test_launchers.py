@@ -1,0 +1,92 @@
+"""mpirun and srun for real: ranks find each other by what these set, and one rank's failure ends the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import slurm
+from tests.support.faults import alive, wait_until
+from tests.support.paths import ROOT
+
+MPIRUN = ["mpirun", "--oversubscribe"]
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+SRUN = ["srun", "--kill-on-bad-exit", "--overcommit"]
+HERE = {"mpirun": "-n 3", "srun": "-N 1 -n 3"}
+
+
+@pytest.fixture(scope="module")
+def mpirun():
+    """(command, its environment)."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is not here (Debian: openmpi-bin)")
+    return MPIRUN, {**os.environ, **AS_ROOT}
+
+
+@pytest.fixture(scope="module")
+def srun(tmp_path_factory):
+    """(command, its environment), of a cluster that lives as long as this file's tests."""
+    if lacking := slurm.missing():
+        pytest.skip(f"Slurm needs {lacking}")
+    with slurm.cluster(tmp_path_factory.mktemp("slurm")) as environment:
+        yield SRUN, environment
+
+
+@pytest.fixture(params=["mpirun", "srun"])
+def launcher(request):
+    return request.getfixturevalue(request.param)
+
+
+def start(launcher, placing, *words, module="tests.support.one_rank"):
+    """Runs a Python module under a launcher to its end.
+
+    Args:
+      launcher: command and environment.
+      placing: how many processes, and where, in the launcher's flags.
+      words: the module's arguments.
+      module: its name.
+    """
+    prefix, environment = launcher
+    return subprocess.run(
+        [*prefix, *placing.split(), sys.executable, "-m", module, *map(str, words)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def nothing_is_left_running(folder):
+    pids = [int(path.read_text()) for path in folder.glob("*.pid")]
+    for pid in pids:
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+    return len(pids)
+
+
+def test_ranks_find_each_other_on_one_host(launcher, tmp_path):
+    done = start(launcher, HERE[launcher[0][0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["size"], told["peers"]) == (3, 3)
+    assert {known[0] for known in told["known"]} == {launcher[0][0]}
+    assert [known[1] for known in told["known"]] == [0, 1, 2] and nothing_is_left_running(tmp_path) == 3
+
+
+def test_ranks_find_each_other_on_two_nodes(srun, tmp_path):
+    done = start(srun, "-N 2 -n 3", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [known[1:] for known in json.loads(done.stdout)["known"]] == [[0, 0, 2], [1, 1, 2], [2, 0, 1]]
+
+
+@pytest.mark.parametrize("fault", ["exit", "kill"])
+@pytest.mark.parametrize("faulty", ["0", "1"])
+def test_a_rank_that_fails_ends_the_job(launcher, fault, faulty, tmp_path):
+    done = start(launcher, HERE[launcher[0][0]], tmp_path, fault, faulty)
+    assert done.returncode != 0
+    assert nothing_is_left_running(tmp_path) == 3

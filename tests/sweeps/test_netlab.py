@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.sweeps.netlab import calibrate, names, network, tools
+from rnn_scaling.sweeps.netlab import calibrate, delayed, names, network, tools
 from rnn_scaling.sweeps.netlab.link import Link, in_words, parse_delay, parse_rate
 from tests.support.faults import alive as runs
 from tests.support.faults import wait_until
@@ -113,9 +113,9 @@ def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
 def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    assert tools.refusals() == [
+    assert tools.refusals(tools.PACKAGES) == [
         "netlab makes network namespaces and needs root, got another user; run it with sudo",
-        "netlab needs the programs ip, tc and iperf3, found no ip, tc, iperf3; apt install iperf3 iproute2",
+        "netlab needs ip, tc, iperf3, found no ip, tc, iperf3; apt install iperf3 iproute2",
     ]
 
 
@@ -194,9 +194,15 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
 
 @real
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
-def test_the_links_carry_what_was_asked_for():
-    """Below the rate by headers alone; how far below is the machine's matter, which no test may depend on."""
-    with network.network(["worker0", "worker1"], Link(5e6)) as nodes:
+@pytest.mark.parametrize("delay_s", [0.0, 0.01])
+def test_the_links_carry_what_was_asked_for(delay_s):
+    """Not more than the rate, not faster than the delay; how far from both is the machine's matter."""
+    if delay_s and shutil.which("wirefilter") is None:
+        pytest.skip("needs vde2")
+    with network.network(["worker0", "worker1"], Link(5e6, delay_s)) as nodes:
         found = calibrate.measure(nodes)
+        switch = nodes[0].namespace.replace("worker0", "switch")
+        assert delayed.folder(switch).exists() == bool(delay_s)
     assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
-    assert own_namespaces() == []
+    assert found.round_trip_s > 2 * delay_s * 0.9
+    assert own_namespaces() == [] and not delayed.folder(switch).exists()

@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.machine.process import TETHER
 from rnn_scaling.sweeps.netlab import tools
 from rnn_scaling.sweeps.netlab.link import Link, in_words
 from rnn_scaling.sweeps.netlab.names import Node
@@ -61,10 +57,10 @@ def _streams(pairs: Sequence[tuple[Node, Node]], flags: Sequence[str]) -> list[t
     """What `parse` says of one stream from the first to the second node of each pair, all at the same time."""
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(_running(inside(server, ["iperf3", "-s", "-1", "-p", str(PORT)])))
+            stack.enter_context(tools.running(inside(server, ["iperf3", "-s", "-1", "-p", str(PORT)])))
         _wait_until_all_listen([server for _, server in pairs])
         clients = [
-            stack.enter_context(_running(inside(client, ["iperf3", "-c", server.address, *CLIENT, *flags])))
+            stack.enter_context(tools.running(inside(client, ["iperf3", "-c", server.address, *CLIENT, *flags])))
             for client, server in pairs
         ]
         return [_result(node, client) for (node, _), client in zip(pairs, clients)]
@@ -106,23 +102,6 @@ def warning(link: Link, found: Calibration) -> str | None:
         f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {in_words(slowest)}; the processors of this machine may "
         "be the limit: ask for less, or for fewer workers, on a quiet machine"
     )
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    tethered = [sys.executable, "-I", str(TETHER), str(os.getpid()), *command]
-    process = subprocess.Popen(
-        tethered, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL)
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
 
 
 def _result(node: Node, client: subprocess.Popen[str]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.machine import alive
-from rnn_scaling.sweeps.netlab import names, tools
+from rnn_scaling.sweeps.netlab import delayed, names, tools
 from rnn_scaling.sweeps.netlab.link import Link
 from rnn_scaling.sweeps.netlab.names import Node
 
@@ -41,12 +42,14 @@ def network(wanted: Sequence[str], link: Link) -> Iterator[tuple[Node, ...]]:
         raise entry.Refusal("netlab needs /proc, which tells processes apart; mount it")
     made = names.nodes(process, wanted)
     switch = names.namespace(process, names.SWITCH)
-    try:
-        _build(switch, made, link)
-        yield made
-    finally:
-        with _deaf():
-            remove([*(node.namespace for node in made), switch])
+    with contextlib.ExitStack() as stack:
+        try:
+            _build(stack, switch, made, link)
+            yield made
+        finally:
+            with _deaf():
+                stack.close()
+                remove([*(node.namespace for node in made), switch])
 
 
 def inside(node: Node, command: Sequence[str]) -> list[str]:
@@ -76,27 +79,32 @@ def remove(namespaces: Sequence[str]) -> None:
                 os.kill(number, signal.SIGKILL)
         time.sleep(KILL_PAUSE_S)
     for name in present:
+        shutil.rmtree(delayed.folder(name), ignore_errors=True)
         with contextlib.suppress(tools.CallFailed):  # another netlab that starts removes the same leftovers
             tools.call("ip", "netns", "delete", name)
 
 
-def _build(switch: str, nodes: Sequence[Node], link: Link) -> None:
+def _build(stack: contextlib.ExitStack, switch: str, nodes: Sequence[Node], link: Link) -> None:
     """Makes switch and nodes; what it had made when it fails is the caller's to remove."""
     _make_namespace(switch)
-    tools.need("bridges", "bridge", "ip", "-n", switch, "link", "add", BRIDGE, "type", "bridge")
-    _up(switch, BRIDGE)
-    for index, node in enumerate(nodes):
+    bridges = [f"{BRIDGE}{index}" for index in range(len(nodes))] if link.delay_s else [BRIDGE] * len(nodes)
+    for bridge in dict.fromkeys(bridges):
+        tools.need("bridges", "bridge", "ip", "-n", switch, "link", "add", bridge, "type", "bridge")
+        _up(switch, bridge)
+    for index, (node, bridge) in enumerate(zip(nodes, bridges, strict=True)):
         _make_namespace(node.namespace)
         port = f"port{index}"
         ends = ["link", "add", port, "type", "veth", "peer", "name", DEVICE, "netns", node.namespace]
         tools.need("pairs of virtual Ethernet devices", "veth", "ip", "-n", switch, *ends)
-        tools.call("ip", "-n", switch, "link", "set", port, "master", BRIDGE)
+        tools.call("ip", "-n", switch, "link", "set", port, "master", bridge)
         address = f"{node.address}/{names.PREFIX_LENGTH}"
         tools.call("ip", "-n", node.namespace, "address", "add", address, "dev", DEVICE)
         # The node's end limits what it sends and the switch's end what it gets: a link that is as fast both ways.
         for namespace, device in ((node.namespace, DEVICE), (switch, port)):
             _limit(namespace, device, link)
             _up(namespace, device)
+    if link.delay_s:
+        delayed.connect(stack, switch, bridges, link.delay_s)
 
 
 def _make_namespace(name: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling import entry
+from rnn_scaling.machine.process import TETHER
 
 CALL_TIMEOUT_S = 30
 PACKAGES = {"ip": "iproute2", "tc": "iproute2", "iperf3": "iperf3"}  # program -> package of Debian and Ubuntu
@@ -21,17 +25,20 @@ class CallFailed(RuntimeError):
         self.said = said
 
 
-def refusals() -> list[str]:
-    """Why netlab cannot work here, a line each: rights and programs; what the kernel lacks shows when it is asked."""
+def refusals(packages: Mapping[str, str]) -> list[str]:
+    """Why netlab cannot work here, a line each; what the kernel lacks shows when it is asked.
+
+    packages: of the programs that it needs.
+    """
     if not os.path.isdir("/proc/sys/net"):
         return ["netlab needs network namespaces, which Linux alone has; run it on Linux"]
     lines = []
     if os.geteuid() != 0:
         lines.append("netlab makes network namespaces and needs root, got another user; run it with sudo")
-    missing = sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
+    missing = sorted({package for program, package in packages.items() if shutil.which(program) is None})
     if missing:
-        absent = ", ".join(program for program in PACKAGES if shutil.which(program) is None)
-        lines.append(f"netlab needs the programs ip, tc and iperf3, found no {absent}; apt install {' '.join(missing)}")
+        absent = ", ".join(program for program in packages if shutil.which(program) is None)
+        lines.append(f"netlab needs {', '.join(packages)}, found no {absent}; apt install {' '.join(missing)}")
     return lines
 
 
@@ -79,3 +86,21 @@ def need(feature: str, module: str, *words: str) -> None:
         raise entry.Refusal(
             f"netlab needs {feature} of the kernel, got {e.said!r}; modprobe {module}, or use a kernel that has it"
         ) from None
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that runs while the block does, and dies with this process; its stdin stays open."""
+    tethered = [sys.executable, "-I", str(TETHER), str(os.getpid()), *command]
+    process = subprocess.Popen(
+        tethered, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream:
+                stream.close()

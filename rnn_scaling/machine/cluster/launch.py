@@ -15,12 +15,15 @@ import dataclasses
 import hashlib
 import json
 import re
+import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.machine.cluster import node_list, ports
 
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
+RETRY_S = 0.2
 KUBERNETES_PORT = 20000  # of the meeting: each pod has ports of its own
 # Slurm numbers from here on what is no step: a batch script, an interactive shell, processes that came another way.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
@@ -62,18 +65,25 @@ class Launch:
         """Whether no other machine takes part."""
         return ports.is_loopback(ports.split(self.meeting)[0])
 
-    def engine_address(self) -> str:
+    def engine_address(self, timeout_s: float = 60.0) -> str:
         """HOST:PORT at which this process's engine shall listen and the other ranks reach it.
+
+        Args:
+          timeout_s: how long rank 0's host may have no address yet; a pod that is being made has none.
 
         Raises:
           ClusterError: if no port is free, or no way leads to rank 0.
         """
         if self.addresses:
             return self.addresses[self.rank]
-        try:
-            return ports.joined(ports.host_for_others(self.meeting, self.rank), ports.free())
-        except OSError as e:
-            raise ClusterError(f"rank {self.rank}: {self.meeting}: {e.strerror or e}; {REMEDY}") from None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return ports.joined(ports.host_for_others(self.meeting, self.rank), ports.free())
+            except OSError as e:
+                if not isinstance(e, socket.gaierror) or time.monotonic() >= deadline:
+                    raise ClusterError(f"rank {self.rank}: {self.meeting}: {e.strerror or e}; {REMEDY}") from None
+            time.sleep(RETRY_S)
 
 
 def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str = "") -> Launch | None:

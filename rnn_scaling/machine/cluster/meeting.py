@@ -27,6 +27,7 @@ STRANGER_S = 10.0  # within which a connection says who it is
 STRANGERS = 64  # connections more than ranks
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
+ACCEPTED_AT_ONCE = 64
 OTHER_FILES = 256  # that rank 0's process may have open besides connections
 
 
@@ -89,10 +90,11 @@ class Meeting:
 
     def _run(self) -> None:
         """The thread, which alone touches what stands below."""
-        last_beat = woke_at = time.monotonic()
+        last_beat = last_watch = woke_at = time.monotonic()
+        tick_s = min(self._heartbeat_s / BEATS, LONGEST_TICK_S)
         try:
             while not self._ends.is_set():
-                ready = self._selector.select(min(self._heartbeat_s / BEATS, LONGEST_TICK_S))
+                ready = self._selector.select(tick_s)
                 now = time.monotonic()
                 if now - woke_at > self._heartbeat_s / 2:  # this process was frozen itself: blame nobody for it
                     for each in self._connections:
@@ -103,12 +105,14 @@ class Meeting:
                 if now - last_beat >= self._heartbeat_s / BEATS:
                     last_beat = now
                     self._tell_all(wire.encode("beat"))
-                self._watch(now)
+                if now - last_watch >= tick_s / 4:  # it looks at every rank, and so not after every message
+                    last_watch = now
+                    self._watch(now)
         except Exception as e:  # no fault of this thread may leave all ranks waiting
             self._fail(f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}")
         finally:
             for each in list(self._connections):
-                each.close()
+                self._drop(each)
             self._listener.close()
             self._selector.close()
 
@@ -131,15 +135,18 @@ class Meeting:
             self._lose(connection, f"sent what no rank sends ({e})")
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it went away again, or this process may open no more files
-            time.sleep(0.01)
-            return
-        if len(self._connections) < self._launch.size + STRANGERS:
-            self._connections.add(_Connection(connection, self._selector))
-        else:
-            connection.close()
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # it went away again, or this process may open no more files
+                time.sleep(0.01)
+                return
+            if len(self._connections) < self._launch.size + STRANGERS:
+                self._connections.add(_Connection(connection, self._selector))
+            else:
+                connection.close()
 
     def _watch(self, now: float) -> None:
         """Looks for what has not happened in time."""

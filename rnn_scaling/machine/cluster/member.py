@@ -22,12 +22,11 @@ from collections.abc import Collection
 from typing import Any
 
 from rnn_scaling.machine.cluster import ports, wire
-from rnn_scaling.machine.cluster.launch import REMEDY, ClusterError, Launch
+from rnn_scaling.machine.cluster.launch import REMEDY, RETRY_S, ClusterError, Launch
 from rnn_scaling.machine.cluster.meeting import BEATS, Meeting
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
 
 LAST_WORDS_S = 2.0  # for what is said while a run ends
-RETRY_S = 0.2
 ANSWER_S = 5.0  # within which rank 0 answers a connection
 
 

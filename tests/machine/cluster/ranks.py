@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 from rnn_scaling.machine.cluster import ports
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
@@ -41,15 +40,21 @@ def a_member(rank, size, meeting, launch=None, hello=None, survives=(), timeout_
 
 def together(members, body):
     """body(member) of all at once, each in a thread; what each returned, or the line it failed with."""
+    results = {}
 
-    def told(member):
+    def run(number, member):
         try:
-            return body(member)
+            results[number] = body(member)
         except ClusterError as e:
-            return str(e)
+            results[number] = str(e)
 
-    with ThreadPoolExecutor(len(members)) as pool:
-        return list(pool.map(told, members, timeout=PATIENCE_S))
+    # Not of a pool, which would wait for those that hang.
+    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    return [results.get(number, "still waits, or raised what it should not") for number in range(len(members))]
 
 
 class Process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -221,6 +222,23 @@ def test_the_host_for_others():
     assert ports.host_for_others("a:2000", 0) == "a"  # rank 0 is where the others look for it
     with pytest.raises(OSError):
         ports.host_for_others("no.such.invalid:2000", 1)
+    with pytest.raises(ClusterError, match="rank 1: no.such.invalid:2000: .*; give --coordinator_address="):
+        of(OWN, coordinator_address="no.such.invalid:2000").engine_address(timeout_s=0.0)
+
+
+def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
+    answers = [OSError, socket.gaierror, "10.0.0.7"]  # the first is refused, the others are tried one after the other
+
+    def look_up(meeting, rank):
+        answer = answers.pop(0)
+        if isinstance(answer, str):
+            return answer
+        raise answer(1, "no way")
+
+    monkeypatch.setattr(ports, "host_for_others", look_up)
+    with pytest.raises(ClusterError, match="no way"):
+        of(OWN).engine_address()
+    assert ports.split(of(OWN).engine_address())[0] == "10.0.0.7"
 
 
 def test_a_free_port_is_taken_by_nobody():

@@ -114,7 +114,7 @@ def test_a_rank_of_another_size_ends_the_run():
 def test_a_rank_of_another_job_is_sent_away_and_disturbs_nobody():
     meeting = a_meeting()
     members = [a_member(0, 2, meeting), a_member(1, 2, meeting, launch={"job": "other"})]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave))
+    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
     first.start()
     with pytest.raises(ClusterError, match=r"is the meeting of another job \(test\); give --coordinator_address="):
         members[1].join()
@@ -163,19 +163,33 @@ RUBBISH = {
 }
 
 
-def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody():
+def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatch):
+    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they go for what they say, not for their silence
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
-    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave))
+    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
     waiting.start()
     for name, content in RUBBISH.items():
         with connected(meeting) as stranger:
             stranger.sendall(content)
-            stranger.shutdown(socket.SHUT_WR)
+            if not content:
+                stranger.shutdown(socket.SHUT_WR)
             assert received_until_closed(stranger) == b"", name
     assert together(members[1:], join_and_leave) == ["left"]
     waiting.join(PATIENCE_S)
     assert not members[0].failure
+
+
+def test_strangers_that_say_nothing_are_sent_away(monkeypatch):
+    monkeypatch.setattr(meetings, "STRANGER_S", 0.1)
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    waiting.start()
+    with connected(meeting) as stranger:
+        assert received_until_closed(stranger) == b""
+    assert together(members[1:], join_and_leave) == ["left"]
+    waiting.join(PATIENCE_S)
 
 
 def connected(meeting):
@@ -200,7 +214,7 @@ def received_until_closed(connection):
 def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
     meeting = a_meeting()
     first = a_member(0, 2, meeting)
-    thread = threading.Thread(target=together, args=([first], lambda member: member.join()))
+    thread = threading.Thread(target=together, args=([first], lambda member: member.join()), daemon=True)
     thread.start()
     with connected(meeting) as second:
         second.sendall(a_hello(1, 2) + b"{}\n")
@@ -222,7 +236,7 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
     meeting = a_meeting()
     first = a_member(0, MANY, meeting)
     outcome = []
-    thread = threading.Thread(target=lambda: outcome.extend(together([first], many_ranks_body)))
+    thread = threading.Thread(target=lambda: outcome.extend(together([first], many_ranks_body)), daemon=True)
     thread.start()
     others = []
     try:

@@ -29,11 +29,13 @@ def main() -> None:
     bind_to_cores(config.devices.num_devices * config.devices.cpu_cores_per_device)
 
     from rnn_scaling.training import benchmark
+    from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.engines import local
     from rnn_scaling.training.state import RunState
 
     count = config.devices.num_devices
-    engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)
+    cores = config.devices.cpu_cores_per_device
+    engine = local.start(local.Request(config.devices.device, count, count + 1, cores, config.model.xla))
     step = benchmark.build(config, engine)
     measure = dataclasses.replace(config.measure, num_warmup_batches=0, num_batches=own.batches)
     config = dataclasses.replace(config, measure=measure)
@@ -43,13 +45,13 @@ def main() -> None:
 
     def suite_s() -> float:
         state = RunState(config)
-        benchmark._train(config, step, state)
+        benchmark._train(config, step, state, Alone())
         return state.timer.measured().seconds
 
     def bare_s() -> float:
         start = time.perf_counter()
         for _ in range(own.batches):
-            for tower in bare():
+            for tower in bare()[0]:
                 tower.numpy()
         return time.perf_counter() - start
 

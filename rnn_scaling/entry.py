@@ -24,6 +24,7 @@ EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no answer to what was asked
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
 DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
+_speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?|[^\n])|\x9b[0-?]*[ -/]*[@-~]"
@@ -93,8 +94,19 @@ def fail(*lines: str, status: int = EXIT_FAILED) -> int:
 
 def warn(*lines: str) -> None:
     """Says on stderr what is to be known and stops nothing, a line each."""
-    for line in lines:
-        print(f"warning: {plain(line)}", file=sys.stderr)
+    note(*(f"warning: {plain(line)}" for line in lines))
+
+
+def note(*lines: str) -> None:
+    """Says on stderr how things are, a line each."""
+    for line in lines if _speaks else ():
+        print(line, file=sys.stderr)
+
+
+def be_quiet() -> None:
+    """Lets this process say only what ends it: of many that do the same, one speaks."""
+    global _speaks
+    _speaks = False
 
 
 def first_line(error: Exception) -> str:

@@ -57,11 +57,13 @@ class AllReduce(Choice):
       has_shards: whether it can cut a tensor into shards.
       needs_gpus: whether it cannot run on CPUs.
       ranks: the numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
+      spans_workers: whether its ranks may be towers of several processes.
     """
 
     has_shards: bool = False
     needs_gpus: bool = False
     ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
+    spans_workers: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,10 @@ def _modules(package: str, *names: str) -> Table:
 
 
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
+_REPLICATED = (
+    *("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"),
+    *_STALE_AND_SPARSE,
+)
 VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     "independent": UpdateMode(
         "rnn_scaling.training.variable_update.independent",
@@ -109,17 +115,34 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     "replicated": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
         "a copy a device, gradients all-reduced",
-        reads=(
-            *("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"),
-            *_STALE_AND_SPARSE,
-        ),
+        reads=_REPLICATED,
         is_swept=True,
     ),
     "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
+    "distributed_independent": UpdateMode(
+        "rnn_scaling.training.variable_update.independent",
+        "independent, over several workers",
+        trains_one_model=False,
+        engine="alone",
+        alone="",
+    ),
+    "collective_all_reduce": UpdateMode(
+        "rnn_scaling.training.variable_update.replicated",
+        "replicated, over several workers",
+        reads=_REPLICATED,
+        engine="collective",
+        alone="distributed_independent",
+    ),
+    "multi_worker_mirrored": UpdateMode(
+        "rnn_scaling.training.variable_update.mirrored",
+        "tf.distribute.MultiWorkerMirroredStrategy",
+        engine="multi_worker",
+        alone="distributed_independent",
+    ),
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
-    "collective": AllReduce("rnn_scaling.training.all_reduce.collective"),
+    "collective": AllReduce("rnn_scaling.training.all_reduce.collective", spans_workers=True),
     "xring": AllReduce("rnn_scaling.training.all_reduce.xring", has_shards=True),
     "rechd": AllReduce(
         "rnn_scaling.training.all_reduce.rechd",
@@ -149,7 +172,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         varies=True,
     ),
 }
-ENGINES = _modules("rnn_scaling.training.engines", "local")
+ENGINES = _modules("rnn_scaling.training.engines", "local", "alone", "collective", "multi_worker")
 REPORTS: Mapping[str, Report] = {
     "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

@@ -6,13 +6,16 @@ flags -> conflicts? (exit 2) -> session: bind to cores, run, record -> table
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
+from rnn_scaling.machine.cluster.launch import ClusterError
 
 if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
+    from rnn_scaling.machine.cluster.launch import Launch
     from rnn_scaling.settings.config import RunConfig
     from rnn_scaling.training.state import RunState
     from rnn_scaling.training.towers import TrainStep
@@ -37,22 +40,29 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.settings import flags
 
     flags.answer(words, USAGE, list(configs.GROUPS.values()), "train")
-    config = _configuration(words)
-    from rnn_scaling.training.session import Session
+    try:
+        config, launch = _configuration(words)
+        from rnn_scaling.training.session import Session
 
-    return Session(config, _STARTED, look_inside).run()
+        session = Session(config, _STARTED, look_inside, launch)
+    except ClusterError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+    return session.run()
 
 
-def _configuration(words: Sequence[str]) -> RunConfig:
-    """What the command line asks for.
+def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
+    """What the command line asks for, and which of several processes this is, if a launcher started several.
 
     Raises:
       FlagErrors: naming everything that is wrong with it.
+      ClusterError: if the launcher's variables are malformed.
     """
+    from rnn_scaling.machine.cluster import launch as launches
     from rnn_scaling.machine.cores import available_cores
     from rnn_scaling.machine.gpus import visible_gpus
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import conflicts, flags
+    from rnn_scaling.settings.launch_conflicts import started_otherwise
 
     num_gpus = visible_gpus()
     lines: list[str] = []
@@ -60,12 +70,18 @@ def _configuration(words: Sequence[str]) -> RunConfig:
         given = flags.parse(words, configs.OPTIONS)
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
+    num_cores = len(available_cores())
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    launch = launches.of(os.environ, config.cluster.coordinator_address, socket.gethostname())
+    if launch is not None:
+        given = configs.as_started(given, launch.size)
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
+    lines += started_otherwise(config, launch)
     if lines:
         raise flags.FlagErrors(lines)
-    return config
+    return config, launch
 
 
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:

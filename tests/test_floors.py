@@ -48,7 +48,7 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/corpus.py",
     "rnn_scaling/data/source.py",
     "rnn_scaling/data/make_corpus.py",
-    *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "progress", "native_log")),
+    *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
 )
 LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),

@@ -16,7 +16,8 @@ class _DeviceSource:
 
     def next_batches(self, step: tf.Tensor) -> list[Any]:
         batches = []
-        for tower, (device, batch_size) in enumerate(zip(self._feed.devices, self._feed.batch_sizes)):
+        towers = zip(self._feed.devices, self._feed.own_batch_sizes)
+        for tower, (device, batch_size) in enumerate(towers, self._feed.first_tower):
             with tf.device(device):
                 batches.append(synthetic.draw(self._feed, batch_size, step=step, tower=tower))
         return batches

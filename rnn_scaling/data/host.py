@@ -23,7 +23,7 @@ class _FullSentences:
 
     def next_batches(self, step: tf.Tensor) -> list[Any]:
         feed, batches = self._feed, []
-        for device, batch_size, batch in zip(feed.devices, feed.batch_sizes, self._source.next_batches(step)):
+        for device, batch_size, batch in zip(feed.devices, feed.own_batch_sizes, self._source.next_batches(step)):
             with tf.device(device):
                 batches.append(feed.layout.replace_lengths(batch, synthetic.full_lengths(feed, batch_size)))
         return batches
@@ -31,10 +31,12 @@ class _FullSentences:
 
 def build(feed: Feed) -> Source:
     """Random words by (seed, step, tower), from `num_parallel_calls` threads of the host."""
-    batch_size, num_towers = feed.pipeline_batch_sizes[0], len(feed.pipeline_batch_sizes)
+    batch_size = feed.pipeline_batch_sizes[0]
+    # A global batch is drawn whole, by every worker, before it is split; of the others each draws its own alone.
+    num_towers, first = (1, 0) if feed.split else (len(feed.devices), feed.first_tower)
 
     def batch_of(index: tf.Tensor) -> Any:
-        return synthetic.draw(feed, batch_size, step=index // num_towers, tower=index % num_towers)
+        return synthetic.draw(feed, batch_size, step=index // num_towers, tower=first + index % num_towers)
 
     with tf.device(pipeline.host_of(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)

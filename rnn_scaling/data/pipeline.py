@@ -1,4 +1,7 @@
-"""From one tf.data pipeline to every tower, each element once: element k is tower k % N's batch of step k // N."""
+"""From one tf.data pipeline to every tower, each element once: element k is tower k % N's batch of step k // N.
+
+Towers are those of all workers. Each worker runs the whole pipeline and keeps what is its own.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,31 @@ def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datas
     return dataset.with_options(options)
 
 
-def _split(dataset: tf.data.Dataset, batch_sizes: Sequence[int], time_major: bool) -> tf.data.Dataset:
+def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
+    """Of a pipeline's batches those of this worker's towers; all of them where a global batch is split later."""
+    num_towers = len(feed.batch_sizes)
+    if feed.split or len(feed.devices) == num_towers:
+        return dataset
+
+    def is_own(index: tf.Tensor, batch: Any) -> tf.Tensor:
+        tower = index % num_towers
+        return (tower >= feed.own.start) & (tower < feed.own.stop)
+
+    return dataset.enumerate().filter(is_own).map(lambda index, batch: batch)
+
+
+def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Cuts each global batch into the towers' pieces, in order; none of its samples is dropped or repeated.
 
     Args:
-      dataset: batches of `sum(batch_sizes)` samples.
-      batch_sizes: of the towers.
-      time_major: ids are [T, B] and not [B, T].
+      dataset: global batches.
+      feed: whose towers get them; of other workers' towers the pieces are left out.
     """
-    axis = 1 if time_major else 0
+    axis = 1 if feed.time_major else 0
 
     def pieces(batch: Any) -> tf.data.Dataset:
-        parts = zip(*(tf.split(c, list(batch_sizes), axis if c.shape.rank == 2 else 0) for c in batch))
-        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in parts]
+        parts = zip(*(tf.split(c, list(feed.batch_sizes), axis if c.shape.rank == 2 else 0) for c in batch))
+        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in list(parts)[feed.own]]
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
     return dataset.flat_map(pieces)
@@ -104,7 +119,7 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
     options = feed.options
     with tf.device(host_of(feed.devices[0])):
         if feed.split:
-            dataset = _split(dataset, feed.batch_sizes, feed.time_major)
+            dataset = _split(dataset, feed)
         dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
     if options.prefetch_data_to_device:
         return _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)

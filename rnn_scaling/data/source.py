@@ -16,11 +16,12 @@ class Feed:
     Attributes:
       options: of the data.
       layout: of the workload's batches.
-      batch_sizes: samples of each tower a step.
+      batch_sizes: samples of each tower of all workers a step.
       split: cut the towers' batches from one global batch (strong scaling).
       time_major: ids are [T, B] and not [B, T].
       seed: of the words and the shuffling.
-      devices: a device a tower.
+      devices: a device for each tower of this worker.
+      first_tower: number of the first of these among the towers of all workers.
     """
 
     options: DataOptions
@@ -30,6 +31,17 @@ class Feed:
     time_major: bool
     seed: int
     devices: tuple[str, ...]
+    first_tower: int = 0
+
+    @property
+    def own(self) -> slice:
+        """This worker's towers among those of all."""
+        return slice(self.first_tower, self.first_tower + len(self.devices))
+
+    @property
+    def own_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each tower of this worker a step."""
+        return self.batch_sizes[self.own]
 
     @property
     def max_lengths(self) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ def build(feed: Feed) -> Source:
                 parts = [[tf.transpose(part) for part in side[:-1]] + side[-1:] for side in parts]
             return feed.layout.batch(parts)
 
-        dataset = dataset.map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
+        dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
     return pipeline.to_towers(dataset, feed, keep=tables)
 
 

@@ -6,11 +6,11 @@ docs/record.md describes `graph` and `trace`.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, profile_tab, tracing, xplane
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.files import write_bytes
@@ -60,7 +60,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     nodes, exchanged = operators.nodes_of(partitions), operators.exchanged(partitions)
     num_towers = len(step.engine.devices)
     results: list[StepResult] = []
-    print(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them", file=sys.stderr)
+    entry.note(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them")
     counted = tracing.count(lambda: results.append(step()), COUNTED_STEPS)
     every = xplane.read(counted.space, nodes, exchanged)
     timed = tracing.measure(step, num_batches, log_dir)

@@ -137,7 +137,7 @@ def _start(request: dict[str, Any]) -> Any:
     from rnn_scaling.training.engines import local
 
     threads = request["inter_op_threads"], request["intra_op_threads"]
-    return local.start(request["device"], request["num_devices"], *threads, xla=False)
+    return local.start(local.Request(request["device"], request["num_devices"], *threads))
 
 
 def _tell(done: int, total: int, what: str) -> None:

@@ -15,12 +15,19 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def bind_to_cores(count: int) -> list[int]:
+def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
     """Binds this process to `count` of its cores, or to all when it has fewer; returns them.
 
     Physical cores come first: two hyper-threads of one core are no two devices' cores.
+
+    Args:
+      count: cores that are wanted.
+      local_rank: number of this process among those of its run on this machine: each takes the next cores, from the
+        first on again where they do not suffice.
     """
-    cores = sorted(sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))[:count])
+    ordered = sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))
+    first = local_rank * count % len(ordered)
+    cores = sorted([*ordered[first:], *ordered[:first]][:count])
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     return cores

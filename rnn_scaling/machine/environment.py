@@ -39,7 +39,7 @@ def read_environment() -> dict[str, Any]:
     cpuinfo = read_text("/proc/cpuinfo")
     return {
         "python": platform.python_version(),
-        "packages": _package_versions(),
+        "packages": package_versions(),
         "cuda": _cuda_versions(),
         "platform": platform.platform(),
         "cpu": cpu_model(cpuinfo) or platform.processor() or platform.machine(),
@@ -59,7 +59,8 @@ def read_environment() -> dict[str, Any]:
     }
 
 
-def _package_versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that a run's numbers may depend on, where they are installed."""
     versions = {}
     for name in PACKAGES:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from models.workloads import WORKLOADS
@@ -149,12 +149,12 @@ def clock_faults(clocks: Clocks | None) -> Iterator[str]:
             return
 
 
-def trace_faults(trace: Trace | None, devices: int | None) -> Iterator[str]:
+def trace_faults(trace: Trace | None, towers: Collection[int]) -> Iterator[str]:
     """What does not fit together in a record's `trace`.
 
     Args:
       trace: of the run; None: it was not traced, or cannot be read.
-      devices: towers of the run; None: not known.
+      towers: how many it may be of: those of the run, or of one of its workers; empty: not known.
     """
     if trace is None:
         return
@@ -165,12 +165,12 @@ def trace_faults(trace: Trace | None, devices: int | None) -> Iterator[str]:
         if not getattr(trace.cost, name):
             yield f"trace.cost.{name} is []; expected seconds of each traced step"
     for i, step in enumerate(trace.steps):
-        yield from _step_faults(f"trace.steps[{i}]", step, devices)
+        yield from _step_faults(f"trace.steps[{i}]", step, towers)
 
 
-def _step_faults(path: str, step: TimedStep, devices: int | None) -> Iterator[str]:
-    if devices is not None and len(step.towers) != devices:
-        yield f"{path}.towers has {len(step.towers)} entries; expected the {devices} towers of the run"
+def _step_faults(path: str, step: TimedStep, towers: Collection[int]) -> Iterator[str]:
+    if towers and len(step.towers) not in towers:
+        yield f"{path}.towers has {len(step.towers)} entries; expected the {max(towers)} towers of the run"
     for i, tower in enumerate(step.towers):
         if tower.tower != i:
             yield f"{path}.towers[{i}].tower is {tower.tower}; expected {i}"

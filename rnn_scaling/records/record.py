@@ -203,7 +203,8 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     faults += checks.phase_faults(parts.get("phases"), batches if derived else None)
     machine = parts.get("environment")
     faults += checks.clock_faults(machine.clocks if machine else None)
-    faults += checks.trace_faults(parts.get("trace"), devices)
+    traced = {config["num_devices"], devices} if config and devices else ()  # of a worker, or where one drives all
+    faults += checks.trace_faults(parts.get("trace"), traced)
     faults += checks.graph_faults(parts.get("graph"))
     if faults or top is None:
         return None

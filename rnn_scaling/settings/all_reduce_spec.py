@@ -17,6 +17,7 @@ from typing import NoReturn
 from rnn_scaling.registry import ALL_REDUCES
 
 AUTO = "auto"
+AUTO_OVER_WORKERS = "collective"  # what auto means where ranks are towers of several processes
 SHARDED = tuple(name for name, row in ALL_REDUCES.items() if row.has_shards)
 
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -265,8 +265,13 @@ class RunConfig:
     @property
     def num_processes(self) -> int:
         """Processes of a run: a coordinator where the mode has one, the workers, and the parameter servers."""
-        mode = registry.VARIABLE_UPDATES[self.update.variable_update]
-        return mode.has_coordinator + self.cluster.num_workers + (self.cluster.num_ps if mode.has_servers else 0)
+        return len(self.roles())
+
+    def roles(self) -> tuple[str, ...]:
+        """What each process of a run is, in the order of ranks: coordinator, worker or ps."""
+        mode, cluster = registry.VARIABLE_UPDATES[self.update.variable_update], self.cluster
+        servers = cluster.num_ps if mode.has_servers else 0
+        return ("coordinator",) * mode.has_coordinator + ("worker",) * cluster.num_workers + ("ps",) * servers
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each tower of all workers; their sum is the global batch, nothing is dropped."""
@@ -301,6 +306,20 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
     for name, value in values.items():
         by_group[GROUP_OF[name]][name] = value
     return RunConfig(**{name: GROUPS[name](**fields) for name, fields in by_group.items()})
+
+
+def as_started(given: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
+    """The given options with as many workers as a launcher started, where the user does not say how many.
+
+    Args:
+      given: the options that the user set, by name.
+      num_processes: that were started; coordinator and parameter servers are among them.
+    """
+    mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
+    if mode is None or mode.engine == "local" or "num_workers" in given:
+        return dict(given)
+    num_ps = given.get("num_ps", OPTIONS["num_ps"].default) if mode.has_servers else 0
+    return {**given, "num_workers": max(1, num_processes - num_ps - mode.has_coordinator)}
 
 
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:

@@ -13,7 +13,7 @@ from typing import Any
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
-from rnn_scaling.registry import TEXT_FILES
+from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
@@ -34,7 +34,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
     lines = [line for of_one in bad.values() for line in of_one] + list(_ignored(config, given))
-    for check in (_devices, _model, _training, _update, _all_reduce, _data, _measure, _files, _outputs):
+    for check in (_devices, _workers, _model, _training, _update, _all_reduce, _data, _measure, _files, _outputs):
         lines += check(config, given, num_gpus)
     return lines
 
@@ -69,9 +69,10 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
             f"--global_batch_size={total} and --batch_size={given['batch_size']} contradict each other: "
             "strong or weak scaling; leave one out"
         )
-    elif total and total < config.devices.num_devices:
+    elif total and total < config.num_towers:
+        workers = f" x --num_workers={config.cluster.num_workers}" if config.cluster.num_workers > 1 else ""
         yield (
-            f"--global_batch_size={total} must be at least --num_devices={config.devices.num_devices}: "
+            f"--global_batch_size={total} must be at least --num_devices={config.devices.num_devices}{workers}: "
             f"every tower needs a {WORKLOADS[config.model.model].samples.removesuffix('s')}"
         )
     if config.devices.device == "gpu" and not num_gpus:
@@ -80,6 +81,35 @@ def _devices(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
         uneven = uneven_towers(config.devices.num_devices, num_gpus)
         if uneven:
             yield uneven
+
+
+def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    workers = config.cluster.num_workers
+    if not is_read(config, "num_workers") or workers == 1:
+        return
+    is_mirrored = config.update.variable_update == "multi_worker_mirrored"
+    if is_mirrored and config.devices.device == "cpu" and config.devices.num_devices > 1:
+        yield (
+            f"--num_devices={config.devices.num_devices}: MultiWorkerMirroredStrategy has one tower a worker on CPUs; "
+            "use --num_devices=1 and more workers, or collective_all_reduce"
+        )
+    if config.measure.until_steady:
+        yield (
+            f"--until_steady=true ends each of --num_workers={workers} by its own clock, and they must end together; "
+            "give --num_batches"
+        )
+    if is_read(config, "all_reduce_spec"):
+        try:
+            segments = all_reduce_spec.parse(config.update.all_reduce_spec)
+        except ValueError:
+            return  # told of the option itself
+        spanning = [name for name, row in ALL_REDUCES.items() if row.spans_workers]
+        for segment in segments:
+            if segment.algorithm not in (all_reduce_spec.AUTO, *spanning):
+                yield (
+                    f"--all_reduce_spec={config.update.all_reduce_spec}: {segment.algorithm} adds within one process, "
+                    f"and --num_workers={workers}; use auto or {' or '.join(spanning)}"
+                )
 
 
 def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

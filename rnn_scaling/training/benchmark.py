@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from typing import Any
 
 import tensorflow as tf
 
 from models import workloads
 from models.workload import Workload, initial_value
-from rnn_scaling import registry
+from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Feed
 from rnn_scaling.machine.load import LoadMeter
@@ -19,42 +18,69 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
-from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, peak_device_bytes, uses_onednn
+from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
 from rnn_scaling.training.state import NotFiniteError, RunState
 from rnn_scaling.training.towers import TrainStep
 
 
-def run(config: RunConfig, state: RunState) -> TrainStep:
+def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
     """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
 
+    Args:
+      config: resolved options.
+      state: of the run.
+      cluster: the processes of the run.
+
     Returns:
-      The step that was run, for `write_logs`.
+      The step that was run, for `write_logs`; None where others run it.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
       DataError: if a text file is not what it should be.
+      ClusterError: if another process fails.
       ValueError, tf.errors.OpError: if the devices cannot do what was asked.
     """
-    engine = registry.load(registry.ENGINES, "local").start(
-        config.devices.device,
-        config.devices.num_devices,
-        state.resolved["inter_op_parallelism_threads"],
-        state.resolved["intra_op_parallelism_threads"],
-        config.model.xla,
-    )
+    engine = _start(config, state, cluster)
+    state.clients = engine.size
     state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
     state.resolved["onednn"] = uses_onednn()
     state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
     state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
     state.enter("build")
-    step = build(config, engine, state)
-    _announce(config, state.resolved)
-    _train(config, step, state)
-    state.keep_memory(peak_device_bytes(engine))
+    step = None
+    if engine.devices:
+        step = build(config, engine, state)
+        _announce(config, state.resolved)
+        _train(config, step, state, cluster)
+        state.keep_memory(peak_device_bytes(engine))
+    else:
+        for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
+            cluster.barrier(name)
     state.enter("teardown")
+    cluster.report(state, finished=True)
+    cluster.barrier(clusters.TOLD)
     return step
+
+
+def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
+    """The engine of the run's update mode, once all processes have met."""
+    if cluster.size > 1:
+        state.enter("cluster")
+    mode = registry.VARIABLE_UPDATES[config.update.variable_update]
+    return registry.load(registry.ENGINES, mode.engine).start(
+        Request(
+            config.devices.device,
+            config.devices.num_devices,
+            state.resolved["inter_op_parallelism_threads"],
+            state.resolved["intra_op_parallelism_threads"],
+            config.model.xla,
+            cluster.place(),
+        )
+    )
 
 
 def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
@@ -71,12 +97,12 @@ def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     """Says on stderr what really runs where that is not what the flags' words say."""
     if config.model.encoder_type == "cudnn_lstm" and resolved["device_type"] == "CPU":
-        print(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU", file=sys.stderr)
+        entry.note(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU")
     if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
-        print(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster", file=sys.stderr)
+        entry.note(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster")
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
         segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
-        print(f"all-reduce auto is {all_reduce_spec.format(segments)} here", file=sys.stderr)
+        entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
@@ -137,11 +163,12 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
         time_major=config.model.time_major,
         seed=config.training.seed,
         devices=engine.devices,
+        first_tower=engine.first_tower,
     )
 
 
-def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
-    """Warm-up and measured batches.
+def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) -> None:
+    """Warm-up and measured batches; with several processes from one barrier to the next.
 
     What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
     costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
@@ -151,18 +178,22 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
-    display = progress.Progress(config.output.progress, most, warmup, state.unit)
-    scalars = event_files.Scalars(config.output.log_dir, state.unit)
+    display = progress.Progress(config.output.progress and cluster.rank == 0, most, warmup, state.unit)
+    scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit)
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
+        cluster.barrier(clusters.BUILT)
         state.enter("batches")
         state.sample_clocks()
         timer.start()
         for batch in range(most):
+            if batch == warmup and cluster.size > 1:
+                cluster.barrier(clusters.WARM)
+                timer.resume()
             result = step()
             loss, items = result.loss, int(result.items.sum())
             step_s = timer.end_step(items, loss)
-            state.end_batch(result.items, result.positions)
+            state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s)
             if not math.isfinite(loss):
                 raise NotFiniteError(
                     f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
@@ -176,6 +207,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState) -> None:
             if scalars.due():
                 scalars.write(timer.step_s, timer.step_items, timer.step_loss)
                 timer.resume()
+        cluster.barrier(clusters.MEASURED)
     finally:
         display.close()
         scalars.write(timer.step_s, timer.step_items, timer.step_loss)

@@ -46,6 +46,16 @@ class VariableUpdate(Protocol):
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
 
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
+
+        Args:
+          items: that each tower's loss is a sum over, float32 scalars on the host.
+
+        Returns:
+          For each tower the items of all towers, of other processes too, that it shares its update with.
+        """
+
     def run(self, tower: Callable[[int], T]) -> list[T]:
         """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
 
@@ -203,6 +213,9 @@ class Replicas:
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         return [place(specs, values, device, f"tower_{i}") for i, device in enumerate(self.devices)]
+
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.add_n(list(items))] * len(items)
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
         return run_on(self.devices, tower)

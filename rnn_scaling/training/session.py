@@ -5,6 +5,7 @@ TensorFlow loads inside the thread; Ctrl-C is answered while a step is busy on t
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from rnn_scaling.analysis import divergence
 from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.machine import alive
+from rnn_scaling.machine.cluster.launch import ClusterError, Launch
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
 from rnn_scaling.machine.terminal import tell
@@ -30,25 +32,33 @@ from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.state import NotFiniteError, RunState
 
+TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
 LookInside = Callable[[RunConfig, Any, RunState], None]
 
 
 class Session:
     """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
 
-    def __init__(self, config: RunConfig, started: float, look_inside: LookInside) -> None:
+    def __init__(self, config: RunConfig, started: float, look_inside: LookInside, launch: Launch | None) -> None:
         """Args:
         config: resolved options without a conflict.
         started: `time.perf_counter()` when the program started.
         look_inside: fills the state's `graph` and `trace` from the step that was run; called where the user asked.
+        launch: which of several processes this is; None: it is alone.
+
+        Raises:
+          ClusterError: if this host has no address for the others.
         """
-        self._config, self._state = config, RunState(config, started=started)
+        self._config, self._state = _of_rank(config, launch), RunState(config, started=started)
+        self._cluster, self._launch = clusters.of(launch, config), launch
         self._look_inside = look_inside
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
-        self._is_recorded = False
+        self._is_recorded = self._is_others_fault = False
+        self._result_file = config.output.result_file
         self._texts = corpus.Stamps(_text_files(config))
         self._interrupted = threading.Event()
         self._finished = threading.Event()
@@ -57,14 +67,22 @@ class Session:
         """Runs to the end or the interruption; returns the exit status."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        if self._cluster.rank:
+            entry.be_quiet()
         if not self._open_outputs():
             return EXIT_USAGE
-        _prepare_process(self._config, self._state)
+        _prepare_process(self._config, self._state, self._launch)
         self._native_log = NativeLog()
+        self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
-        while not self._finished.wait(0.1):
+        while not self._finished.wait(TICK_S):
             if self._interrupted.is_set():
                 return self._interrupt()
+            if self._cluster.failure:
+                return self._give_up()
+            self._cluster.report(self._state)
+        if self._is_others_fault:
+            return self._give_up()
         if self._table:
             tell(self._table)
         return self._exit_status
@@ -72,7 +90,7 @@ class Session:
     def _open_outputs(self) -> bool:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
         killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
-        started = self._state.record("failed", killed)
+        started = self._record("failed", killed)
         if not self._save(started):  # this record stays when the process is killed
             return False
         log_dir = self._config.output.log_dir
@@ -92,43 +110,74 @@ class Session:
             self._finished.set()
 
     def _run_and_report(self) -> int:
-        state, log_dir = self._state, self._config.output.log_dir
         try:
             from rnn_scaling.training import benchmark  # loads TensorFlow
 
-            step = benchmark.run(self._config, state)
+            step = benchmark.run(self._config, self._state, self._cluster)
         except Exception as e:
+            if _may_be_others_fault(e) and self._cluster.wait_for_failure():
+                self._is_others_fault = True
+                return EXIT_FAILED
             change = self._texts.change()
             return self._fail(corpus.DataError(change) if change else e)
         if change := self._texts.change():
             entry.warn(change)
-        result = state.record("ok")
+        result = self._record("ok")
+        if self._cluster.rank == 0:
+            self._tell(result)
+        is_kept = self._is_recorded = self._save(result)
+        if step is not None and self._config.output.trace_batches:
+            is_kept, result = self._trace(step, result)
+        if step is not None:
+            is_kept &= self._write_logs(step, result)
+        try:
+            self._cluster.leave()
+        except ClusterError as e:
+            return entry.fail(str(e))
+        return 0 if is_kept else EXIT_FAILED
+
+    def _tell(self, result: record.RunRecord) -> None:
+        """What a finished run says of itself."""
         if result.steady_state:
-            print(result.steady_state.text, file=sys.stderr)
+            entry.note(result.steady_state.text)
         if grown := divergence.growth(result.batches.loss):
             entry.warn(f"the loss grew {grown:,.3g}-fold: {divergence.REMEDY}")
+        if result.workers and (shared := clusters.shared_cores(result.workers.ranks)):
+            entry.warn(shared)
         self._table = table.render_runs([result])  # also when the record cannot be written
-        written = self._is_recorded = self._save(result)
+
+    def _trace(self, step: Any, result: record.RunRecord) -> tuple[bool, record.RunRecord]:
+        """Whether the inside of the step was kept, and the record with it.
+
+        Args:
+          step: that was run; all ranks run it again, or none can.
+          result: the record without.
+        """
+        output = self._config.output
         try:
-            if self._config.output.trace_batches:
-                if log_dir:
-                    record.write(
-                        result, Path(log_dir) / RECORD_IN_LOG_DIR
-                    )  # stays when the trace is interrupted or fails
-                self._look_inside(self._config, step, state)
-                result = state.record("ok")
-                written = self._save(result)
+            if output.log_dir and self._cluster.rank == 0:  # stays when the trace is interrupted or fails
+                record.write(result, Path(output.log_dir) / RECORD_IN_LOG_DIR)
+            self._look_inside(self._config, step, self._state)
+            result = self._record("ok")
+            return self._save(result), result
         except Exception as e:
-            entry.fail(f"--trace_batches={self._config.output.trace_batches}: {entry.first_line(e)}")
-            written = False
+            line = f"--trace_batches={output.trace_batches}: {entry.first_line(e)}"
+            entry.fail(line)
+            self._cluster.abort(line)
+            return False, result
+
+    def _write_logs(self, step: Any, result: record.RunRecord) -> bool:
+        from rnn_scaling.training import benchmark
+
+        log_dir = self._config.output.log_dir
         try:
-            if log_dir:
+            if log_dir and self._cluster.rank == 0:
                 record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
             entry.fail(f"--log_dir={log_dir}: {entry.first_line(e)}")
-            written = False
-        return 0 if written else EXIT_FAILED
+            return False
+        return True
 
     def _fail(self, error: Exception) -> int:
         kind, message, expected = describe(error, self._config)
@@ -136,25 +185,52 @@ class Session:
             traceback.print_exception(error)
             print(self._native_log.tail(), file=sys.stderr)
         entry.fail(message)
-        self._save(self._state.record("failed", RunError(type=kind, message=message)))
+        self._cluster.report(self._state, finished=True)
+        self._cluster.abort(message)
+        self._save(self._record("failed", RunError(type=kind, message=message)))
         return EXIT_FAILED
+
+    def _give_up(self) -> int:
+        """Ends with the other processes, of which one has failed."""
+        cluster, line = self._cluster, self._cluster.failure
+        if cluster.rank == 0 or line.startswith(("rank 0 ", f"rank {cluster.rank}:")):
+            entry.fail(line)
+        cluster.report(self._state, finished=True)
+        cluster.leave()  # rank 0 waits a moment for what the others still report
+        is_interrupted = clusters.INTERRUPTED in line
+        if not self._is_recorded:
+            kind, status = ("Interrupted", "interrupted") if is_interrupted else ("ClusterError", "failed")
+            self._save(self._record(status, RunError(type=kind, message=line)), instead=True)
+        if self._table:
+            tell(self._table)
+        return entry.EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED
+
+    def _record(self, status: str, error: RunError | None = None) -> record.RunRecord:
+        workers = self._cluster.workers(self._state)
+        if workers and clusters.shared_cores(workers.ranks):
+            self._state.resolved["oversubscribed"] = True
+        return self._state.record(status, error, workers)
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._signal = signal.Signals(number).name
         self._interrupted.set()
 
     def _interrupt(self) -> int:
-        message = f"interrupted by {self._signal}"
-        print(f"\n{message}", file=sys.stderr)
+        message = f"{clusters.INTERRUPTED} {self._signal}"
+        entry.note(f"\n{message}")
         if not self._is_recorded:  # a finished run stays one
-            self._save(self._state.record("interrupted", RunError(type="Interrupted", message=message)))
+            self._save(self._record("interrupted", RunError(type="Interrupted", message=message)))
+        self._cluster.abort(message)
         sys.stderr.flush()
         if self._table:  # interrupted while it traced
             tell(self._table)
         return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
 
-    def _save(self, result: record.RunRecord) -> bool:
-        path = self._config.output.result_file
+    def _save(self, result: record.RunRecord, instead: bool = False) -> bool:
+        """Writes the record, which is rank 0's to do, and with `instead` rank 1's where rank 0 has gone."""
+        path = self._config.output.result_file if self._cluster.rank == 0 else ""
+        if instead and self._cluster.rank_0_left(_writer_of(self._result_file)):
+            path = self._result_file
         if not path:
             return True
         try:
@@ -165,13 +241,37 @@ class Session:
         return True
 
 
+def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
+    """The configuration with the outputs of this rank: those of rank 0 are the run's, others keep traces alone."""
+    if launch is None or launch.rank == 0:
+        return config
+    output = config.output
+    log_dir = os.path.join(output.log_dir, f"rank_{launch.rank}") if output.log_dir and output.trace_batches else ""
+    return dataclasses.replace(config, output=dataclasses.replace(output, result_file="", log_dir=log_dir))
+
+
+def _writer_of(path: str) -> str | None:
+    """The process that began to write a record, as `machine.alive` tells it; None if the record says of no such."""
+    try:
+        error = record.read(path).error if path else None
+    except (OSError, record.RecordError):
+        return None
+    return error.process if error else None
+
+
+def _may_be_others_fault(error: Exception) -> bool:
+    """Whether an error can come of another process's end."""
+    kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+    return type(error).__name__ in kinds or "Collective ops is aborted" in str(error)
+
+
 def _text_files(config: RunConfig) -> list[str]:
     """The files that the run reads text and vocabularies from."""
     names = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
     return [getattr(config.data, name) for name in names if is_read(config, name)]
 
 
-def _prepare_process(config: RunConfig, state: RunState) -> None:
+def _prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
     """Cores and thread pools; before TensorFlow loads, since it sizes itself by them."""
     cores = available_cores()
     devices, measure = config.devices, config.measure
@@ -184,7 +284,7 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
                 f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
                 f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
             )
-        cores = bind_to_cores(wanted)
+        cores = bind_to_cores(wanted, launch.local_rank if launch else 0)
         if share_a_core(cores):
             entry.warn("some cores of this run are hyper-threads of one core: it has less than a core a device")
     resolved["cpu_affinity"] = cores
@@ -197,10 +297,10 @@ def _prepare_process(config: RunConfig, state: RunState) -> None:
             "towers wait for each other's operators; use 0 or a larger number"
         )
     resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
-    print(
-        f"{_devices(config)}: {_count(len(cores), 'core')}, {_count(inter, 'inter-op thread')}, "
-        f"{_count(intra, 'intra-op thread')}",
-        file=sys.stderr,
+    workers = config.cluster.num_workers
+    entry.note(
+        f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {_count(len(cores), 'core')}, "
+        f"{_count(inter, 'inter-op thread')}, {_count(intra, 'intra-op thread')}"
     )
     prepare_cuda_order()
     # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that a run uses.
@@ -221,7 +321,7 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
             "or use --compute_dtype=bfloat16"
         )
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    expected = isinstance(error, (NotFiniteError, DeviceError, OSError)) or kind == "DataError"
+    expected = isinstance(error, (NotFiniteError, DeviceError, OSError, ClusterError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.analysis import steady_state
+from rnn_scaling.analysis import common_window, steady_state
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
@@ -23,6 +24,7 @@ from rnn_scaling.records.environment import Load as RecordedLoad
 from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
+from rnn_scaling.records.workers import Workers
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.clock import StepTimer, measured_window
 
@@ -32,7 +34,11 @@ class NotFiniteError(ArithmeticError):
 
 
 class RunState:
-    """Fills while a run goes on. `start`, `build`, `batches` and `teardown` are entered in this order."""
+    """Fills while a run goes on. `start`, `cluster` if there is one, `build`, `batches` and `teardown` are entered in
+    this order.
+
+    clients: how many processes run the step, each for its own towers; known once the engine has started.
+    """
 
     def __init__(
         self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
@@ -57,15 +63,57 @@ class RunState:
         self._sampler: ClockSampler | None = None
         self._tower_items: list[tuple[int, ...]] = []
         self._tower_positions: list[tuple[int, ...]] = []
+        self._loss_items: list[int] = []
+        self._ready: list[float] = []
+        self.clients = 1
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
         self._entered.append((phase, self._clock()))
 
-    def end_batch(self, tower_items: Iterable[float], tower_positions: Iterable[float]) -> None:
-        """Keeps what each tower processed in the batch that has just ended: items, and positions with padding."""
-        self._tower_items.append(tuple(int(n) for n in tower_items))
+    def end_batch(
+        self,
+        tower_items: Iterable[float],
+        tower_positions: Iterable[float],
+        loss_items: float = 0.0,
+        ready_s: float | None = None,
+    ) -> None:
+        """Keeps what the towers did in the batch that has just ended.
+
+        Args:
+          tower_items: that each tower processed.
+          tower_positions: the same with padding.
+          loss_items: of all towers; what the loss is a mean over.
+          ready_s: seconds until the last tower's gradients were computed; None: not told.
+        """
         self._tower_positions.append(tuple(int(n) for n in tower_positions))
+        self._loss_items.append(int(loss_items))
+        if ready_s is not None:
+            self._ready.append(max(0.0, ready_s))
+        self._tower_items.append(tuple(int(n) for n in tower_items))  # last: where it is, the others are
+
+    def batches_since(self, first: int) -> dict[str, list[Any]]:
+        """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
+        timer, stop = self.timer, min(len(self.timer.step_loss), len(self._tower_items))
+        loss = [value if math.isfinite(value) else None for value in timer.step_loss[first:stop]]
+        return {
+            "seconds": timer.step_s[first:stop],
+            "items": timer.step_items[first:stop],
+            "loss": loss,
+            "loss_items": self._loss_items[first:stop],
+            "tower_items": [list(each) for each in self._tower_items[first:stop]],
+            "tower_positions": [list(each) for each in self._tower_positions[first:stop]],
+            "ready": self._ready[first:stop],
+        }
+
+    def details(self) -> dict[str, Any]:
+        """What else is told of this process, as the fields of a `records.workers.Rank`."""
+        return {
+            "cpu_affinity": self.resolved.get("cpu_affinity"),
+            "phases": encode(self._phases(self.timer.step_s)),
+            "load_others": self._load.others if self._load else None,
+            "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+        }
 
     def watched(self, load: Load | None) -> None:
         """Keeps what others did to the run's cores, and says so when it matters."""
@@ -91,21 +139,21 @@ class RunState:
         for caution in clock_cautions(self._clocks()):
             entry.warn(caution.text)
 
-    def record(self, status: str, error: RunError | None = None) -> RunRecord:
+    def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
         """The record as of now.
 
         Args:
           status: "ok", "failed" or "interrupted".
           error: what happened when not ok.
+          workers: all processes of the run; None: this one is alone.
         """
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
             self._environment = build(Environment, read_environment())
-        timer = self.timer
-        steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
-        seconds, items = tuple(timer.step_s[:steps]), tuple(timer.step_items[:steps])
+        batches = self._batches(workers)
+        seconds, items, warmup = batches.seconds, batches.items, self.timer.warmup_steps
         throughput = None
-        if steps > timer.warmup_steps and status != "failed":
-            window = measured_window(seconds, items, timer.warmup_steps)
+        if len(seconds) > warmup and status != "failed":
+            window = measured_window(seconds, items, warmup)
             rate = window.items / window.seconds
             throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
         return RunRecord(
@@ -114,15 +162,7 @@ class RunState:
             config=self._config.flat(),
             resolved=build(Resolved, {**self.resolved, "peak_flops_per_second": self._peak()}),
             parameters=build(Parameters, self.parameters) if self.parameters else None,
-            batches=Batches(
-                warmup=min(steps, timer.warmup_steps),
-                measured=max(0, steps - timer.warmup_steps),
-                seconds=seconds,
-                items=items,
-                loss=tuple(timer.step_loss[:steps]),
-                tower_items=tuple(self._tower_items[:steps]),
-                tower_positions=tuple(self._tower_positions[:steps]),
-            ),
+            batches=batches,
             throughput=throughput,
             memory=self._memory,
             steady_state=self._steady_state(seconds, items) if throughput else None,
@@ -139,6 +179,23 @@ class RunState:
             trace=self.trace,
             unit=self.unit,
             flops_per_item=self.flops_per_item,
+            workers=workers,
+        )
+
+    def _batches(self, workers: Workers | None) -> Batches:
+        """Those of all ranks that run the step, or of this process if it runs the step for all."""
+        if workers is not None and self.clients > 1:
+            return common_window.join([r for r in workers.ranks if r.role == "worker"], self.timer.warmup_steps)
+        timer, warmup = self.timer, self.timer.warmup_steps
+        steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
+        return Batches(
+            warmup=min(steps, warmup),
+            measured=max(0, steps - warmup),
+            seconds=tuple(timer.step_s[:steps]),
+            items=tuple(timer.step_items[:steps]),
+            loss=tuple(timer.step_loss[:steps]),
+            tower_items=tuple(self._tower_items[:steps]),
+            tower_positions=tuple(self._tower_positions[:steps]),
         )
 
     def _peak(self) -> float | None:
@@ -163,6 +220,7 @@ class RunState:
         spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
         phases = Phases(
             start=spent["start"],
+            cluster=spent.get("cluster", 0.0),
             build=spent.get("build", 0.0),
             first_batch=sum(step_s[: min(1, warmup)]),
             warmup=sum(step_s[1:warmup]),

@@ -6,6 +6,7 @@ Name scopes, by construction: input, tower_<i>/input, tower_<i>/forward, tower_<
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class StepResult:
     loss_items: np.ndarray
     items: np.ndarray  # padding left out
     positions: np.ndarray  # computed, padding included
+    ready_s: float | None = None  # seconds until the last tower's gradients were computed; None: not told
 
     @property
     def loss(self) -> float:
@@ -64,10 +66,12 @@ class TrainStep:
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
 
     def __call__(self) -> StepResult:
-        counts = self._function() if self._first_call is None else self._first_call()
+        begun = time.time()  # tf.timestamp's clock
+        counts, ready = self._function() if self._first_call is None else self._first_call()
         # A tower's counts leave its device after everything queued before them, the update included.
-        values = np.stack([tower.numpy() for tower in counts])
-        return StepResult(*values.T)
+        loss_sum, loss_items, items, positions = np.stack([tower.numpy() for tower in counts]).T
+        ready_s = None if ready is None else float(ready) - begun
+        return StepResult(loss_sum, loss_items, items, positions, ready_s)
 
     def graph(self) -> tf.Graph:
         """The graph of the step as traced from Python."""
@@ -82,7 +86,7 @@ class TrainStep:
         """Every variable that the step updates, with its slots."""
         return self._update.variable_states()
 
-    def _build(self) -> list[tf.Tensor]:
+    def _build(self) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             step = self._step.read_value()
             batches = self._source.next_batches(step)
@@ -93,16 +97,25 @@ class TrainStep:
             return self._tower(index, batches[index], denominators[index], step)
 
         losses, self.tower_gradients = zip(*self._update.run(tower))
+        ready = self._ready_at() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
         with tf.name_scope("input/"):
             self._step.assign_add(1)
-        return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)]
+        return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)], ready
+
+    def _ready_at(self) -> tf.Tensor | None:
+        """When the gradients of all towers were computed, on CPUs; what a GPU's host knows of is when they began."""
+        if self.engine.device_type != "CPU":
+            return None
+        with tf.device(self.engine.host), tf.name_scope("exchange/ready/"):
+            computed = [_values(gradient) for grads in self.tower_gradients for gradient in grads.values()]
+            with tf.control_dependencies(computed):
+                return tf.timestamp()
 
     def _denominators(self, batches: Sequence[Any]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
-            items = [self._workload.loss_items(batch) for batch in batches]
-            return [tf.add_n(items)] * len(items) if self._update.synchronous else items
+            return self._update.total_items([self._workload.loss_items(batch) for batch in batches])
 
     def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
         scope = f"tower_{index}/"
@@ -111,7 +124,8 @@ class TrainStep:
             rows = {name: self._update.lookup(index, name, ids[name]) for name in ids}
             weights = self._update.weights(index)
             with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
-                seed = tf.stack([tf.cast(step, tf.int32) * self._num_towers + index, self._seed])
+                number = tf.cast(step, tf.int32) * self.engine.num_towers + (self.engine.first_tower + index)
+                seed = tf.stack([number, self._seed])
             loss_scale = self._update.loss_scale(index)
         with tf.name_scope(scope + "forward/"):
             loss_sum = self._workload.loss(weights, rows, batch, seed)
@@ -128,10 +142,6 @@ class TrainStep:
                 grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
         return loss_sum, grads
 
-    @property
-    def _num_towers(self) -> int:
-        return len(self.engine.devices)
-
     def _counts(self, index: int, loss_sum: tf.Tensor, batch: Any) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             counts = self._workload.counts(batch)
@@ -143,6 +153,10 @@ def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlice
     size = values.shape[-1]
     flat = tf.reshape(values, [-1, size])
     return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf.constant([num_rows, size]))
+
+
+def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _divide(gradient: tf.Tensor | tf.IndexedSlices, scale: tf.Tensor) -> tf.Tensor | tf.IndexedSlices:

@@ -89,7 +89,7 @@ def test_counts_agree_with_a_sessions_own_statistics(tf, probe, devices):
     config = configs.resolve({**TINY, **options}, num_gpus=0, num_cores=2)
     with tf.Graph().as_default() as graph:
         built = benchmark.build(config, Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1))
-        results = built._function()
+        results, _ = built._function()
         start = v1.global_variables_initializer()
     metadata = v1.RunMetadata()
     with v1.Session(graph=graph, config=v1.ConfigProto(device_count={"CPU": 2})) as session:

@@ -77,16 +77,24 @@ def _call(sending: Connection, function: Callable[..., Any], args: tuple[Any, ..
 class Trainer:
     """python -m rnn_scaling.train in a process of its own, without its import of TensorFlow."""
 
-    def __init__(self, words: Sequence[str], folder: Path, env: Mapping[str, str], stdout: str = "") -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        stdout: str = "",
+        prepare: tuple[Any, ...] | None = None,
+    ) -> None:
         """Args:
         words: of its command line.
         folder: where its stderr is kept, and its stdout.
         env: its whole environment.
         stdout: another file for its stdout.
+        prepare: a function of a module's top level, and its arguments, to be called in the process before.
         """
         self._out, self._err = Path(stdout or folder / "stdout.txt"), folder / "stderr.txt"
         self._words = list(words)
-        arguments = (self._words, str(self._out), str(self._err), dict(env))
+        arguments = (self._words, str(self._out), str(self._err), dict(env), prepare or ())
         self._process = CONTEXT.Process(target=_train, args=arguments, daemon=True)
         self._process.start()
 
@@ -102,6 +110,11 @@ class Trainer:
         """Sends it to the process."""
         assert self._process.pid
         os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """Ends the process, frozen or not."""
+        self._process.kill()
+        self._process.join()
 
     def end(self, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         """Waits for its end.
@@ -121,10 +134,13 @@ class Trainer:
         return path.read_text() if path.is_file() else ""
 
 
-def _train(words: list[str], out: str, err: str, env: dict[str, str]) -> None:
+def _train(words: list[str], out: str, err: str, env: dict[str, str], prepare: tuple[Any, ...]) -> None:
     os.environ.clear()
     os.environ.update(env)
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
     sys.argv = ["rnn_scaling.train", *words]
+    if prepare:
+        function, *args = prepare
+        function(*args)
     entry.leave(train.main, at_once=True)

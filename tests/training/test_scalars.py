@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import types
 
 import numpy as np
 import pytest
@@ -64,6 +63,8 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, t
 
 def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp_path, monkeypatch):
     from rnn_scaling.training import benchmark
+    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.towers import StepResult
 
     given = {"log_dir": str(tmp_path), "num_batches": 4, "num_warmup_batches": 1, "device": "cpu", "progress": False}
     config, now, seen = configs.resolve(given, num_gpus=0, num_cores=1), [0.0], []
@@ -80,9 +81,9 @@ def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp
     def step():
         seen.append(len(on_disk(tf, tmp_path).get("batch/loss", [])))
         now[0] += 1.0
-        return types.SimpleNamespace(loss=1.0, items=np.array([8]), positions=np.array([8]))
+        return StepResult(*np.full([4, 1], 8.0))
 
-    benchmark._train(config, step, state)
+    benchmark._train(config, step, state, Alone())
     assert seen == [0, 1, 2, 3, 4], "each batch is on disk before the next one begins"
     assert state.timer.step_s == [1.0] * 5
     assert len(on_disk(tf, tmp_path)["batch/loss"]) == 5

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
@@ -14,34 +16,96 @@ from rnn_scaling.training.gradients import place
 # tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
 _group_keys = itertools.count(1_000_000)
 _instance_keys = itertools.count(1_000_000)
+SHAPES = 1_000_000
+# A collective remembers its first shape by its key, so each shape of one whose shape changes gets a key of its own.
+_shape_keys = itertools.count(10_000_000, SHAPES)
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The towers, or other devices, of all processes that exchange tensors.
+
+    Attributes:
+      devices: of this process.
+      size: how many there are in all processes.
+      hint: what moves the tensors: "auto" (a ring of TensorFlow's own) or "nccl".
+    """
+
+    devices: tuple[str, ...]
+    size: int
+    hint: str = "auto"
+
+    def reduce(self, tensors: Sequence[tf.Tensor], merge: str = "Add") -> list[tf.Tensor]:
+        """The sum, or with `merge` "Max" the maximum, over all members, on each device.
+
+        Args:
+          tensors: one a device, on it; of all members of one static shape.
+          merge: how two are made one.
+        """
+        instance_key = next(_instance_keys)
+        results = []
+        for tensor, member in zip(tensors, self._members(), strict=True):
+            with tf.device(member.device):
+                results.append(
+                    tf.raw_ops.CollectiveReduceV2(
+                        input=tensor, instance_key=instance_key, merge_op=merge, final_op="Id", **member.options
+                    )
+                )
+        return results
+
+    def gather(self, tensors: Sequence[tf.Tensor], shape_key: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """All members' tensors, joined along the first axis in the order of ranks, on each device.
+
+        Args:
+          tensors: one a device, on it; of all members of one shape.
+          shape_key: int32 scalar below SHAPES, another for each shape that they may have; None: they have but one.
+        """
+        instance_key = next(_shape_keys) if shape_key is not None else next(_instance_keys)
+        results = []
+        for tensor, member in zip(tensors, self._members(), strict=True):
+            with tf.device(member.device):
+                key = instance_key if shape_key is None else instance_key + shape_key
+                results.append(tf.raw_ops.CollectiveGatherV2(input=tensor, instance_key=key, **member.options))
+        return results
+
+    def _members(self) -> list[_Member]:
+        key = _group_key(self.devices)
+        # Without a resource of each device to order them by, several ranks in one tf.function wait for ever.
+        options = {"group_size": self.size, "group_key": key, "communication_hint": self.hint}
+        return [_Member(device, {**options, "ordering_token": [_token(device).handle]}) for device in self.devices]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Member:
+    """One of this process's devices in a group, and what an operation there is told of the group."""
+
+    device: str
+    options: dict[str, Any]
+
+
+def build(
+    devices: Sequence[str], shards: int, group: Group | None = None
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """One tensor a tower -> their sum on each tower's device.
 
-    Keys are unique in the process: each list of devices is a group, each traced reduction an instance.
+    Keys are unique in the process: each list of devices is a group, each traced reduction an instance. Processes that
+    trace the same steps count them alike.
 
     Args:
       devices: tower i's device.
       shards: 1; the ring cuts tensors itself.
+      group: with the towers of other processes; None: there are none.
 
     Raises:
       ValueError: if shards is not 1.
     """
     if shards != 1:
         raise ValueError(f"expected 1 shard for collective, got {shards}")
-    group_key = _group_key(tuple(devices))
-    tokens = [_token(device) for device in devices]
+    members = group or Group(tuple(devices), len(devices))
 
     def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         placed = place(tensors, devices)
-        if len(placed) == 1:
-            return placed
-        instance_key = next(_instance_keys)
-        return [
-            _reduce_one(tensor, token, device, len(devices), group_key, instance_key)
-            for tensor, token, device in zip(placed, tokens, devices, strict=True)
-        ]
+        return placed if members.size == 1 else members.reduce(placed)
 
     return reduce
 
@@ -56,19 +120,3 @@ def _token(device: str) -> tf.Variable:
     # Outside of the tf.function that is being traced, and not as tf.Variable, whose later traces may make none.
     with tf.init_scope(), tf.device(device):
         return resource_variable_ops.ResourceVariable(0.0, trainable=False, name="collective_order")
-
-
-def _reduce_one(
-    tensor: tf.Tensor, token: tf.Variable, device: str, group_size: int, group_key: int, instance_key: int
-) -> tf.Tensor:
-    with tf.device(device):
-        return tf.raw_ops.CollectiveReduceV2(
-            input=tensor,
-            group_size=group_size,
-            group_key=group_key,
-            instance_key=instance_key,
-            # Without a resource of each device to order them by, several ranks in one tf.function wait for ever.
-            ordering_token=[token.handle],
-            merge_op="Add",
-            final_op="Id",
-        )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.registry import ALL_REDUCES, load
 from rnn_scaling.settings.all_reduce_spec import Segment, select
 from rnn_scaling.training import gradients
+from rnn_scaling.training.all_reduce.collective import Group
 
 
 def reduce_dense(
@@ -18,6 +19,7 @@ def reduce_dense(
     repacking: int,
     agg_max_bytes: int,
     agg_max_group: int,
+    group: Group | None = None,
 ) -> list[list[tf.Tensor]]:
     """Sums each gradient over the towers.
 
@@ -28,6 +30,7 @@ def reduce_dense(
       repacking: exchange all gradients in this many equal pieces; 0: off.
       agg_max_bytes: pack gradients of at most this many bytes; 0: off.
       agg_max_group: at most this many gradients in such a pack.
+      group: of the towers with those of other workers, which algorithms that span workers then sum over too.
 
     Returns:
       `[tower][gradient]`, the sums, on each tower's device.
@@ -41,7 +44,7 @@ def reduce_dense(
         _pack(grads, device, repacking, agg_max_bytes, agg_max_group)
         for grads, device in zip(tower_grads, devices, strict=True)
     ]
-    reduces = {(s.algorithm, s.shards): load(ALL_REDUCES, s.algorithm).build(devices, s.shards) for s in segments}
+    reduces = {(s.algorithm, s.shards): _build(s, devices, group) for s in segments}
     across = list(zip(*(packed for packed, _ in packs), strict=True))
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
     # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
@@ -50,6 +53,17 @@ def reduce_dense(
         for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
             summed[tower].insert(0, tensor)
     return [_unpack(unpack, s, device) for (_, unpack), s, device in zip(packs, summed, devices, strict=True)]
+
+
+def _build(
+    segment: Segment, devices: Sequence[str], group: Group | None
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    module = load(ALL_REDUCES, segment.algorithm)
+    if group is None:
+        return module.build(devices, segment.shards)
+    if not ALL_REDUCES[segment.algorithm].spans_workers:
+        raise ValueError(f"expected an all-reduce that spans workers, got {segment.algorithm}")
+    return module.build(devices, segment.shards, group)
 
 
 def _pack(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from rnn_scaling.machine.gpus import DeviceError, free_gpu_memory_mib, uneven_towers
+from rnn_scaling.training.cluster import Place
 
 ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; the rest is cuDNN's and the driver's
@@ -27,6 +29,7 @@ class Engine:
     host: str  # the CPU device that holds what belongs to no tower
     device_type: str  # "CPU" or "GPU"
     num_physical: int  # real devices behind `devices`
+    strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
 
     @property
     def num_towers(self) -> int:
@@ -39,27 +42,73 @@ class Engine:
         return self.rank * len(self.devices)
 
 
-def start(device: str, num_devices: int, inter_op_threads: int, intra_op_threads: int, xla: bool) -> Engine:
-    """Sets up TensorFlow's devices and thread pools; to be called before any other TensorFlow operation.
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What an engine is asked for.
 
-    Args:
+    Attributes:
       device: "cpu" or "gpu".
-      num_devices: towers.
+      num_devices: towers of this process.
       inter_op_threads: threads that dispatch operators.
       intra_op_threads: threads inside one operator on the CPU.
       xla: whether XLA clusters the step's operators.
+      place: of this process among those of its run; None: it is alone.
+    """
+
+    device: str
+    num_devices: int
+    inter_op_threads: int = 0
+    intra_op_threads: int = 0
+    xla: bool = False
+    place: Place | None = None
+
+
+def start(request: Request) -> Engine:
+    """Sets up TensorFlow's devices and thread pools; to be called before any other TensorFlow operation.
 
     Raises:
       DeviceError: if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the GPUs,
         or nvidia-smi does not tell how much memory they may divide.
     """
-    tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
-    tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
-    if xla:
+    configure(request)
+    return describe(request, task_name("localhost", 0), 0, 1)
+
+
+def configure(request: Request) -> None:
+    """Says what TensorFlow shall be when it starts, which it does with the first operation; errors as of `start`."""
+    tf.config.threading.set_inter_op_parallelism_threads(request.inter_op_threads)
+    tf.config.threading.set_intra_op_parallelism_threads(request.intra_op_threads)
+    if request.xla:
         tf.config.optimizer.set_jit("autoclustering")
-    if device == "cpu":
-        return _cpus(num_devices)
-    return _gpus(num_devices)
+    if request.device == "cpu":
+        _configure_cpus(request.num_devices)
+    else:
+        _configure_gpus(request.num_devices, request.place)
+
+
+def describe(request: Request, task: str, rank: int, size: int) -> Engine:
+    """The engine that TensorFlow, which starts now, makes of this process.
+
+    Args:
+      request: as `configure` had it.
+      task: name of this process, which begins those of its devices.
+      rank: of this process among those that run the step.
+      size: how many these are.
+
+    Raises:
+      DeviceError: if it has other devices than were asked for.
+    """
+    wanted, device_type = request.num_devices, request.device.upper()
+    names = _names(task, device_type)[:wanted]
+    if len(names) < wanted:
+        raise DeviceError(f"expected {wanted} {device_type} devices, got {len(names)}: TensorFlow had started before")
+    num_physical = 1 if device_type == "CPU" else min(wanted, len(tf.config.list_physical_devices("GPU")))
+    return Engine(rank, size, names, _names(task, "CPU")[0], device_type, num_physical)
+
+
+def task_name(job: str, index: int) -> str:
+    """What the names of the devices of a process begin with."""
+    return f"/job:{job}/replica:0/task:{index}"
 
 
 def uses_onednn() -> bool:
@@ -78,20 +127,17 @@ def peak_device_bytes(engine: Engine) -> list[int] | None:
     return [tf.config.experimental.get_memory_info(device)["peak"] for device in engine.devices]
 
 
-def _cpus(count: int) -> Engine:
+def _configure_cpus(count: int) -> None:
     tf.config.set_visible_devices([], "GPU")
     (cpu,) = tf.config.list_physical_devices("CPU")
-    wanted = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
     if count > 1:
-        tf.config.set_logical_device_configuration(cpu, wanted)
-    names = _names("CPU")[:count]
-    if len(names) < count:
-        raise DeviceError(f"expected {count} logical CPU devices, got {len(names)}: TensorFlow had started before")
-    return Engine(0, 1, names, names[0], "CPU", 1)
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(count)])
 
 
-def _gpus(count: int) -> Engine:
+def _configure_gpus(count: int, place: Place | None) -> None:
     gpus = tf.config.list_physical_devices("GPU")
+    if place is not None and len(gpus) >= place.local_size * count:  # else each process sees GPUs of its own, or shares
+        gpus = gpus[place.local_rank * count :]
     if not gpus:
         raise DeviceError(
             "--device=gpu: the driver shows a GPU but TensorFlow cannot use it; install "
@@ -110,9 +156,14 @@ def _gpus(count: int) -> Engine:
         limit_mib = int(free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
         part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [part] * towers)
-    return Engine(0, 1, _names("GPU"), _names("CPU")[0], "GPU", len(used))
 
 
-def _names(device_type: str) -> tuple[str, ...]:
+def _names(task: str, device_type: str) -> tuple[str, ...]:
     """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
-    return tuple(f"/job:localhost/replica:0/task:0{d.name}" for d in tf.config.list_logical_devices(device_type))
+    own = [device for device in tf.config.list_logical_devices(device_type) if _is_of(device.name, task)]
+    return tuple(f"{task}/device:{device_type}:{index}" for index in range(len(own)))
+
+
+def _is_of(device: str, task: str) -> bool:
+    """Whether a device is one of this process; names of a process without a cluster leave the task out."""
+    return device.startswith("/device:") or device.startswith(f"{task}/")

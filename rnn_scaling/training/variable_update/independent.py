@@ -16,6 +16,9 @@ class Independent(Replicas):
 
     synchronous = False
 
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return list(items)
+
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         for index, grads in enumerate(tower_gradients):
             with tf.name_scope(f"update/tower_{index}/"):

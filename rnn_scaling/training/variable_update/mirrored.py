@@ -1,4 +1,7 @@
-"""mirrored: tf.distribute.MirroredStrategy, the way a TensorFlow user trains on several devices of a machine."""
+"""mirrored: tf.distribute.MirroredStrategy, the way a TensorFlow user trains on several devices of a machine.
+
+multi_worker_mirrored: MultiWorkerMirroredStrategy, the same for several machines; the engine has made it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Mirrored(Replicas):
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, rule: UpdateRule) -> None:
-        self._strategy = _Strategy(engine.devices)
+        self._strategy = engine.strategy or _Strategy(engine.devices)
+        self._first_tower, self._has_peers = engine.first_tower, engine.size > 1
         super().__init__(specs, values, engine.devices, rule)
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
@@ -42,11 +46,21 @@ class Mirrored(Replicas):
         parts = {name: self._strategy.experimental_local_results(v) for name, v in mirrored.items()}
         return [{name: parts[name][i] for name in parts} for i in range(len(self.devices))]
 
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not self._has_peers:
+            return super().total_items(items)
+
+        def total(index: int) -> tf.Tensor:
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(items[index]))
+
+        return self.run(total)
+
     def run(self, tower: Callable[[int], T]) -> list[T]:
         results: dict[int, T] = {}
 
         def replica() -> tf.Tensor:
-            index = _replica_index()
+            index = self._index()
             results[index] = tower(index)
             return tf.zeros([])
 
@@ -57,7 +71,7 @@ class Mirrored(Replicas):
         names = list(tower_gradients[0])
 
         def replica() -> tf.Tensor:
-            index = _replica_index()
+            index = self._index()
             context = tf.distribute.get_replica_context()
             with tf.name_scope("exchange/"):
                 local = [tower_gradients[index][name] for name in names]
@@ -68,9 +82,10 @@ class Mirrored(Replicas):
 
         self._strategy.run(replica)
 
-
-def _replica_index() -> int:
-    return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+    def _index(self) -> int:
+        """Which of this process's towers is being built."""
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return int(tf.get_static_value(number)) - self._first_tower
 
 
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:

@@ -100,6 +100,9 @@ class ParameterServer:
         if options.variable_consistency == "relaxed":
             self._deferred = [Deferred(specs, device) for device in self._devices]
 
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [tf.add_n(list(items))] * len(items)
+
     def run(self, tower: Callable[[int], T]) -> list[T]:
         return run_on(self._devices, tower)
 

@@ -1,4 +1,7 @@
-"""replicated: a copy of the variables on each device; the gradients are all-reduced, each device updates its copy."""
+"""replicated: a copy of the variables on each device; the gradients are all-reduced, each device updates its copy.
+
+collective_all_reduce is the same, with an all-reduce that spans the towers of several workers.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
+from rnn_scaling.training.all_reduce.workers import Workers
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Deferred, Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
 
@@ -28,9 +32,13 @@ class Replicated(Replicas):
         super().__init__(specs, values, engine.devices, rule)
         self._options = options
         self._segments = resolve_segments(options.all_reduce_spec, engine)
+        self._workers = Workers(engine) if engine.size > 1 else None
         self._deferred = None
         if options.variable_consistency == "relaxed":
             self._deferred = [Deferred(specs, device) for device in engine.devices]
+
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return super().total_items(items) if self._workers is None else [self._workers.total(items)] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
@@ -47,8 +55,11 @@ class Replicated(Replicas):
 
     def _exchange(self, tower_gradients: Sequence[Gradients]) -> list[dict[str, gradients.Gradient]]:
         """Sums over the towers, on every tower's device."""
-        options = self._options
-        gathered = set() if options.sparse_gradients == "densify" else self.embeddings
+        options, workers = self._options, self._workers
+        gathered = [] if options.sparse_gradients == "densify" else sorted(self.embeddings)
+        rows = [{name: grads[name] for name in gathered} for grads in tower_gradients]
+        # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
+        most_rows = {} if workers is None else workers.most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
         dense = []
         for device, grads in zip(self.devices, tower_gradients):
@@ -61,18 +72,25 @@ class Replicated(Replicas):
             repacking=options.gradient_repacking,
             agg_max_bytes=options.agg_small_grads_max_bytes,
             agg_max_group=options.agg_small_grads_max_group,
+            group=None if workers is None else workers.towers,
         )
         result = [dict(zip(names, tensors)) for tensors in reduced]
-        for name in sorted(gathered):
-            slices = gradients.all_gather_sparse([grads[name] for grads in tower_gradients], self.devices)
-            for index, gradient in enumerate(slices):
+        for name in gathered:
+            slices = [tower[name] for tower in rows]
+            if workers is None:
+                summed = gradients.all_gather_sparse(slices, self.devices)
+            else:
+                summed = workers.gather(slices, most_rows[name])
+            for index, gradient in enumerate(summed):
                 result[index][name] = gradient
         return result
 
 
 def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:
     """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
-    if spec == "auto":
+    if spec == all_reduce_spec.AUTO and engine.size > 1:
+        spec = all_reduce_spec.AUTO_OVER_WORKERS
+    elif spec == all_reduce_spec.AUTO:
         spec = all_reduce_spec.resolve_auto(len(engine.devices), engine.device_type.lower(), engine.num_physical)
     return all_reduce_spec.parse(spec)
 

@@ -1,0 +1,64 @@
+"""Exchange between the towers of several workers: totals, and sparse gradients of whatever number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from rnn_scaling.training.all_reduce.collective import Group
+from rnn_scaling.training.engines.local import Engine
+
+Rows = Mapping[str, tf.IndexedSlices]
+
+
+class Workers:
+    """The workers of an engine: their towers, and their hosts for what is small and concerns a process."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Args:
+        engine: of this worker.
+        """
+        # NCCL takes one rank a GPU, so logical GPUs go through the hosts.
+        has_gpus = engine.device_type == "GPU" and engine.num_physical == len(engine.devices)
+        self.towers = Group(engine.devices, engine.num_towers, "nccl" if has_gpus else "auto")
+        self._hosts = Group((engine.host,), engine.size)
+
+    def total(self, counts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The sum of a scalar over all towers of all workers, on the host; `counts`: one a tower of this worker."""
+        with tf.device(self._hosts.devices[0]):
+            own = tf.add_n(list(counts))
+        return self._hosts.reduce([own])[0]
+
+    def most_rows(self, tower_rows: Sequence[Rows]) -> dict[str, tf.Tensor]:
+        """Rows of the largest tower of all, at least 1, by name: int32 scalars on the host.
+
+        Args:
+          tower_rows: sparse gradients by name, one mapping a tower of this worker.
+        """
+        names = sorted(tower_rows[0])
+        if not names:
+            return {}
+        with tf.device(self._hosts.devices[0]):
+            counts = tf.stack([[tf.shape(rows[name].indices)[0] for name in names] for rows in tower_rows])
+            own = tf.maximum(1, tf.reduce_max(counts, 0))
+        return dict(zip(names, tf.unstack(self._hosts.reduce([own], "Max")[0], len(names))))
+
+    def gather(self, slices: Sequence[tf.IndexedSlices], most_rows: tf.Tensor) -> list[tf.IndexedSlices]:
+        """The sum of sparse gradients as the rows of all towers of all workers, on each tower's device.
+
+        A tower with fewer rows than the largest adds zeros to row 0, which change nothing.
+
+        Args:
+          slices: one a tower of this worker, rows `[R_i, D]`.
+          most_rows: R of the largest tower of all.
+        """
+        values, indices = [], []
+        for device, rows in zip(self.towers.devices, slices, strict=True):
+            with tf.device(device):
+                missing = most_rows - tf.shape(rows.indices)[0]
+                values.append(tf.pad(rows.values, [[0, missing], [0, 0]]))
+                indices.append(tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]]))
+        all_values, all_indices = (self.towers.gather(each, most_rows) for each in (values, indices))
+        shape = slices[0].dense_shape
+        return [tf.IndexedSlices(v, i, shape) for v, i in zip(all_values, all_indices)]

@@ -1,0 +1,268 @@
+"""This process among those of its run: it joins them, meets them at barriers, tells rank 0 what it measured, and ends
+with them. Nothing of TensorFlow's goes this way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rnn_scaling import entry
+from rnn_scaling.analysis import common_window
+from rnn_scaling.machine.cluster.launch import ClusterError, Launch
+from rnn_scaling.machine.cluster.member import Member
+from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.machine.environment import package_versions
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.workers import Rank, Workers
+from rnn_scaling.settings.config import GROUP_OF, RunConfig
+
+BUILT, WARM, MEASURED, TOLD = "built", "warm", "measured", "told"  # barriers, in this order
+INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells the others
+REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
+TOLD_ALONE = ("coordinator_address",)  # options that may differ from rank to rank, beside those of the output
+COMPARED_OUTPUT = ("trace_batches",)  # of these: every rank runs the traced steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What an engine knows of the processes of its run.
+
+    Attributes:
+      role: of this process: coordinator, worker or ps.
+      index: its number among those of its role.
+      addresses: HOST:PORT of each process's engine, by role.
+      local_rank: its number among the processes on this host.
+      local_size: how many are on this host.
+      timeout_s: within which a fault must end the run.
+    """
+
+    role: str
+    index: int
+    addresses: Mapping[str, tuple[str, ...]]
+    local_rank: int = 0
+    local_size: int = 1
+    timeout_s: float = 60.0
+
+    @property
+    def num_workers(self) -> int:
+        """Processes with towers."""
+        return len(self.addresses["worker"])
+
+
+class Told(Protocol):
+    """What a rank tells of itself: `training.state.RunState` does."""
+
+    clients: int
+
+    def batches_since(self, first: int) -> dict[str, list[Any]]: ...
+
+    def details(self) -> dict[str, Any]: ...
+
+
+class Alone:
+    """A run of one process.
+
+    rank, size: its number among the processes of the run, and how many these are; role: coordinator, worker or ps;
+    failure: one line that names the rank and the cause, empty while the run goes on.
+    """
+
+    rank, size, role, failure = 0, 1, "worker", ""
+
+    def start(self) -> None:
+        """Begins to join."""
+
+    def place(self) -> Place | None:
+        """Waits until all have joined; returns where this process stands among them."""
+        return None
+
+    def barrier(self, name: str) -> None:
+        """Waits for all ranks; see `Member.barrier`."""
+
+    def report(self, told: Told, finished: bool = False) -> None:
+        """Sends rank 0 what is new, if it is time to."""
+
+    def wait_for_failure(self) -> bool:
+        """Whether the failure of another rank explains an error here."""
+        return False
+
+    def abort(self, line: str) -> None:
+        """Ends the run at all ranks because of an error here."""
+
+    def leave(self) -> None:
+        """Ends this rank's part."""
+
+    def workers(self, told: Told) -> Workers | None:
+        """What is known of all ranks; None: there is one process."""
+        return None
+
+    def rank_0_left(self, process: str | None) -> bool:
+        """Whether rank 0 wrote a record that names this process, and can write no other."""
+        return False
+
+
+class Cluster(Alone):
+    """A run of several processes."""
+
+    def __init__(self, launch: Launch, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Args:
+        launch: which of the launcher's processes this is.
+        config: resolved options without a conflict.
+        clock: returns seconds.
+
+        Raises:
+          ClusterError: if this host has no address for the others.
+        """
+        roles = config.roles()
+        cluster = config.cluster
+        self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
+        self._launch, self._clock, self._timeout_s = launch, clock, cluster.cluster_timeout
+        self._heartbeat_s = cluster.cluster_heartbeat
+        hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
+        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s)
+        self._peers: Sequence[Peer] = ()
+        self._has_joined, self._refusal = threading.Event(), ""
+        self._passed: dict[str, float] = {}
+        self._reporting, self._num_reported, self._reported_at = threading.Lock(), 0, clock()
+        self._has_told_all = self._has_ended = False
+
+    @property
+    def failure(self) -> str:  # type: ignore[override]  # of one process there is none
+        """As of `Alone`; a failure that this process has told the others of is none that it hears of."""
+        return "" if self._has_ended else self._line()
+
+    def _line(self) -> str:
+        return self._refusal or (self._member.failure if self._member.failed.is_set() else "")
+
+    def start(self) -> None:
+        threading.Thread(target=self._join, daemon=True).start()
+
+    def _join(self) -> None:
+        try:
+            self._peers = self._member.join()
+        except ClusterError as e:
+            self._refusal = str(e)
+        finally:
+            self._has_joined.set()
+
+    def place(self) -> Place:
+        """As of `Alone`.
+
+        Raises:
+          ClusterError: if not all join, or they do not fit together.
+        """
+        self._has_joined.wait()
+        if self._refusal:
+            raise ClusterError(self._refusal)
+        addresses: defaultdict[str, list[str]] = defaultdict(list)
+        for peer in self._peers:
+            addresses[peer.role].append(peer.address)
+        index = sum(peer.role == self.role for peer in self._peers[: self.rank])
+        return Place(
+            self.role,
+            index,
+            {role: tuple(each) for role, each in addresses.items()},
+            self._launch.local_rank,
+            self._launch.local_size,
+            self._timeout_s,
+        )
+
+    def barrier(self, name: str) -> None:
+        self._member.barrier(name)
+        self._passed[name] = self._clock()
+
+    def report(self, told: Told, finished: bool = False) -> None:
+        if not self._has_joined.is_set() or self.rank == 0:
+            return
+        with self._reporting:  # the main thread reports as time goes by, the working one at its end
+            is_due = finished or self._clock() - self._reported_at >= REPORT_S
+            if self._has_told_all or not is_due:
+                return
+            batches = told.batches_since(self._num_reported)
+            self._num_reported += len(batches["seconds"])
+            self._reported_at, self._has_told_all = self._clock(), finished
+            if finished or batches["seconds"]:
+                self._member.report({"batches": batches, "details": told.details() if finished else {}})
+
+    def wait_for_failure(self) -> bool:
+        return bool(self._refusal) or self._member.failed.wait(self._heartbeat_s + 2.0)
+
+    def abort(self, line: str) -> None:
+        self._has_ended = True
+        self._member.abort(line)
+
+    def leave(self) -> None:
+        self._has_ended = True
+        self._member.leave()
+
+    def workers(self, told: Told) -> Workers:
+        own = {"batches": told.batches_since(0), "details": told.details()}
+        reports = {**self._member.reports(), self.rank: [own]}
+        return Workers(
+            launcher=self._launch.launcher,
+            window=common_window.WINDOW,
+            window_seconds=self._passed[MEASURED] - self._passed[WARM] if MEASURED in self._passed else None,
+            ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
+        )
+
+    def rank_0_left(self, process: str | None) -> bool:
+        is_lost = self.rank == 1 and self._refusal == "" and self._line().startswith("rank 0 ")
+        return is_lost and bool(self._peers) and (process or "").partition(" ")[0] == str(self._peers[0].pid)
+
+
+def of(launch: Launch | None, config: RunConfig) -> Alone:
+    """The cluster of a run.
+
+    Args:
+      launch: of this process; None: nothing has started several.
+      config: resolved options without a conflict.
+
+    Raises:
+      ClusterError: if this host has no address for the others.
+    """
+    return Alone() if launch is None or config.num_processes == 1 else Cluster(launch, config)
+
+
+def shared_cores(ranks: Sequence[Rank]) -> str:
+    """What is to be known where processes on one host share cores; empty where none do."""
+    users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for rank in ranks:
+        for core in rank.cpu_affinity or ():
+            users[rank.host or "", core].append(rank.rank)
+    for (host, core), sharing in users.items():
+        if len(sharing) > 1:
+            rule = "the run is slower than with a core for each"
+            return f"{ranks_text(sharing)} share core {core} of host {host}: {rule}"
+    return ""
+
+
+def _rank(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
+    """What a rank has told; errors of the run are told of the rank that they begin with."""
+    fields: dict[str, Any] = {"rank": peer.rank, "role": peer.role, "host": peer.host, "pid": peer.pid}
+    for report in reports:
+        for name, values in report["batches"].items():
+            fields.setdefault(name, []).extend(values)
+        fields |= report["details"]
+    if failure.startswith(f"{peer} "):
+        fields["error"] = failure
+    return build(Rank, fields)
+
+
+def _compared(config: RunConfig) -> dict[str, Any]:
+    """Options in which all ranks must agree."""
+    flat = config.flat()
+    return {
+        name: value
+        for name, value in flat.items()
+        if name in COMPARED_OUTPUT or (GROUP_OF[name] != "output" and name not in TOLD_ALONE)
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Of what computes; other packages may differ."""
+    packages = {name: version for name, version in package_versions().items() if name.startswith("tensorflow")}
+    return {"rnn_scaling": entry.VERSION, **packages}

@@ -1,0 +1,44 @@
+"""Workers whose towers meet in TensorFlow's collective ops: a server in each process, no strategy around them.
+
+What `tf.distribute.MultiWorkerMirroredStrategy` does underneath; plain `CollectiveReduceV2` then spans the workers.
+"""
+
+from __future__ import annotations
+
+from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
+from tensorflow.python.eager import context  # no public name leads to the collective ops of several processes
+
+from rnn_scaling.training.engines import local
+from rnn_scaling.training.engines.local import Engine, Request
+
+JOB = "worker"
+LEADER = local.task_name(JOB, 0)  # numbers the members of each group
+
+
+def start(request: Request) -> Engine:
+    """Sets up this worker's devices and a server by which the others' collectives reach them.
+
+    Errors are those of `local.start`, and:
+
+    Raises:
+      tf.errors.OpError: if the server cannot listen at this worker's address.
+    """
+    if request.place is None:
+        return local.start(request)
+    local.configure(request)
+    place = request.place
+    context.context().configure_collective_ops(
+        collective_leader=LEADER, device_filters=(f"/job:{JOB}/task:{place.index}",)
+    )
+    context.context().enable_collective_ops(
+        tensorflow_server_pb2.ServerDef(
+            cluster=cluster_pb2.ClusterDef(
+                job=[cluster_pb2.JobDef(name=JOB, tasks=dict(enumerate(place.addresses[JOB])))]
+            ),
+            job_name=JOB,
+            task_index=place.index,
+            protocol="grpc",
+            default_session_config=context.context().config,
+        )
+    )
+    return local.describe(request, local.task_name(JOB, place.index), place.index, place.num_workers)

@@ -1,0 +1,134 @@
+"""A real cluster on this machine: the trainer once for each rank, started with environment variables alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support import forked
+
+
+class Ranks:
+    """The ranks of one run; none is left when the block ends.
+
+    with Ranks(words, folder, 2, prepare={1: (slow, 0.05)}) as ranks:
+        done = ranks.end()
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        size: int,
+        prepare: Mapping[int, tuple[Any, ...]] | None = None,
+        words_of: Mapping[int, Sequence[str]] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Args:
+        words: of each rank's command line.
+        folder: gets a folder for what each rank prints.
+        size: how many ranks there are.
+        prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
+        words_of: rank -> words that it alone gets.
+        env: further variables of all ranks.
+        """
+        self._words, self._folder, self._size = list(words), folder, size
+        self._prepare, self._words_of, self._env = prepare or {}, words_of or {}, env or {}
+        self.trainers: list[forked.Trainer] = []
+
+    def __enter__(self) -> Ranks:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            meeting = f"127.0.0.1:{probe.getsockname()[1]}"
+        for rank in range(self._size):
+            place = {"RNN_SCALING_RANK": rank, "RNN_SCALING_SIZE": self._size, "RNN_SCALING_MEETING": meeting}
+            env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+            env |= {**self._env, **{name: str(value) for name, value in place.items()}}
+            folder = self._folder / f"rank_{rank}"
+            folder.mkdir(parents=True, exist_ok=True)
+            words = [*self._words, *self._words_of.get(rank, ())]
+            self.trainers.append(forked.Trainer(words, folder, env, prepare=self._prepare.get(rank)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for trainer in self.trainers:
+            trainer.kill()
+
+    def end(self, timeout_s: float = 120) -> list[subprocess.CompletedProcess[str]]:
+        """Waits until all have ended.
+
+        Raises:
+          TimeoutError: if one takes longer.
+        """
+        deadline = time.monotonic() + timeout_s
+        return [trainer.end(max(0.1, deadline - time.monotonic())) for trainer in self.trainers]
+
+
+# What a rank's process is made to do; TensorFlow is loaded when it starts.
+
+
+def slow(step_s: float) -> None:
+    """Each step takes so many seconds more."""
+    _before_each_step(lambda number: time.sleep(step_s))
+
+
+def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
+    """The process sends itself a signal before this step."""
+    _before_each_step(lambda at: os.kill(os.getpid(), number) if at == step else None)
+
+
+def run_out_of_memory(step: int) -> None:
+    """This step finds no memory."""
+
+    def fail(at: int) -> None:
+        if at == step:
+            raise MemoryError("no memory for this test")
+
+    _before_each_step(fail)
+
+
+def keep_weights(path: str, initial_range: float = 1.0) -> None:
+    """The weights after the last step go into a file.
+
+    Args:
+      path: of the file, {name: array} of numpy.
+      initial_range: of the initial weights; large ones have gradients far above the tolerance.
+    """
+    from models import workload
+    from rnn_scaling.training import benchmark
+
+    workload.INITIAL_RANGE = initial_range
+    train = benchmark._train
+
+    def train_and_keep(config: Any, step: Any, *rest: Any) -> None:
+        train(config, step, *rest)
+        for tower, replica in enumerate(step._update.replicas()):
+            np.savez(f"{path}.{tower}.npz", **{name: value.numpy() for name, value in replica.items()})
+
+    benchmark._train = train_and_keep
+
+
+def weights(path: str | Path, tower: int = 0) -> dict[str, np.ndarray]:
+    """What `keep_weights` kept."""
+    with np.load(f"{path}.{tower}.npz") as content:
+        return dict(content)
+
+
+def _before_each_step(do: Callable[[int], None]) -> None:
+    from rnn_scaling.training.towers import TrainStep
+
+    call, numbers = TrainStep.__call__, iter(range(1 << 30))
+
+    def step(self: TrainStep) -> Any:
+        do(next(numbers))
+        return call(self)
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]

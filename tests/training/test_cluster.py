@@ -1,0 +1,150 @@
+"""Several processes: they train what one trains, their record says what all did, and one's end is the end of all."""
+
+from __future__ import annotations
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnn_scaling.data import make_corpus
+from rnn_scaling.records import record
+from tests.support import ranks
+from tests.support.forked import TINY
+from tests.support.ranks import Ranks
+
+STEPS, WARMUP = 20, 2
+TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
+MODEL = [
+    *("--num_encoder_layers=2", "--num_decoder_layers=2", "--num_units=6", "--embedding_dim=5"),
+    *("--src_vocab_size=60", "--tgt_vocab_size=60", "--src_max_len=9", "--tgt_max_len=8", "--progress=false"),
+    *("--optimizer=sgd", "--learning_rate=0.5", f"--num_warmup_batches={WARMUP}", f"--num_batches={STEPS - WARMUP}"),
+]
+COLLECTIVE, ALONE = "--variable_update=collective_all_reduce", "--variable_update=distributed_independent"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> list[str]:
+    """Flags of sentences of different lengths."""
+    folder = tmp_path_factory.mktemp("text")
+    for name, content in make_corpus.make(300, 60, 1).items():
+        (folder / name).write_bytes(content)
+    files = {"src_file_name": "train.src", "tgt_file_name": "train.tgt"}
+    files |= {"src_vocab_file": "vocab.src", "tgt_vocab_file": "vocab.tgt"}
+    return ["--data_source=text", *(f"--{flag}={folder / name}" for flag, name in files.items())]
+
+
+def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
+    """What each rank's process gave; the record is run.json, the weights are weights_RANK."""
+    result = f"--result_file={folder}/run.json"
+    keep = {rank: (ranks.keep_weights, f"{folder}/weights_{rank}") for rank in range(size)}
+    with Ranks([*words, result], folder, size, **{"prepare": keep, **options}) as started:
+        return started.end()
+
+
+def the_record(folder: Path) -> record.RunRecord:
+    return record.read(folder / "run.json")
+
+
+def assert_equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_allclose(values, other[name], rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+CASES = {  # words of all, towers a worker, words of one process that trains the same
+    "weak": (["--batch_size=3"], 1, ["--variable_update=replicated", "--num_devices=2"]),
+    "strong with a remainder": (["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ["--num_devices=1"]),
+    "relaxed and densified": (
+        ["--batch_size=3", "--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3"],
+        1,
+        ["--variable_update=replicated", "--num_devices=2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_workers_train_what_one_process_trains(case, text, tmp_path):
+    words, towers, words_of_one = CASES[case]
+    words = [*MODEL, *text, *words]
+    both, one = tmp_path / "both", tmp_path / "one"
+    alone = [*words, *words_of_one]
+    if "replicated" not in words_of_one[0]:
+        alone = [each for each in alone if "consistency" not in each]
+    for done in [*run(both, 2, *words, COLLECTIVE, f"--num_devices={towers}"), *run(one, 1, *alone)]:
+        assert done.returncode == 0, done.stderr
+    expected = ranks.weights(one / "weights_0")
+    for rank in range(2):
+        for tower in range(towers):
+            assert_equal_weights(ranks.weights(both / f"weights_{rank}", tower), expected)
+    batches, reference = the_record(both).batches, the_record(one).batches
+    np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
+    assert batches.items == reference.items
+    assert len(set(batches.items)) > 5, "the words are to differ from batch to batch"
+    if len(reference.tower_items[0]) == 2:
+        assert batches.tower_items == reference.tower_items
+
+
+def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
+    """Rank 1 is slow: with workers that do not wait for each other, rank 0's rate is not the run's."""
+    flags = ["--num_warmup_batches=2", "--num_batches=20", "--progress=false"]
+    words = [*(word for word in TINY if "batches" not in word), *flags, ALONE]
+    rank_0, rank_1 = run(tmp_path, 2, *words, prepare={1: (ranks.slow, 0.1)})
+    assert (rank_0.returncode, rank_1.returncode) == (0, 0), rank_0.stderr + rank_1.stderr
+    assert (rank_1.stdout, rank_1.stderr) == ("", "")
+    assert "words" in rank_0.stdout
+    result = the_record(tmp_path)
+    workers = result.workers
+    assert workers is not None and workers.launcher == "environment" and workers.window
+    assert [rank.rank for rank in workers.ranks] == [0, 1]
+    own = [math.fsum(rank.seconds[2:]) for rank in workers.ranks]
+    assert own[1] > 2.0 > own[0], own
+    assert result.throughput is not None and workers.window_seconds is not None
+    assert result.throughput.seconds == pytest.approx(own[1])
+    assert own[1] <= workers.window_seconds
+    assert result.throughput.items == sum(sum(rank.items[2:]) for rank in workers.ranks)
+    assert result.throughput.items_per_second < 0.9 * 2 * sum(workers.ranks[0].items[2:]) / own[0]
+    assert [len(rank.ready) for rank in workers.ranks] == [22, 22]
+    assert result.phases.cluster > 0
+    for rank in workers.ranks:
+        assert rank.pid and rank.host and rank.cpu_affinity and rank.peak_process_bytes and rank.phases
+        assert len(rank.tower_items) == len(rank.seconds) == 22
+    assert result.batches.tower_items[0] == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
+
+
+FAULTS = {  # what rank 1 does, and what rank 0 says of it
+    "killed": ((ranks.kill_itself, 3), "killed or crashed"),
+    "frozen": ((ranks.kill_itself, 3, signal.SIGSTOP), "has not answered for 2 s"),
+    "out of memory": ((ranks.run_out_of_memory, 3), "out of memory"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
+    prepare, said = FAULTS[fault]
+    words = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", "--cluster_timeout=30"]
+    with Ranks([*words, f"--result_file={tmp_path}/run.json"], tmp_path, 2, prepare={1: prepare}) as started:
+        rank_0 = started.trainers[0].end()
+        if fault != "frozen":
+            assert started.trainers[1].end().returncode == (-9 if fault == "killed" else 1)
+    errors = [line for line in rank_0.stderr.splitlines() if line.startswith("error:")]
+    assert rank_0.returncode == 1 and len(errors) == 1, rank_0.stderr
+    assert errors[0].startswith("error: rank 1 (host 127.0.0.1, process ") and said in errors[0]
+    result = the_record(tmp_path)
+    assert result.status == "failed" and result.error and said in result.error.message
+    assert result.workers and [len(rank.seconds) for rank in result.workers.ranks][0] == 3
+
+
+def test_rank_1_writes_the_record_where_rank_0_was_killed(tmp_path):
+    words = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", f"--result_file={tmp_path}/run.json"]
+    with Ranks(words, tmp_path, 2, prepare={0: (ranks.kill_itself, 3)}) as started:
+        rank_0, rank_1 = started.end()
+    assert rank_0.returncode == -9 and rank_1.returncode == 1
+    errors = [line for line in rank_1.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1 and errors[0].startswith("error: rank 0 "), rank_1.stderr
+    result = the_record(tmp_path)
+    assert result.status == "failed" and result.error and result.error.message.startswith("rank 0 ")
+    assert result.workers and len(result.workers.ranks[1].seconds) == 3

@@ -78,7 +78,7 @@ def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])
-    lines += started_otherwise(config, launch)
+    lines = lines or [*started_otherwise(config, launch)]  # which counts the processes of a mode that there is
     if lines:
         raise flags.FlagErrors(lines)
     return config, launch

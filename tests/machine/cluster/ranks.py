@@ -15,6 +15,7 @@ from rnn_scaling.machine.cluster import ports
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
 from rnn_scaling.machine.cluster.member import Member
 from rnn_scaling.machine.cluster.peers import Hello
+from rnn_scaling.machine.process import TETHER
 from tests.support.paths import ROOT
 
 PATIENCE_S = 60.0  # against hanging; nothing is measured by it
@@ -61,7 +62,8 @@ class Process:
     """A rank in a process of its own."""
 
     def __init__(self, rank, size, meeting, **options):
-        command = [sys.executable, "-m", __name__, str(rank), str(size), meeting, json.dumps(options)]
+        tether = [sys.executable, "-I", str(TETHER), str(os.getpid())]  # also a frozen one dies with the test
+        command = [*tether, sys.executable, "-m", __name__, str(rank), str(size), meeting, json.dumps(options)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )

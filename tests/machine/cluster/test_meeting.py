@@ -293,6 +293,20 @@ def test_a_rank_that_leaves_while_others_wait_for_it():
     assert lines[0].startswith("rank 1 (host h1, ") and "left before 'end'" in lines[0]
 
 
+def test_rank_0_leaves_last():
+    meeting = a_meeting()
+    members = [a_member(rank, 3, meeting) for rank in range(3)]
+    together(members, lambda member: member.join())
+    first = threading.Thread(target=together, args=(members[:1], lambda member: member.leave()), daemon=True)
+    first.start()
+    together(members[1:2], lambda member: member.leave())
+    first.join(0.3)
+    members[2].report("late")
+    assert together(members[2:], lambda member: member.leave()) == [None]
+    first.join(PATIENCE_S)
+    assert members[0].reports() == {2: ["late"]} and not any(member.failed.is_set() for member in members)
+
+
 def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
     meeting = a_meeting()
     members = [a_member(0, 2, meeting, timeout_s=PATIENCE_S), a_member(1, 2, meeting)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling.machine.cores import most_of_ideal
-from rnn_scaling.machine.load import NOTICEABLE
+from rnn_scaling.machine.load import NOTICEABLE, of_one_device
 from rnn_scaling.records.record import RunRecord
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ def load(record: RunRecord) -> float:
     Of several workers it is the share of the one that was disturbed most: the others wait for it.
     """
     return max(share for share, _ in _shares(record))
+
+
+def felt(record: RunRecord, share: float) -> float:
+    """What a share of the run's cores may have been of one device's; a step waits for its slowest device."""
+    return of_one_device(share, len(cores_of(record)), record.config.get("num_devices", 1))
 
 
 def taken(records: Sequence[RunRecord]) -> float:
@@ -37,7 +42,8 @@ def _shares(record: RunRecord) -> list[tuple[float, int]]:
     shares = [(watched.others + watched.steal if watched else 0.0, len(cores_of(record)))]
     ranks = record.workers.workers if record.workers else ()
     shares += [(rank.load_others, len(rank.cpu_affinity or ())) for rank in ranks if rank.load_others is not None]
-    return [(share if share > NOTICEABLE else 0.0, cores) for share, cores in shares]
+    devices = record.config.get("num_devices", 1)
+    return [(share if of_one_device(share, cores, devices) > NOTICEABLE else 0.0, cores) for share, cores in shares]
 
 
 def cores_of(record: RunRecord) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-NOTICEABLE = 0.05  # share of the cores from which on a run should say that others were busy
+NOTICEABLE = 0.05  # share of a device's cores from which on a run should say that others were busy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,17 @@ def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[flo
             busy += user + nice + system + irq + softirq
             steal += stolen
     return busy / ticks_per_s, steal / ticks_per_s
+
+
+def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
+    """What `share` of a run's cores is of one device's, for all of it may have fallen on that device.
+
+    Args:
+      share: of all cores, 0 to 1.
+      num_cores: that the run was bound to; 0 where that is not known.
+      num_devices: that had them, as many cores each.
+    """
+    return min(1.0, share * max(1, min(num_cores, num_devices)))
 
 
 class LoadMeter:

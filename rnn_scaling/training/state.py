@@ -16,7 +16,7 @@ from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
-from rnn_scaling.machine.load import NOTICEABLE, Load
+from rnn_scaling.machine.load import NOTICEABLE, Load, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
@@ -118,7 +118,8 @@ class RunState:
     def watched(self, load: Load | None) -> None:
         """Keeps what others did to the run's cores, and says so when it matters."""
         self._load = load
-        if load is not None and load.others > NOTICEABLE:
+        cores, devices = len(self.resolved.get("cpu_affinity", [])), self._config.devices.num_devices
+        if load is not None and of_one_device(load.others, cores, devices) > NOTICEABLE:
             others = f"other processes used {load.others:.0%} of this run's cores while it ran"
             entry.warn(f"{others}; {self.unit}/s may be low")
 

@@ -217,6 +217,14 @@ def test_the_grave_come_first_and_a_side_without_runs_is_refused():
         differences.differences([run()], [])
 
 
+@pytest.mark.parametrize("devices, names", [(1, []), (2, ["load of other processes"])])
+def test_load_counts_by_the_cores_of_one_device(devices, names):
+    """4.5 % of two cores may have been 9 % of one, for which the step of both waited."""
+    parts = {"num_devices": devices, "resolved": {"cpu_affinity": [*range(devices)]}}
+    busy = run(environment={"load": {"others": 0.045, "steal": 0.0}}, **parts)
+    assert list(found(run(**parts), busy)) == [d.what for d in differences.within([run(**parts), busy])] == names
+
+
 def test_a_level_of_load_that_varies_by_chance_is_no_difference():
     a, b = ([run(environment={"load": {"others": x, "steal": 0.0}}) for x in xs] for xs in ([0.4, 0.6], [0.5, 0.64]))
     (difference,) = differences.differences(a, b)
@@ -231,7 +239,7 @@ def test_within_names_the_odd_ones_out():
     assert {what: (d.a, d.b) for what, d in by_name.items()} == {
         "CPU model": ("Processor A", "Processor B"),
         "variable XLA_FLAGS": ("not set", "x"),
-        "load of other processes": ("at most 5% of the cores in 2 runs", "20.0% of the cores in 1 run"),
+        "load of other processes": ("at most 5% of a device's cores in 2 runs", "20.0% of the cores in 1 run"),
     }
     mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
     assert [d.what for d in differences.within(mixed)] == ["inter-op threads"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.machine.load import CpuTimes, LoadMeter, parse_stat
+from rnn_scaling.machine.load import CpuTimes, Load, LoadMeter, of_one_device, parse_stat
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training.state import RunState
 
 STAT = """cpu  500 0 100 900 10 0 0 40 0 0
 cpu0 100 10 50 400 5 1 2 30 0 0
@@ -33,5 +35,21 @@ def test_rounding_of_clock_ticks_is_no_negative_load():
     assert meter(CpuTimes(0.0, 0.0, 0.0, 0.0), CpuTimes(10.0, 9.99, 0.0, 10.0)).read().others == 0.0
 
 
+@pytest.mark.parametrize(
+    "num_cores, num_devices, felt",
+    [(2, 2, 0.09), (4, 1, 0.045), (2, 4, 0.09), (8, 4, 0.18), (64, 64, 1.0), (0, 8, 0.045)],
+)
+def test_all_load_may_have_fallen_on_one_device(num_cores, num_devices, felt):
+    assert of_one_device(0.045, num_cores, num_devices) == pytest.approx(felt)
+
+
 def test_unknown_where_the_system_does_not_tell():
     assert meter(None, None).read() is None
+
+
+@pytest.mark.parametrize("num_devices, warned", [(1, False), (2, True)])
+def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned, capsys):
+    state = RunState(configs.resolve({"num_devices": num_devices}, num_gpus=0, num_cores=2))
+    state.resolved["cpu_affinity"] = [*range(num_devices)]
+    state.watched(Load(0.045, 0.0, 9.0))
+    assert ("other processes used 4% of this run's cores" in capsys.readouterr().err) == warned

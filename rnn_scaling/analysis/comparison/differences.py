@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis import rows
+from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.comparison.fact_readers import NOT_TOLD
 from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
@@ -298,38 +298,49 @@ def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
     return [share if share is None else max(share, *own) if own else share for share, own in zip(shares, told)]
 
 
-def _known_of_all(shares: Sequence[float | None]) -> list[float]:
-    """The shares; none of them where one is not known."""
-    return [] if None in shares else [share for share in shares if share is not None]
+@dataclasses.dataclass(frozen=True)
+class _Taken:
+    """What was taken from a run: `share` of all its cores, `felt` of one device's if all fell on that."""
+
+    share: float
+    felt: float
+
+
+def _taken(runs: Sequence[_Run], name: str) -> list[_Taken]:
+    """What others ("others") or the hypervisor ("steal") took of each run that tells it."""
+    shares = zip(runs, _shares(runs, name))
+    return [_Taken(share, disturbance.felt(run.record, share)) for run, share in shares if share is not None]
 
 
 def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     loads = []
     for name, (what, effect) in SHARES.items():
-        in_a, in_b = _known_of_all(_shares(a, name)), _known_of_all(_shares(b, name))
-        text_a, text_b = (_percent(known) if known else UNKNOWN for known in (in_a, in_b))
-        if not in_a or not in_b:
+        in_a, in_b = _taken(a, name), _taken(b, name)
+        known_a, known_b = len(in_a) == len(a), len(in_b) == len(b)
+        text_a, text_b = (_percent(taken) if known else UNKNOWN for taken, known in ((in_a, known_a), (in_b, known_b)))
+        if not known_a or not known_b:
             loads.append(Difference(what, text_a, text_b, UNKNOWN_EFFECT, CAUTION))
-        elif max(*in_a, *in_b) > NOTICEABLE:
+        elif max(taken.felt for taken in (*in_a, *in_b)) > NOTICEABLE:
             severity = INCOMPARABLE if _one_had_more(in_a, in_b) else CAUTION
             loads.append(Difference(what, text_a, text_b, effect, severity))
     return loads
 
 
-def _one_had_more(a: Sequence[float], b: Sequence[float]) -> bool:
+def _one_had_more(a: Sequence[_Taken], b: Sequence[_Taken]) -> bool:
     """True if the means differ by what matters and by more than shares that vary as these do by chance."""
-    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (a, b) if len(side) > 1))
-    return abs(statistics.fmean(a) - statistics.fmean(b)) > max(NOTICEABLE, 2 * error)
+    felt = [[taken.felt for taken in side] for side in (a, b)]
+    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in felt if len(side) > 1))
+    return abs(statistics.fmean(felt[0]) - statistics.fmean(felt[1])) > max(NOTICEABLE, 2 * error)
 
 
 def _loads_within(runs: Sequence[_Run]) -> list[Difference]:
     loads = []
     for name, (what, effect) in SHARES.items():
-        known = [share for share in _shares(runs, name) if share is not None]
-        calm, busy = [s for s in known if s <= NOTICEABLE], [s for s in known if s > NOTICEABLE]
+        known = _taken(runs, name)
+        calm, busy = ([t for t in known if (t.felt > NOTICEABLE) is is_busy] for is_busy in (False, True))
         if busy and calm:
-            text = f"at most {NOTICEABLE:.0%} of the cores in {_runs(len(calm))}"
+            text = f"at most {NOTICEABLE:.0%} of a device's cores in {_runs(len(calm))}"
             loads.append(Difference(what, text, f"{_percent(busy)} in {_runs(len(busy))}", effect, CAUTION))
         elif busy:  # nothing that tells the runs apart, but every one of them was slowed
             text = f"all runs: {_percent(busy)}"
@@ -341,6 +352,7 @@ def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def _percent(shares: Sequence[float]) -> str:
+def _percent(taken: Sequence[_Taken]) -> str:
+    shares = [each.share for each in taken]
     mean, most = statistics.fmean(shares), max(shares)
     return f"{mean:.1%} of the cores" + (f" (up to {most:.1%})" if len(shares) > 1 else "")

@@ -111,9 +111,10 @@ def _begun(runs: Sequence[Run], out: Path) -> int:
 
 def _known_to(records: Iterable[RunRecord]) -> float:
     """Half the widest interval of an efficiency in points, or of a rate in % if there is none; inf: one is unknown."""
-    from rnn_scaling.analysis import metrics, rows  # here: --help does not wait for numpy
+    from rnn_scaling.analysis import machines, metrics, rows  # here: --help does not wait for numpy
 
-    table = rows.with_baselines(list(records))
+    of_machines = machines.by_machine(list(records)).values()
+    table = [row for own in of_machines for row in rows.with_baselines(own)]
     efficiencies = [value for row in table if row.num_devices > 1 and (value := row.metric(metrics.EFFICIENCY))]
     rates = [row.rate.scaled(1 / row.rate.value) for row in table if row.rate]
     widths = [each.half_width for each in efficiencies or rates]

@@ -50,6 +50,17 @@ def test_threads_are_tried_about_the_number_of_devices_and_at_the_default(num_de
     assert thread_counts(num_devices, default) == counts
 
 
+def test_each_machine_has_an_answer_of_its_own():
+    of_two = []
+    for cpu, scale in (("A", 1.0), ("B", 10.0)):
+        for repeat, number in ((repeat, number) for repeat in (1, 2, 3) for number in (1, 2)):
+            made = record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat)
+            slower = dataclasses.replace(made.batches, seconds=tuple(scale * s for s in made.batches.seconds))
+            of_two.append(changed(made, environment={"cpu": cpu}, batches=slower))
+    own = dispatch_threads.probes(of_two, {2: 3})
+    assert [(each.title[-3:], each.best, len(each.runs)) for each in own] == [(", A", 2, 6), (", B", 2, 6)]
+
+
 def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
     assert (found.best, found.enough) == (4, 3)

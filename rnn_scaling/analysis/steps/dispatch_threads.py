@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.confidence import Comparison, Interval, compare, ratio
+from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, process_rates, titles, with_baselines, work_key
 from rnn_scaling.records.record import RunRecord
 
@@ -67,12 +68,21 @@ class Probe:
 
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
-    """An answer for each configuration and number of devices.
+    """An answer for each configuration and number of devices, of each machine by itself.
 
     Args:
       records: runs that differ in threads, devices, and what else the user varied.
       defaults: number of devices -> the trainer's own number of threads.
     """
+    machines = by_machine(records)
+    return [
+        dataclasses.replace(probe, title=f"{probe.title}, {machine}") if len(machines) > 1 else probe
+        for machine, own in machines.items()
+        for probe in _of_one_machine(own, defaults)
+    ]
+
+
+def _of_one_machine(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
     groups: dict[tuple, dict[int, list[Row]]] = {}
     for row in with_baselines(records):
         left_out = {"num_devices": 1, OPTION: 0}

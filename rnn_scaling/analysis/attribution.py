@@ -42,10 +42,11 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
+from rnn_scaling.analysis.balance import imbalance
+from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.rows import Key, Row, measured_batches, work_key
-from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.analysis.rows import Key, Row, work_key
+from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
@@ -128,7 +129,10 @@ class Attribution:
         return tuple(part for part in self.parts if part.points is None)
 
     def would_show(self) -> tuple[int, float | None]:
-        """(repeats that would tell more, the least points of a part that they show; None: nobody can foresee it)."""
+        """(repeats that would tell more, the least points of a part that they show in 80 of 100 cases).
+
+        The points are None where nobody can foresee it.
+        """
         values = [part.points for part in self.parts if part.points] or [self.loss_points]
         now = max(1, min((count for value in values for count in value.processes), default=1))
         repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
@@ -136,7 +140,8 @@ class Attribution:
         if not errors:
             return repeats, None
         grown = repeats / now
-        return repeats, max(t_quantile(0.975, free * grown) * error / math.sqrt(grown) for error, free in errors)
+        effects = [error * t_detectable((1 + LEVEL) / 2, POWER, free * grown) for error, free in errors]
+        return repeats, max(effects) / math.sqrt(grown)
 
 
 def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
@@ -383,30 +388,3 @@ def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Lev
     is_exact = not first.keys and factor is ONE and second.interval is not None
     interval = _less(first.value({}), second.interval) if is_exact and second.interval else None
     return _Level(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys, interval)
-
-
-def imbalance(row: Row) -> float:
-    """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
-
-    A step takes as long as its slowest tower, and a tower as long as it has positions (items and padding), so step k
-    of t seconds would have taken t x mean / max of the towers' positions.
-    """
-    seconds = balanced = 0.0
-    for record in row.good:
-        if not record.batches.tower_positions:
-            return 0.0
-        step_s, _ = measured_batches(record)
-        for time_s, towers in zip(step_s, record.batches.tower_positions[record.batches.warmup :]):
-            seconds += time_s
-            balanced += time_s * sum(towers) / len(towers) / max(towers)
-    return seconds / balanced - 1 if balanced else 0.0
-
-
-def padding(row: Row) -> float | None:
-    """Share of the computed positions that are padding; None where the record does not tell."""
-    items = positions = 0
-    for record in row.good:
-        first = record.batches.warmup
-        items += sum(sum(towers) for towers in record.batches.tower_items[first:])
-        positions += sum(sum(towers) for towers in record.batches.tower_positions[first:])
-    return 1 - items / positions if positions else None

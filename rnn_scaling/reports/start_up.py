@@ -9,7 +9,8 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.summary import SeriesSummary, mean_phases
+from rnn_scaling.reports.speedups import mean_phases
+from rnn_scaling.reports.summary import SeriesSummary
 
 INITIALISATION = ("start", "cluster", "build")
 SHRUNK = 0.9  # of the initialisation on one device, below which it is not said that it does not shrink

@@ -6,17 +6,17 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, divergence, steady_state
+from rnn_scaling.analysis import attribution, balance, divergence, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
-from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, SPEEDUP, common_unit
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, common_unit
 from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -25,6 +25,7 @@ from rnn_scaling.machine import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
+from rnn_scaling.reports.speedups import Speedups, speedups
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
@@ -42,31 +43,6 @@ class RunSteady:
     file: str
     record: RunRecord
     state: SteadyState
-
-
-@dataclasses.dataclass(frozen=True)
-class Speedups:
-    """One row's speedups by three clocks, each a rate against the same rate on one device.
-
-    steady: the measured batches; train: all batches, warm-up and the first one's compilation included; total: the
-    process from its first line to its last. `phases`: mean seconds of each phase.
-
-    same_work: how much sooner the items of the run on one device would be done, from start to end: what is spent once
-    on n devices + these items at their steady rate, against the same on one device. The first batch is spent once, so
-    its items are not among them. In weak scaling n devices do n times the items in a run, which hides a fixed cost
-    from the other three.
-    """
-
-    steady: Interval
-    train: Interval
-    total: Interval
-    same_work: float
-    phases: Mapping[str, float]
-
-    @property
-    def once(self) -> float:
-        """Seconds that are spent once, whatever the number of batches."""
-        return spent_once(self.phases)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -354,9 +330,9 @@ def _row(
         files=tuple(names[id(record)] for record in row.records),
         loss=loss,
         steady=tuple(steady.get(id(row), ())),
-        speedups=_speedups(row),
-        padding=attribution.padding(row),
-        imbalance=attribution.imbalance(row),
+        speedups=speedups(row),
+        padding=balance.padding(row),
+        imbalance=balance.imbalance(row),
         traced=step_parts.of(row.good),
     )
 
@@ -371,51 +347,6 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[Run
         state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
         judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
     return judged
-
-
-def _speedups(row: Row) -> Speedups | None:
-    base = row.baseline
-    if row.rate is None or base is None or base.rate is None:
-        return None
-    if not all(_timed(record) for record in (*row.good, *base.good)):
-        return None
-    steady = row.metric(SPEEDUP)
-    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
-    phases = mean_phases(row)
-    items = sum(sum(record.batches.items[1:]) for record in base.good) / len(base.good)
-    same_work = (spent_once(mean_phases(base)) + items / base.rate.value) / (
-        spent_once(phases) + items / row.rate.value
-    )
-    return Speedups(steady, train, total, same_work, phases) if steady else None
-
-
-def spent_once(phases: Mapping[str, float]) -> float:
-    """Seconds of a run that do not grow with its batches: start, build, first batch, end."""
-    return sum(seconds for name, seconds in phases.items() if name not in ("warmup", "measured"))
-
-
-def mean_phases(row: Row) -> dict[str, float]:
-    """Seconds of each phase, the mean over a row's good runs."""
-    spent = [record.phases.parts for record in row.good]
-    names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
-    return {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}
-
-
-def _timed(record: RunRecord) -> bool:
-    return min(record.phases.total, _train_s(record)) > 0
-
-
-def _train_s(record: RunRecord) -> float:
-    return record.phases.first_batch + record.phases.warmup + record.phases.measured
-
-
-def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
-    def rate(each: Row) -> Interval:
-        return over_processes([sum(record.batches.items) / seconds(record) for record in each.good])
-
-    if row.num_devices == 1:
-        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    return ratio(rate(row), rate(base))
 
 
 def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:

@@ -8,8 +8,9 @@ import shlex
 
 import pytest
 
-from rnn_scaling.analysis import attribution, rows
+from rnn_scaling.analysis import attribution, balance, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
+from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from tests.support.records import changed
@@ -166,7 +167,7 @@ def test_each_part_has_its_interval():
 
 def test_padding_is_the_share_of_positions_without_a_word():
     (row,) = rows.with_baselines([resolved(100, 2, positions=[10, 10])])
-    assert attribution.padding(row) == pytest.approx(0.1)
+    assert balance.padding(row) == pytest.approx(0.1)
 
 
 def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_interval():
@@ -258,6 +259,14 @@ def test_what_other_processes_may_have_taken_is_no_part():
     assert not result.is_told and result.parts[0].points.low > 0 and not result.shown
 
 
+@pytest.mark.parametrize("others, is_told", [(0.02, True), (0.045, False)])
+def test_load_is_judged_by_the_cores_of_one_device(others, is_told):
+    """4.5 % of two cores may be 9 % of one: what a step that waits for both lost may be that; 2 % is not noticed."""
+    load = {"environment": {"load": {"others": others, "steal": 0.0, "seconds": 9.0}}}
+    busy = [changed(each, **load) for each in repeated([(2, 185)], **crowded(2))]
+    assert attribute([*repeated([(1, 100)], **crowded(1)), *busy]).is_told is is_told
+
+
 @pytest.mark.parametrize("shares", [{("independent", 1): 0.2}, {("independent", 1): 0.12, ("replicated", 2): 0.12}])
 def test_load_on_any_row_behind_a_part_is_allowed_for(shares):
     """Both modes reach 95 %; load slows the rows: what it may have moved adds up over them, wherever they stand."""
@@ -284,5 +293,8 @@ def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
     assert not result.is_told and result.shown == () and result.rest.points == result.loss_points
     repeats, points = result.would_show()
     assert repeats == 5 and 0 < points < result.loss_points.half_width
+    error, degrees = result.loss_points.standard_error, result.loss_points.degrees
+    found = t_detectable(0.975, 0.80, degrees * 2.5) * error / 2.5**0.5
+    assert points == pytest.approx(found), "shown in 80 of 100 cases, as series are"
     many = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1) * 20]
     assert attribute(many).is_told

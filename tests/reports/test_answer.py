@@ -51,7 +51,7 @@ def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
 def test_a_difference_within_the_noise_is_not_called_scaling_loss():
     runs = [timed(n, rate, k) for n, rate in ((1, 100), (2, 199.9)) for k in range(3)]
     said = sentences(runs)["independent"]
-    assert "That cannot be told apart from the ideal; --repeats=10 would show a loss of 0.5 points." in said
+    assert "That cannot be told apart from the ideal; --repeats=10 would show a loss of 0.7 points." in said
 
 
 def test_more_than_the_ideal_is_given_no_cause():

@@ -54,21 +54,6 @@ def _nearest(name: str, others: dict[str, ScalingRow]) -> str | None:
     return nearest[0] if len(nearest) == 1 and (best > 0 or len(others) == 1) else None
 
 
-def merged(parts: Sequence[Group]) -> list[Group]:
-    """Groups with the same baseline as one: those with inferred baselines join the baseline's own."""
-    by_baseline: dict[int, list[Group]] = {}
-    out = []
-    for part in parts:
-        if part.baseline is None:
-            out.append(part)
-        else:
-            by_baseline.setdefault(id(part.baseline), []).append(part)
-    for members in by_baseline.values():
-        rows = tuple(row for part in members for row in part.rows)
-        out.append(Group(rows, members[0].baseline, any(part.inferred for part in members)))
-    return out
-
-
 def implied_by_speedup(row: RateAndSpeedup) -> Bounds:
     """The rate on one device that a row's rate and speedup imply."""
     return rounding.of(row.rate) / rounding.of(row.speedup)

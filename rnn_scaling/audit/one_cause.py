@@ -18,29 +18,29 @@ _PAIRED = 100  # findings of a table; of more, no two are held against each othe
 _SLACK = 1e-3  # the bounds are printed with one digit more than the number
 
 
-def merged(found: Sequence[Finding], lines: int) -> list[Finding]:
+def merged(findings: Sequence[Finding], lines: int) -> list[Finding]:
     """Findings of one table, those of one cause as the first of them, which names the lines of the others.
 
     Args:
-      found: the findings, at most one a cell.
+      findings: the findings, at most one a cell.
       lines: of the table.
     """
-    impossible_lines = {f.line for f in found if f.kind == IMPOSSIBLE and f.check not in _WEAK}
-    left = [f for f in found if f.check not in _WEAK or not f.line or f.line not in impossible_lines]
+    impossible_lines = {f.line for f in findings if f.kind == IMPOSSIBLE and f.check not in _WEAK}
+    left = [f for f in findings if f.check not in _WEAK or not f.line or f.line not in impossible_lines]
     return _down_columns(_exchanged(left), lines)
 
 
-def _exchanged(found: list[Finding]) -> list[Finding]:
+def _exchanged(findings: list[Finding]) -> list[Finding]:
     """Two numbers of a row, or of a column, each of which is what the other should be."""
-    if len(found) > _PAIRED:
-        return found
+    if len(findings) > _PAIRED:
+        return findings
     out: list[Finding] = []
     gone: set[int] = set()
-    for k, one in enumerate(found):
+    for k, one in enumerate(findings):
         if k in gone:
             continue
-        for j in range(k + 1, len(found)):
-            other = found[j]
+        for j in range(k + 1, len(findings)):
+            other = findings[j]
             beside = (one.line == other.line and one.line) or (one.column == other.column and one.check == other.check)
             if j in gone or not beside or not (_is(one.stands, other.expected) and _is(other.stands, one.expected)):
                 continue
@@ -66,10 +66,10 @@ def _is(stands: str, expected: str) -> bool:
     return any(low - slack * by <= cell.value * by <= high + slack * by for by in (1, 100, 0.01))
 
 
-def _down_columns(found: Sequence[Finding], lines: int) -> list[Finding]:
+def _down_columns(findings: Sequence[Finding], lines: int) -> list[Finding]:
     """What is off in one column by one cause; a column that is off as such in several series."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    for f in found:
+    for f in findings:
         cause = _cause(f) if f.line else ""
         groups.setdefault((f.check, f.kind, f.column, cause) if cause else (id(f),), []).append(f)
     out: list[Finding] = []

@@ -118,24 +118,25 @@ def fit(above: Values, below: Values, anchors: Sequence[int], trusted: bool = Tr
       None when nothing can be said: fewer than two rows, or no anchor and no majority of three.
     """
     ratios = {k: a / b for k, (a, b) in enumerate(zip(above, below)) if a is not None and b is not None}
-    held = [k for k in anchors if k in ratios][:_MAX_ANCHORS]
+    stating = [k for k in anchors if k in ratios][:_MAX_ANCHORS]
     rest = [k for k in ratios if k not in set(anchors)]
     if len(ratios) < 2:
         return None
-    if not held or not rest:
+    if not stating or not rest:
         return _by_majority(ratios)
-    stated = {k: above[k] / exactly(below[k]) for k in held}  # type: ignore[operator, arg-type]
+    stated = {k: above[k] / exactly(below[k]) for k in stating}  # type: ignore[operator, arg-type]
     holds = {k: any(ratios[k].meets(one) for one in stated.values()) for k in rest}
     hits = sum(holds.values())
     if 2 * hits < len(rest):
-        found = _by_majority({k: ratios[k] for k in rest}) if len(rest) >= 3 else None
-        if found and found.hits > hits:
-            rounded = {k: found.constant.meets(ratios[k]) for k in held}  # "1.0" of another baseline than 1 exactly
-            if not any(found.constant.meets(one) for one in stated.values()):
-                return Fit(found.constant, {**found.holds, **rounded}, frozenset(held), not any(rounded.values()))
+        among = _by_majority({k: ratios[k] for k in rest}) if len(rest) >= 3 else None
+        if among and among.hits > hits:
+            # "1.0" of another baseline than 1 exactly
+            rounded = {k: among.constant.meets(ratios[k]) for k in stating}
+            if not any(among.constant.meets(one) for one in stated.values()):
+                return Fit(among.constant, {**among.holds, **rounded}, frozenset(stating), not any(rounded.values()))
         if not trusted:
             return _by_majority(ratios)
-    return Fit(stated[held[0]], {**holds, **dict.fromkeys(held, True)}, frozenset(held))
+    return Fit(stated[stating[0]], {**holds, **dict.fromkeys(stating, True)}, frozenset(stating))
 
 
 def exactly(stated: Bounds) -> Bounds:

@@ -177,8 +177,6 @@ class ScalingTable:
     grid: the lines as they stand, one cell a column; empty for sources that are not tables.
     notes: what was not understood or left out, one sentence each.
     roles: column -> the ScalingRow field that it was read as, or ASIDE; columns that are not in it went to `extra`.
-    quantities: column -> what it measures, with its unit ("rate images/s", "seconds"); only columns of one quantity may
-      be divided by each other or averaged. Columns that are not in it are not understood.
     ratios: column -> (column above the line, column below it), where the header names two columns of one quantity.
     """
 
@@ -190,7 +188,6 @@ class ScalingTable:
     grid: tuple[GridRow, ...] = ()
     notes: tuple[str, ...] = ()
     roles: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    quantities: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ratios: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 

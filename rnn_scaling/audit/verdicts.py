@@ -200,14 +200,14 @@ def _within(rows: Sequence[ScalingRow], speedups: relations.Values, others: rela
 
 def wrong_cells(verdict: Verdict) -> list[Wrong]:
     """The cells that do not fit, at most one a row and cause, where the columns as such do."""
-    found = []
+    wrong = []
     ab, ac = (_holds(r.fit if r else None) for r in (verdict.by_speedup, verdict.by_efficiency))
     bc = _holds(verdict.within)
     for k in range(len(verdict.rows)):
         fits = (ab.get(k), ac.get(k), bc.get(k))
         if False in fits:
-            found += _blame(verdict, k, *fits)
-    return found
+            wrong += _blame(verdict, k, *fits)
+    return wrong
 
 
 def _holds(fit: Fit | None) -> dict[int, bool]:

@@ -90,8 +90,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         elif "batch" in text:
             for name, value in _OPTION.findall(text):
                 settings[name.replace("_", "-")] = value
-            if found := _GLOBAL_BATCH.search(text):
-                settings["train-global-batch-size"] = found[1]
+            if global_batch := _GLOBAL_BATCH.search(text):
+                settings["train-global-batch-size"] = global_batch[1]
         runs[-1].settings = dict(settings)
     runs = [run for run in runs if run.steps]
     rows, remarks = [], []

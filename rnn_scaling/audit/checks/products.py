@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks.context import Context
@@ -37,11 +37,8 @@ def _borne_out(table: ScalingTable, context: Context, total: str) -> set[int]:
 def _product(
     table: ScalingTable, rows: Sequence[ScalingRow], total: str, factor: str, words: str, borne_out: set[int]
 ) -> Iterator[Finding | None]:
-    def of(field: str) -> Callable[[ScalingRow], Bounds]:
-        return lambda row: rounding.of(getattr(row, field))
-
     made = [_or_cut(getattr(row, factor)) * (row.devices or 1) for row in rows]
-    ratios = [of(total)(row) / value for row, value in zip(rows, made)]
+    ratios = [rounding.of(getattr(row, total)) / value for row, value in zip(rows, made)]
     holds = [ratio.meets(rounding.point(1.0)) for ratio in ratios]
     if not all(holds):  # accumulated steps: all totals are as many times the product
         shared, members = rounding.consensus(ratios)

@@ -166,8 +166,8 @@ def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     rates = [ratio for (_, role, _), ratio in whole.items() if role == "rate"]
     of_a_unit: dict[object, _Ratio] = {}
     for (_, _, unit), ratio in sides.items():
-        for side, found in zip(of_a_unit.setdefault(unit, ([], [])), ratio):
-            side += found
+        for side, columns_of_side in zip(of_a_unit.setdefault(unit, ([], [])), ratio):
+            side += columns_of_side
     alike = [ratio for ratio in of_a_unit.values() if all(len(side) == 1 for side in ratio)]
     for candidates in (named, rates, list(whole.values()), alike):
         if len(candidates) == 1:

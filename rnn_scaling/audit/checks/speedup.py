@@ -37,8 +37,7 @@ def findings(table: ScalingTable, judged: Judged) -> Iterator[tuple[str, Finding
 def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:
     row, cell = column.rows[0], getattr(column.rows[0], column.field)
     name = column_of(table, column.field, row)
-    known = [(r, v) for r, v in zip(column.rows, column.expected)]
-    shown = ", ".join(expect(value, getattr(r, column.field)) for r, value in known[:1])
+    shown = expect(column.expected[0], cell)
     if column.against:
         fits = f"fits {column.against}" if not column.hits else f"fits in {column.hits} of the rows only"
         cause = f"the whole column {name} {fits}" + (f": {column.cause}" if column.cause else "")

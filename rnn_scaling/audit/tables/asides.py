@@ -38,7 +38,7 @@ def apply(table: Grid, kinds: Sequence[Column]) -> tuple[Grid, list[Column]]:
 
 def _ends_without_a_number(names: Sequence[str]) -> set[int]:
     """The columns "within_run_low" and "within_run_high" of an interval whose number is under another name."""
-    ends = {k: found for k, name in enumerate(names) if (found := columns.bound(name)) and found[0]}
+    ends = {k: bound for k, name in enumerate(names) if (bound := columns.bound(name)) and bound[0]}
     stems = {"low": {stem for stem, end in ends.values() if end == "low"}}
     stems["high"] = {stem for stem, end in ends.values() if end == "high"}
     both = stems["low"] & stems["high"] - {columns.plain(name) for name in names}

@@ -43,9 +43,9 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
         pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
         said = [pair for pair in pairs if _says(table, kinds, *pair)]
         borne = [pair for pair in pairs if _bears_out(table, k, *pair)]
-        found = borne or (said if len(said) == 1 and len(near) == 2 else [])
-        if found and not _is_of_devices(table, k, kinds, devices):
-            out[k] = found[0]
+        compared = borne or (said if len(said) == 1 and len(near) == 2 else [])
+        if compared and not _is_of_devices(table, k, kinds, devices):
+            out[k] = compared[0]
     return out
 
 

@@ -128,12 +128,12 @@ def recognise(header: str) -> Column:
 @functools.lru_cache(maxsize=1024)
 def noun(text: str) -> str:
     """Which of vocabulary.NOUNS a text counts; "gpus" where it does not say ("n", "world size")."""
-    found = [
+    nouns = [
         (match.start(), name)
         for name, pattern in words.NOUNS.items()
         if (match := re.search(rf"\b(?:{pattern})(?:s|\(s\))?(?![a-z])", text.lower()))
     ]
-    return max(found)[1] if found else "gpus"
+    return max(nouns)[1] if nouns else "gpus"
 
 
 def _compared(text: str) -> Column | None:

@@ -37,9 +37,9 @@ def stated(table: Grid, kinds: Sequence[Column], pair: Pair | None) -> dict[str,
     for k, kind in enumerate(kinds):
         if kind.role != COMPARED:
             continue
-        found = _named(table, kinds, k)
-        if found:
-            out[names[k]] = found
+        pair_of_columns = _named(table, kinds, k)
+        if pair_of_columns:
+            out[names[k]] = pair_of_columns
     return out
 
 

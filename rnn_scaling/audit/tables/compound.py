@@ -112,7 +112,7 @@ def _labels(header: str, size: int) -> tuple[str, list[str]]:
         if match
         else re.split(r"\s+[/|]\s+|\s*[,;]\s+", header)
     )
-    told = [columns.recognise(part).role for part in parts]
-    if len(parts) != size + 1 or not all(told[1:]) or told[0] in told[1:]:
+    roles = [columns.recognise(part).role for part in parts]
+    if len(parts) != size + 1 or not all(roles[1:]) or roles[0] in roles[1:]:
         return header, []
     return parts[0], parts[1:]

@@ -138,10 +138,10 @@ def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Ce
     return Devices(None, -1, every, notes=(f"columns {names} both count; which are the devices is not said",))
 
 
-def _under_sections(table: Grid, k: int, found: list[Count | None]) -> list[Count | None]:
+def _under_sections(table: Grid, k: int, counted: list[Count | None]) -> list[Count | None]:
     """A line that only says "On 16 GPUs" is of the lines below it that say nothing else."""
-    out, section = list(found), None
-    for i, (count, row) in enumerate(zip(found, table.rows)):
+    out, section = list(counted), None
+    for i, (count, row) in enumerate(zip(counted, table.rows)):
         if count and not any(cell for j, cell in enumerate(row.cells) if j != k):
             section = count
         elif count is None and section is not None:
@@ -160,15 +160,15 @@ def _in_labels(table: Grid, kinds: Sequence[Column]) -> Devices:
         if kind.role or (kind.other and kind.other != "count") or table.quantity:
             continue
         texts = [row.texts[k] for row in table.rows]
-        found = [counts.find(text) if text else None for text in texts[:20]]
-        if not any(found):
+        named = [counts.find(text) if text else None for text in texts[:20]]
+        if not any(named):
             continue
-        found = _under_sections(table, k, [counts.find(text) if text else None for text in texts])
-        known = [count for count in found if count]
+        named = _under_sections(table, k, [counts.find(text) if text else None for text in texts])
+        known = [count for count in named if count]
         same_noun = len({count.noun for count in known}) == 1
         if 3 * len(known) < 2 * sum(map(bool, texts)) or len({count.number for count in known}) < 2 or not same_noun:
             continue
-        values = [Cell(float(c.number), 0, text) if c else None for c, text in zip(found, texts)]
-        rests = tuple(c.rest if c else text for c, text in zip(found, texts))
+        values = [Cell(float(c.number), 0, text) if c else None for c, text in zip(named, texts)]
+        rests = tuple(c.rest if c else text for c, text in zip(named, texts))
         return Devices(values, k, (k,), labels=((k, rests),))
     return Devices()

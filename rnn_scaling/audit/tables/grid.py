@@ -74,7 +74,9 @@ def build(raw: RawTable) -> Grid:
     corner = f"{quantity}, " if quantity else ""
     names = _unique([f"{corner if k else ''}{b} ({s})" if s else b for k, (b, s) in enumerate(zip(base, subs))])
     numbers = [[parse_bare(text) for text in texts] for texts in cells]
-    rows = tuple(GridRow(number, texts, found) for (number, _), texts, found in zip(lines, zip(*cells), zip(*numbers)))
+    rows = tuple(
+        GridRow(number, texts, values) for (number, _), texts, values in zip(lines, zip(*cells), zip(*numbers))
+    )
     parts = tuple((names[whole], tuple(names[k] for k in members)) for whole, members in parts_of)
     return Grid(tuple(names), tuple(base), tuple(subs), rows, tuple(given), quantity, parts, tuple(notes))
 
@@ -116,8 +118,8 @@ def _counts_across(header: Sequence[str]) -> bool:
     if columns.recognise(header[0]).role == "devices":
         numbers = [parse_cell(text) for text in header[1:]]
         return all(c and c.value >= 1 and float(c.value).is_integer() for c in numbers)
-    found = [counts.in_header(text) for text in header[1:]]
-    return all(c and not columns.recognise(c.rest).role for c in found) and len({c.number for c in found if c}) > 1
+    named = [counts.in_header(text) for text in header[1:]]
+    return all(c and not columns.recognise(c.rest).role for c in named) and len({c.number for c in named if c}) > 1
 
 
 def _second_header(header: list[str], lines: _Lines) -> tuple[list[str], _Lines]:

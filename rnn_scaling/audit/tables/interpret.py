@@ -69,7 +69,6 @@ def interpret(raw: RawTable) -> ScalingTable:
         table.rows,
         tuple(notes),
         roles,
-        {name: kind.quantity for name, kind in zip(table.columns, plan.kinds) if kind.quantity},
         ratios,
     )
 

@@ -79,19 +79,19 @@ def _by_unit(table: Grid, k: int) -> Column:
 
 def _letters(table: Grid, kinds: list[Column]) -> tuple[list[Column], Pair | None]:
     """Columns that are named by a letter, where at least two of time, speedup and efficiency are."""
-    told = {
+    by_letter = {
         k: role
         for k, name in enumerate(table.base)
         for pattern, role in _LETTERS
         if pattern.fullmatch(name.strip(" $")) and any(row.cells[k] for row in table.rows)
     }
     known = {kind.role for kind in kinds} & {"seconds", "speedup", "efficiency"}
-    if len(set(told.values()) | known) < 2:
+    if len(set(by_letter.values()) | known) < 2:
         return kinds, None
-    alone = [k for k, role in told.items() if role == "alone"]
-    times = [k for k, role in told.items() if role == "seconds"]
+    alone = [k for k, role in by_letter.items() if role == "alone"]
+    times = [k for k, role in by_letter.items() if role == "seconds"]
     out = list(kinds)
-    for k, role in told.items():
+    for k, role in by_letter.items():
         if role != "alone" and (not kinds[k].role or kinds[k].role == role):
             out[k] = dataclasses.replace(kinds[k], role=role, other="")
     return out, Pair(alone[0], times[0]) if len(alone) == len(times) == 1 else None

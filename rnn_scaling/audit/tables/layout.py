@@ -79,35 +79,35 @@ def _across(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...], said:
         columns.recognise(part.strip()).role == "devices" for part in re.split(r"[\\/|,]| by ", table.base[0])
     )
     bare = corner.role == "devices" or bool(over)
-    found: dict[int, tuple[int, str]] = {}
+    across: dict[int, tuple[int, str]] = {}
     for k in range(len(kinds)):
         if k in labels or kinds[k].role == ASIDE or not any(row.cells[k] for row in table.rows):
             continue
         count = counts.in_header(table.columns[k])
         if count:
-            found[k] = count.number, count.rest
+            across[k] = count.number, count.rest
         elif bare and k > 0 and re.fullmatch(r"[1-9]\d{0,6}", table.base[k]):
-            found[k] = int(table.base[k]), ""
+            across[k] = int(table.base[k]), ""
         elif kinds[k].role == "devices" and (below := re.search(r"\((\d+)\)$", table.columns[k])):
-            found[k] = int(below[1]), ""
-    if len({number for number, _ in found.values()}) < 2:
+            across[k] = int(below[1]), ""
+    if len({number for number, _ in across.values()}) < 2:
         return None
     out = list(kinds)
     names: dict[int, str] = {}
     unknown: dict[str, list[int]] = {}
-    for k, (_, rest) in found.items():
+    for k, (_, rest) in across.items():
         out[k] = columns.recognise(re.sub(r"\b(?:on|with|for|using|at)\b\s*$|^(?:on|with|for|at)\b", "", rest).strip())
         names[k] = ""
         if out[k].role not in unnamed.MEASURED:
             unknown.setdefault(rest if rest not in ("t", "s", "e") else "", []).append(k)
     for rest, where in unknown.items():
-        curves: list[Curve] = [[(found[k][0], cell) for k in where if (cell := row.cells[k])] for row in table.rows]
+        curves: list[Curve] = [[(across[k][0], cell) for k in where if (cell := row.cells[k])] for row in table.rows]
         texts = [] if corner.role in _NO_FIELD else [table.base[0]]
         kind = unnamed.quantity([*texts, *said], curves, growth_tells=True)
         for k in where:
             out[k], names[k] = kind, rest
     groups: dict[tuple[int, str], dict[str, int]] = {}
-    for k, (number, rest) in found.items():
+    for k, (number, rest) in across.items():
         if out[k].role:
             same = groups.setdefault((number, names[k]), {})
             if out[k].role in same:
@@ -116,17 +116,17 @@ def _across(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...], said:
                 same[out[k].role] = k
     if len({number for number, _ in groups}) < 2:
         return None
-    _give_to_most(groups, out, [k for k in range(len(kinds)) if k not in found and k not in labels])
+    _give_to_most(groups, out, [k for k in range(len(kinds)) if k not in across and k not in labels])
     shared = {
         kind.role: k for k, kind in enumerate(kinds)
-        if k not in found and kind.role in ("batch_size", "global_batch_size", "batches", "accumulation")
+        if k not in across and kind.role in ("batch_size", "global_batch_size", "batches", "accumulation")
     }  # fmt: skip
     taken = {k for places in groups.values() for k in places.values()} | set(shared.values())
     final = tuple(
         kind if k in taken or kind.role in (ASIDE, COMPARED) else Column(other=kind.other) for k, kind in enumerate(out)
     )
     made = tuple(Group(name, places, number) for (number, name), places in groups.items())
-    return Layout(tuple(k for k in labels if k not in found), shared, made, final)
+    return Layout(tuple(k for k in labels if k not in across), shared, made, final)
 
 
 def _give_to_most(groups: dict[tuple[int, str], dict[str, int]], kinds: list[Column], rest: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import re
@@ -71,13 +72,10 @@ def _form(path: Path, head: bytes) -> str:
     first = lines[0].strip()
     if first[:1] in ("{", "[") and path.suffix != ".md":
         whole_lines = len(lines) > 1 and all(_is_object(line) for line in lines[:2])
-        return (
-            "jsonl"
-            if whole_lines or path.suffix == ".jsonl"
-            else "json"
-            if path.suffix == ".json" or (first[:1] == "{" or len(first) == 1 or first[1:].lstrip()[:1] in ("{", "["))
-            else ""
-        )
+        if whole_lines or path.suffix == ".jsonl":
+            return "jsonl"
+        opens = first[:1] == "{" or len(first) == 1 or first[1:].lstrip()[:1] in ("{", "[")
+        return "json" if path.suffix == ".json" or opens else ""
     if path.suffix == ".json":
         return "json"
     if path.suffix in (".csv", ".tsv"):
@@ -154,7 +152,7 @@ def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTab
                 bad.append(f"line {number}: not a JSON object; left out")
         for raw in json_rows.tables(objects, str(path)):
             rows = [(number, texts) for number, (_, texts) in zip(numbers, raw.lines)]
-            yield RawTable(raw.source, numbers[0], "", raw.header, rows, tuple(bad))
+            yield dataclasses.replace(raw, line=numbers[0], title="", lines=rows, notes=tuple(bad))
 
 
 def _folder(path: Path) -> ScalingTable:
@@ -172,4 +170,4 @@ def _folder(path: Path) -> ScalingTable:
         reason = f"; {bad[0]}" if bad else ""
         raise UnreadableError(f"{path}: a folder without run records (*.json){reason}")
     table = records.table(good, str(path))
-    return ScalingTable(table.source, 0, table.title, (), table.rows, (), (*table.notes, *bad), {})
+    return dataclasses.replace(table, notes=(*table.notes, *bad))

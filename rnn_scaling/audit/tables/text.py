@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -42,12 +43,12 @@ def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
         now = "" if heading or reader else _kind_of(line)
         if block and (now != kind or len(block) > pipes.MAX_ROWS):
             yield from _cut(block, kind, source, title, caption)
-            caption = _caption(block, kind, caption)
+            caption = _caption(block, kind)
             block = block[:2] if now == kind and kind == "pipes" else block[:1] if now == kind else []
         if reader:
-            found = _LATEX_CAPTION.search(caption)
+            latex = _LATEX_CAPTION.search(caption)
             for table in reader(lines, (number, line), source, title):
-                yield table if table.caption or not found else _with_caption(table, found[1])
+                yield dataclasses.replace(table, caption=latex[1]) if latex and not table.caption else table
             caption = ""
         if heading:
             title, caption = strip_marks(heading[1]), ""
@@ -67,16 +68,10 @@ def _markup(line: str) -> _Reader | None:
     return None
 
 
-def _with_caption(table: RawTable, caption: str) -> RawTable:
-    return RawTable(table.source, table.line, table.title, table.header, table.lines, table.notes, caption)
-
-
-def _caption(block: _Block, kind: str, before: str) -> str:
+def _caption(block: _Block, kind: str) -> str:
     """The line above what follows a block: its last one, if it is short and no row of a table."""
     last = block[-1][1].strip()
-    if kind != "columns":
-        return ""
-    return last if len(last) <= _MAX_CAPTION else ""
+    return last if kind == "columns" and len(last) <= _MAX_CAPTION else ""
 
 
 def _kind_of(line: str) -> str:

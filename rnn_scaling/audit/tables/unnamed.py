@@ -52,8 +52,8 @@ def _named(text: str) -> Column | None:
     if not text or len(text) > 100:
         return None
     inside = re.findall(r"[(\[]([^()\[\]]+)[)\]]", text)
-    found = [kind for part in (*inside, text) if (kind := columns.recognise(part.strip())).role in MEASURED]
-    return found[0] if found else None
+    quantities = [kind for part in (*inside, text) if (kind := columns.recognise(part.strip())).role in MEASURED]
+    return quantities[0] if quantities else None
 
 
 def _by_unit(cells: Sequence[Cell]) -> Column | None:

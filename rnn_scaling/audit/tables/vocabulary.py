@@ -1,6 +1,5 @@
 """Header words and what they say: one line a quantity. docs/audit.md lists them for people.
 
-
 Every pattern reads a header in the form that `columns.plain` gives: lower case, no marks, underscores as blanks.
 """
 
@@ -57,34 +56,15 @@ NO_ITEM = (
     r"|[kmg]?hz|cycles?|rad|deg|ops?/w|cost|price|usd|dollars?|\$|transfers?)"
 )
 ITEM_NAMES = {
-    **{
-        "img": "image",
-        "imgs": "image",
-        "im": "image",
-        "ims": "image",
-        "pic": "image",
-        "smp": "sample",
-        "samps": "sample",
-    },
-    **{"seq": "sequence", "seqs": "sequence", "sent": "sentence", "sents": "sentence", "tok": "token", "toks": "token"},
-    **{
-        "it": "iteration",
-        "its": "iteration",
-        "iter": "iteration",
-        "iters": "iteration",
-        "ex": "example",
-        "exs": "example",
-    },
-    **{
-        "batches": "batch",
-        "minibatches": "batch",
-        "op": "operation",
-        "ops": "operation",
-        "wd": "word",
-        "req": "request",
-    },
-    **{"reqs": "request", "frm": "frame", "queries": "query", "series": "series"},
-}
+    short: item
+    for item, shorts in {
+        "image": "img imgs im ims pic", "sample": "smp samps", "sequence": "seq seqs", "sentence": "sent sents",
+        "token": "tok toks", "iteration": "it its iter iters", "example": "ex exs", "batch": "batches minibatches",
+        "operation": "op ops", "word": "wd", "request": "req reqs", "frame": "frm", "query": "queries",
+        "series": "series",
+    }.items()
+    for short in shorts.split()
+}  # fmt: skip
 RATE_ALIASES = {"wps": "words/s", "tps": "tokens/s", "ips": "images/s", "fps": "images/s", "qps": "queries/s"}
 RATE_WORDS = r"throughput|through put|thoughput|\bspeed\b|\brate\b|\bperformance\b(?=.*/)"
 NO_RATE = (

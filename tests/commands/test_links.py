@@ -9,20 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from rnn_scaling.commands import import_log, links
-from rnn_scaling.links import cuda, fitting_sizes, measuring, picture, plan, processes, worker
+from rnn_scaling.links import fitting_sizes, measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
-from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.machine.load import Load
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
-from tests.links.fake_cuda import FakeCudart
 from tests.support.paths import ROOT
 
 SMALL, SEED = 8_245_248, 95_690_752  # parameters, as records have them
@@ -228,16 +224,6 @@ def test_conflicts(call, words, expected):
     assert status == 2 and len(err) == 1 and err[0].startswith("error: --") and expected in err[0]
 
 
-def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
-    names, left_out, wrong = plan.algorithms("all", "cpu", 3, 1)
-    assert names == ["collective", "xring", "pscpu"] and wrong == []
-    assert [line.partition(":")[0] for line in left_out] == ["nccl", "rechd", "psgpu", "hierarchical"]
-    names, left_out, _ = plan.algorithms("all", "gpu", 4, 4)
-    assert len(names) == 7 and left_out == []
-    names, left_out, _ = plan.algorithms("all", "gpu", 4, 2)
-    assert "nccl" not in names and left_out == ["nccl: nccl needs a GPU for each tower, got 4 towers on 2"]
-
-
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
     monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**30)
     status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
@@ -245,69 +231,6 @@ def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkey
     assert "- all-reduce of 16 MiB, 64 MiB, 256 MiB: needs 3.35 GiB of memory, 1 GiB are free; lower --max_bytes" in out
     sizes = [p["num_bytes"] for p in json.loads((tmp_path / "out/links.json").read_text())["series"][0]["points"]]
     assert sizes[-1] == 2**22
-
-
-def test_what_is_asked_of_four_gpus(monkeypatch):
-    monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
-    monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**37)
-    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
-    made = plan.make(["--passes=1"])
-    assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
-    assert [task.request["what"] for task in made.tasks] == [
-        "memory",
-        *["gpu_copies"] * 4,
-        *["compute"] * 2,
-        *["all_reduce"] * 8,
-    ]
-    copies = made.tasks[1].request
-    pairs = [(task.request["origin"], task.request["devices"]) for task in made.tasks[1:5]]
-    assert pairs == [(None, [0, 1, 2, 3]), (0, [0, 1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3])]
-    assert copies["sizes"][0] == 4 and copies["sizes"][-1] == 2**28
-    products = [made.tasks[i].request for i in (5, 6)]
-    assert [(each["num_devices"], each["cores_per_device"], each["dtypes"][-1]) for each in products] == [
-        (1, 0, "float16"),
-        (4, 0, "float16"),
-    ]
-    assert made.tasks[8].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
-    trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
-    assert (copies["inter_op_threads"], copies["intra_op_threads"]) == pool_sizes(trainer, 16)
-    # Two ranks on each GPU share its memory, and NCCL cannot be used.
-    made = plan.make(["--passes=1", "--num_devices=8"])
-    assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
-    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: 2**30)
-    made = plan.make(["--passes=1"])
-    assert made.sizes[-1] == 2**24
-    assert made.left_out == (
-        "all-reduce of 64 MiB, 256 MiB: needs 2.02 GiB of a GPU's memory, 1 GiB are free; lower --max_bytes",
-    )
-    with pytest.raises(plan.flags.FlagErrors, match="multiple"):
-        plan.make(["--num_devices=6"])
-
-
-def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
-    monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
-    made = plan.make([])
-    assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies", "compute"]
-    assert made.left_out == (
-        "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
-    )
-
-
-def test_room_is_of_the_machine_or_its_control_group(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    (tmp_path / "sys/fs/cgroup/memory.current").write_text("20000\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("30000\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 10000
-
-
-def test_a_full_run_on_four_devices_stays_below_8_gib():
-    assert fitting_sizes.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
@@ -454,67 +377,3 @@ def test_products_that_failed_leave_what_was_kept(call, tmp_path, fault):
     status, out, err = call("--measure=compute", compute=fault)
     assert status == 1 and sum(line.startswith("error: matrix products on ") for line in err) == 2
     assert (tmp_path / "cache/rnn_scaling/peaks.json").read_text() == before
-
-
-def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):
-    monkeypatch.setattr(plan, "available_cores", lambda: list(range(9)))
-    asked = [task.request for task in plan.make(["--measure=compute", "--cpu_cores_per_device=2"]).tasks]
-    assert [(each["num_devices"], each["cores_per_device"]) for each in asked] == [(1, 2), (4, 2)]
-    for each in asked:
-        given = {"device": "cpu", "num_devices": each["num_devices"], "cpu_cores_per_device": 2}
-        trainer = config.resolve(given, num_gpus=0, num_cores=9)
-        pools = pool_sizes(trainer, 2 * each["num_devices"])
-        assert (each["inter_op_threads"], each["intra_op_threads"]) == pools
-        assert each["dtypes"] == ("float32", "bfloat16") and (2048, 2048, 2048) in each["shapes"]
-    assert [t.request["num_devices"] for t in plan.make(["--measure=compute", "--num_devices=20"]).tasks] == [1, 9]
-
-
-def test_the_worker_of_products(devices, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2]))
-    monkeypatch.setattr(worker, "LoadMeter", lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)))
-    request = {"what": "compute", "rounds": 3, "cores_per_device": 1, "dtypes": ["float32"], "shapes": [[4, 8, 16]]}
-    (tmp_path / "request").write_text(json.dumps(request))
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    answer = json.loads((tmp_path / "result").read_text())
-    (made,) = answer["products"]
-    assert answer["series"] == [] and (made["dtype"], made["num_devices"]) == ("float32", 2)
-    assert "50% of the cores" in made["notes"][0] and len(made["products"][0]["seconds"]) == 3
-
-
-def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
-    (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    (found,) = json.loads((tmp_path / "result").read_text())["series"]
-    assert found["name"] == "logical CPU 0 to logical CPU 1" and "copies nothing" in found["notes"][0]
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [(MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"), (DeviceError("no GPU"), "no GPU")],
-)
-def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, said):
-    def fail(request, write):
-        raise error
-
-    monkeypatch.setattr(worker, "_host_memory", fail)
-    (tmp_path / "request").write_text('{"what": "memory"}')
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
-    assert capsys.readouterr().err == f"error: {said}\n"
-
-
-def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
-    del os.environ["CUDA_DEVICE_ORDER"]
-    (tmp_path / "request").write_text(
-        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
-    )
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    *found, unseen = json.loads((tmp_path / "result").read_text())["series"]
-    assert len(found) == 7  # of the one GPU that CUDA sees
-    assert (unseen["name"], unseen["error"]) == ("copies of GPU 1", "CUDA sees 1 GPU only")
-    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
-    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
-    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,57 +16,27 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import writing
 from tests.support.faults import (
     SMALL,
-    alive,
-    children,
-    command,
     jump,
     logged,
-    plant,
-    started_pids,
-    trainer,
-    wait_until,
 )
-from tests.support.forked import TINY
-from tests.support.paths import ROOT
+from tests.support.records import changed
 from tests.support.scaling_runs import timed
-
-ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
-THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
+from tests.support.sweeping import (
+    ONE,
+    THREE,
+    THREE_RUNS,
+    TWO,
+    go,
+    nothing_is_left_running,
+    records,
+    resumes,
+)
 
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     """The report has tests of its own; here it would load matplotlib again and again."""
     monkeypatch.setattr(writing, "report", lambda source, target: None)
-
-
-def once(words):
-    """One run of each, but where the test says how many."""
-    return words if any(word.startswith("--repeats") for word in words) else [*words, "--repeats=1"]
-
-
-def start(tmp_path, *words, name="sweep", die_at="never", **faults):
-    """Starts a sweep with the faulty trainer as a process of its own."""
-    plant(tmp_path / "faults", **faults)
-    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *once(words), die_at=die_at)
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def go(tmp_path, *words, **faults):
-    """Runs a sweep with the faulty trainer in this process."""
-    tmp_path.mkdir(exist_ok=True)
-    plant(tmp_path / "faults", **faults)
-    return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
-
-
-def records(tmp_path):
-    paths = sorted((tmp_path / "out").glob("*.json"))
-    return {path.stem: record.read(path) for path in paths if path.name != "report.json"}
-
-
-def nothing_is_left_running(tmp_path):
-    for pid in started_pids(tmp_path / "faults"):
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +164,11 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
 
 def test_no_interval_is_not_known_to_nothing():
     assert sweep._known_to([timed(1, 100), timed(2, 190)]) == math.inf
-    assert 0 < sweep._known_to([timed(n, 100 * n, k) for n in (1, 2) for k in range(3)]) < 5
+    runs = [timed(n, 100 * n, k) for n in (1, 2) for k in range(3)]
+    assert 0 < (known := sweep._known_to(runs)) < 5
+    slower = [timed(n, 10 * n, k) for n in (1, 2) for k in range(3)]
+    of_two = [changed(run, environment={"cpu": cpu}) for cpu, own in (("A", runs), ("B", slower)) for run in own]
+    assert sweep._known_to(of_two) == pytest.approx(known), "each machine by itself"
 
 
 def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
@@ -274,72 +243,6 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     assert "6 runs, 2 finished, 4 to run: about 3 min (1 of them from finished runs of the same flags" in said.out
     assert "would be set aside" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
-
-
-def resumes(tmp_path, *words, ran_twice=()):
-    """The same command ends well, and every run has finished exactly once."""
-    nothing_is_left_running(tmp_path)
-    finished = {label: (tmp_path / "out" / f"{label}.json").read_bytes() for label in ok_labels(tmp_path)}
-    assert go(tmp_path, *words) == 0
-    labels = [ONE, TWO, THREE]
-    assert sorted(logged(tmp_path / "faults", "finish")) == labels
-    starts = logged(tmp_path / "faults", "start")
-    assert {label for label in labels if starts.count(label) > 1} <= set(ran_twice)
-    assert {held.status for held in records(tmp_path).values()} == {"ok"} and list(records(tmp_path)) == labels
-    for label, content in finished.items():
-        assert (tmp_path / "out" / f"{label}.json").read_bytes() == content
-    assert sorted(os.listdir(tmp_path / "out")) == [".sweep.lock", *(f"{label}.json" for label in labels)]
-
-
-def ok_labels(tmp_path):
-    if not (tmp_path / "out").exists():
-        return []
-    return [label for label, held in records(tmp_path).items() if held.status == "ok"]
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
-    process = start(tmp_path, *THREE_RUNS, die_at=f"{moment}:{number}")
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert len(ok_labels(tmp_path)) == number - 1
-    resumes(tmp_path, *THREE_RUNS)
-
-
-@pytest.mark.parametrize("fault", ["kill_sweep_first", "kill_sweep_middle", "kill_sweep_last"])
-@pytest.mark.parametrize("label", [ONE, TWO, THREE])
-def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(fault, label, tmp_path):
-    process = start(tmp_path, *THREE_RUNS, **{label.replace("-", "_"): fault})
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label])
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("fault", ["hang", "stubborn"])
-def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, fault, tmp_path):
-    process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
-    wait_until(lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs")
-    process.send_signal(number)
-    _, said = process.communicate()
-    assert process.returncode == 130 and "Traceback" not in said
-    assert "interrupted: 1 of 3 runs are finished" in said
-    assert f"./run.sh sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
-    assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
-
-
-def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
-    first = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_1="hang")
-    wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
-    assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/out is in use by another sweep (pid {first.pid} on " in said
-    assert logged(tmp_path / "faults", "start") == [ONE]
-    first.kill()  # the lock goes with its process
-    first.communicate()
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[ONE])
 
 
 def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(tmp_path, capsys):
@@ -418,80 +321,3 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert lines[4] == "--retry_failed runs failed runs again"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
     assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were finished before"
-
-
-def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
-    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS))
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
-    os.close(follower)
-    said = b""
-    while f"{THREE} 2/5 batches" not in said.decode():
-        said += os.read(leader, 65536)  # an error when the sweep ends without it
-    process.send_signal(signal.SIGINT)
-    while process.poll() is None:
-        with contextlib.suppress(OSError):
-            os.read(leader, 65536)
-    os.close(leader)
-    assert process.returncode == 130
-    text = said.decode()
-    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, last 5 words/s" in text
-    assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
-
-
-def test_the_parent_never_loads_tensorflow(tmp_path):
-    plant(tmp_path / "faults")
-    code = (
-        "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import writing; "
-        "writing.report = lambda source, target: None; "
-        f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
-        "assert status == 0 and 'tensorflow' not in sys.modules, status"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
-    flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
-    words = [sys.executable, "-m", "rnn_scaling", "sweep", *once(flags)]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-    def running(label):
-        """Process of a run whose record says that it goes on and was written by the trainer itself."""
-        try:
-            held = json.loads((tmp_path / f"{label}.json").read_text())
-        except (OSError, ValueError):
-            return None
-        pids = children(process.pid)
-        return pids[0] if pids and held["environment"] and held["status"] == "failed" else None
-
-    wait_until(lambda: running(ONE), "the first run starts")
-    os.kill(running(ONE), signal.SIGKILL)
-    wait_until(lambda: running(TWO), "the second run starts")
-    second = running(TWO)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not alive(second), "the second run is gone")
-    first = record.read(tmp_path / f"{ONE}.json")
-    assert first.error.message.startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
-    assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
-    assert record.read(tmp_path / f"{ONE}.json") == first
-    result = record.read(tmp_path / f"{TWO}.json")
-    assert result.status == "ok" and len(result.batches.seconds) == 5
-    assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
-
-
-def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, capsys):
-    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
-    assert sweep.main(once(words)) == 1
-    result = record.read(tmp_path / f"{ONE}.json")
-    assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
-    assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.commands import ab, sweep
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
@@ -201,6 +200,8 @@ def main() -> int:
         return _Trainer(Path(folder), words).run()
     if words[0] != "never":
         _die(words[0])
+    from rnn_scaling.commands import ab, sweep  # here: most processes are trainers, which need neither
+
     return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))
 
 

@@ -1,0 +1,167 @@
+"""Sweeps as processes of their own: killed at every moment, interrupted, twice in a folder, with the real trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.commands import sweep
+from rnn_scaling.records import record
+from rnn_scaling.reports import writing
+from tests.support.faults import SMALL, alive, children, command, logged, plant, trainer, wait_until
+from tests.support.forked import TINY
+from tests.support.paths import ROOT
+from tests.support.sweeping import (
+    ONE,
+    THREE,
+    THREE_RUNS,
+    TWO,
+    ok_labels,
+    once,
+    records,
+    resumes,
+    start,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    """The report has tests of its own; here it would load matplotlib again and again."""
+    monkeypatch.setattr(writing, "report", lambda source, target: None)
+
+
+# The sweep puts a file in place before each run: before the first one, and before the last.
+@pytest.mark.parametrize("moment, number", [("before", 1), ("after", 1), ("before", 3), ("after", 3)])
+def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, die_at=f"{moment}:{number}")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert len(ok_labels(tmp_path)) == number - 1
+    resumes(tmp_path, *THREE_RUNS)
+
+
+# At the beginning, in the middle and at the end of a run; in the first, the second and the last run of a sweep.
+@pytest.mark.parametrize(
+    "label, fault",
+    [
+        (ONE, "kill_sweep_first"),
+        (TWO, "kill_sweep_first"),
+        (TWO, "kill_sweep_middle"),
+        (TWO, "kill_sweep_last"),
+        (THREE, "kill_sweep_last"),
+    ],
+)
+def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(label, fault, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, **{label.replace("-", "_"): fault})
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if fault == "kill_sweep_last" else [label])
+
+
+# The sweep hears both signals in one place; a run hears them too, or must be killed.
+@pytest.mark.parametrize("number, fault", [(signal.SIGINT, "stubborn"), (signal.SIGTERM, "hang")])
+def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(number, fault, tmp_path):
+    process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
+    wait_until(lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs")
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert process.returncode == 130 and "Traceback" not in said
+    assert "interrupted: 1 of 3 runs are finished" in said
+    assert f"./run.sh sweep --out={tmp_path}/out {' '.join(THREE_RUNS)}" in said
+    assert records(tmp_path)[TWO].status == ("interrupted" if fault == "hang" else "failed")
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
+    first = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_1="hang")
+    wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
+    assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/out is in use by another sweep (pid {first.pid} on " in said
+    assert logged(tmp_path / "faults", "start") == [ONE]
+    first.kill()  # the lock goes with its process
+    first.communicate()
+    resumes(tmp_path, *THREE_RUNS, ran_twice=[ONE])
+
+
+def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    plant(tmp_path / "faults", cudnn_lstm_independent_1="crash", cudnn_lstm_independent_3="hang")
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    words = command(tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS))
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=follower)
+    os.close(follower)
+    said = b""
+    while f"{THREE} 2/5 batches" not in said.decode():
+        said += os.read(leader, 65536)  # an error when the sweep ends without it
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.read(leader, 65536)
+    os.close(leader)
+    assert process.returncode == 130
+    text = said.decode()
+    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, last 5 words/s" in text
+    assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
+
+
+def test_the_parent_never_loads_tensorflow(tmp_path):
+    plant(tmp_path / "faults")
+    code = (
+        "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import writing; "
+        "writing.report = lambda source, target: None; "
+        f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
+        "assert status == 0 and 'tensorflow' not in sys.modules, status"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
+    flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
+    words = [sys.executable, "-m", "rnn_scaling", "sweep", *once(flags)]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def running(label):
+        """Process of a run whose record says that it goes on and was written by the trainer itself."""
+        try:
+            held = json.loads((tmp_path / f"{label}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        pids = children(process.pid)
+        return pids[0] if pids and held["environment"] and held["status"] == "failed" else None
+
+    wait_until(lambda: running(ONE), "the first run starts")
+    os.kill(running(ONE), signal.SIGKILL)
+    wait_until(lambda: running(TWO), "the second run starts")
+    second = running(TWO)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not alive(second), "the second run is gone")
+    first = record.read(tmp_path / f"{ONE}.json")
+    assert first.error.message.startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
+    assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
+    assert record.read(tmp_path / f"{ONE}.json") == first
+    result = record.read(tmp_path / f"{TWO}.json")
+    assert result.status == "ok" and len(result.batches.seconds) == 5
+    assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
+
+
+def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, capsys):
+    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
+    assert sweep.main(once(words)) == 1
+    result = record.read(tmp_path / f"{ONE}.json")
+    assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
+    assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err

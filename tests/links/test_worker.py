@@ -1,0 +1,65 @@
+"""The process that measures one thing: what it answers, and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+
+import pytest
+
+from rnn_scaling.links import cuda, worker
+from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.machine.load import Load
+from tests.links.fake_cuda import FakeCudart
+
+
+def test_the_worker_of_products(devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices[:2]))
+    monkeypatch.setattr(worker, "LoadMeter", lambda cores: types.SimpleNamespace(read=lambda: Load(0.5, 0.0, 1.0)))
+    request = {"what": "compute", "rounds": 3, "cores_per_device": 1, "dtypes": ["float32"], "shapes": [[4, 8, 16]]}
+    (tmp_path / "request").write_text(json.dumps(request))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    answer = json.loads((tmp_path / "result").read_text())
+    (made,) = answer["products"]
+    assert answer["series"] == [] and (made["dtype"], made["num_devices"]) == ("float32", 2)
+    assert "50% of the cores" in made["notes"][0] and len(made["products"][0]["seconds"]) == 3
+
+
+def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
+    (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    (found,) = json.loads((tmp_path / "result").read_text())["series"]
+    assert found["name"] == "logical CPU 0 to logical CPU 1" and "copies nothing" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError("8 bytes"), "out of memory (8 bytes); lower --max_bytes"), (DeviceError("no GPU"), "no GPU")],
+)
+def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, said):
+    def fail(request, write):
+        raise error
+
+    monkeypatch.setattr(worker, "_host_memory", fail)
+    (tmp_path / "request").write_text('{"what": "memory"}')
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=1))
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
+    del os.environ["CUDA_DEVICE_ORDER"]
+    (tmp_path / "request").write_text(
+        json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
+    )
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
+    *found, unseen = json.loads((tmp_path / "result").read_text())["series"]
+    assert len(found) == 7  # of the one GPU that CUDA sees
+    assert (unseen["name"], unseen["error"]) == ("copies of GPU 1", "CUDA sees 1 GPU only")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
+    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
+    assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"

@@ -1,0 +1,64 @@
+"""Sweeps with the faulty trainer, in this process or as one of their own, and what they must leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from rnn_scaling.commands import sweep
+from rnn_scaling.records import record
+from tests.support.faults import SMALL, alive, command, logged, plant, started_pids, trainer, wait_until
+from tests.support.paths import ROOT
+
+ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
+THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
+
+
+def once(words):
+    """One run of each, but where the test says how many."""
+    return words if any(word.startswith("--repeats") for word in words) else [*words, "--repeats=1"]
+
+
+def start(tmp_path, *words, name="sweep", die_at="never", **faults):
+    """Starts a sweep with the faulty trainer as a process of its own."""
+    plant(tmp_path / "faults", **faults)
+    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *once(words), die_at=die_at)
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def go(tmp_path, *words, **faults):
+    """Runs a sweep with the faulty trainer in this process."""
+    tmp_path.mkdir(exist_ok=True)
+    plant(tmp_path / "faults", **faults)
+    return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
+
+
+def records(tmp_path):
+    paths = sorted((tmp_path / "out").glob("*.json"))
+    return {path.stem: record.read(path) for path in paths if path.name != "report.json"}
+
+
+def nothing_is_left_running(tmp_path):
+    for pid in started_pids(tmp_path / "faults"):
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+
+
+def resumes(tmp_path, *words, ran_twice=()):
+    """The same command ends well, and every run has finished exactly once."""
+    nothing_is_left_running(tmp_path)
+    finished = {label: (tmp_path / "out" / f"{label}.json").read_bytes() for label in ok_labels(tmp_path)}
+    assert go(tmp_path, *words) == 0
+    labels = [ONE, TWO, THREE]
+    assert sorted(logged(tmp_path / "faults", "finish")) == labels
+    starts = logged(tmp_path / "faults", "start")
+    assert {label for label in labels if starts.count(label) > 1} <= set(ran_twice)
+    assert {held.status for held in records(tmp_path).values()} == {"ok"} and list(records(tmp_path)) == labels
+    for label, content in finished.items():
+        assert (tmp_path / "out" / f"{label}.json").read_bytes() == content
+    assert sorted(os.listdir(tmp_path / "out")) == [".sweep.lock", *(f"{label}.json" for label in labels)]
+
+
+def ok_labels(tmp_path):
+    if not (tmp_path / "out").exists():
+        return []
+    return [label for label, held in records(tmp_path).items() if held.status == "ok"]

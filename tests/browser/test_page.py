@@ -186,7 +186,7 @@ def test_tables_are_stops_of_the_keyboard_only_where_they_scroll(open_page):
 
 
 def test_every_link_of_the_navigation_leads_to_its_section(open_page):
-    page = open_page()
+    page = open_page(reduced_motion="reduce")  # it jumps there at once
     links = page.locator("nav a")
     assert links.count() >= 7
     for i in range(links.count()):

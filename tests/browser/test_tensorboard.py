@@ -41,17 +41,23 @@ def url(tf, tmp_path_factory):
     assert server.returncode == 130 and said.endswith("interrupted\n") and "Traceback" not in said
 
 
-@pytest.fixture
-def page(url):
-    seen = []
+@pytest.fixture(scope="module")
+def browser():
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        made = browser.new_page(viewport={"width": 1200, "height": 800})
-        made.set_default_timeout(PATIENCE_MS)
-        made.on("request", lambda request: request.url.startswith((url, "data:", "blob:")) or seen.append(request.url))
-        made.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        yield made
-        browser.close()
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, url):
+    seen = []
+    made = browser.new_page(viewport={"width": 1200, "height": 800})
+    made.set_default_timeout(PATIENCE_MS)
+    made.on("request", lambda request: request.url.startswith((url, "data:", "blob:")) or seen.append(request.url))
+    made.on("pageerror", lambda error: seen.append(f"error: {error}"))
+    yield made
+    made.close()
     assert seen == [], "nothing is fetched from elsewhere"
 
 

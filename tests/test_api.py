@@ -142,7 +142,10 @@ def test_a_question_that_compare_cannot_answer_is_refused(asked, reason, tmp_pat
 
 
 def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
+    """Its one run is real; those of its sweep are a stand-in's, as a sweep of real ones is in test_sweep."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setitem(calls.sweep.__kwdefaults__, "trainer", [sys.executable, "-m", "tests.support.fake_tracer"])
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
-from tests.support.forked import TINY, Trainer
+from tests.support.forked import NOBODY, TINY, Trainer
 from tests.support.paths import ROOT
 
 
@@ -31,9 +31,9 @@ def train(*flags, env=None, **options):
     )
 
 
-def forked(folder, *flags, **extra):
+def forked(folder, *flags, prepare=None, **extra):
     """As `train`, in a process that has TensorFlow loaded; `extra` is added to its environment."""
-    return Trainer(flags, folder, environment(**extra)).end()
+    return Trainer(flags, folder, environment(**extra), prepare=prepare).end()
 
 
 @pytest.fixture(scope="module")
@@ -144,33 +144,38 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
     assert scalars == {f"batch/{tag}": list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
 
 
-def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tmp_path):
-    flags = ["--num_devices=2", "--variable_update=mirrored", "--trace_batches=2", f"--log_dir={tmp_path}"]
-    done = forked(tmp_path, *TINY, *flags)
+@pytest.fixture(scope="module")
+def traced_lm(tmp_path_factory):
+    """A traced run of a language model on text: the process, its folder, and what it left among temporary files."""
+    folder = tmp_path_factory.mktemp("lm")
+    sample = ROOT / "rnn_scaling" / "data" / "sample"
+    side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
+    flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=2", "--data_source=text"]
+    flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt", f"--log_dir={folder}"]
+    (folder / "temporary").mkdir()
+    done = forked(folder, *side, *flags, TMPDIR=str(folder / "temporary"))
+    return done, folder, list((folder / "temporary").iterdir())
+
+
+def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(traced_lm):
+    done, folder, _ = traced_lm
     assert done.returncode == 0, done.stderr
     assert "tracing 2 batches to count kernels and 2 to time them" in done.stderr
-    result = record.read(tmp_path / "run.json")
+    result = record.read(folder / "run.json")
     assert result.status == "ok" and len(result.batches.seconds) == 5, "traced batches are not measured ones"
     first, second = result.trace.kernels.steps
     assert first == second and first.host > result.graph.partitions.operators / 2
     assert len(result.trace.steps) == len(result.trace.cost.timed_s) == 2
-    kept, chrome = ((tmp_path / name).read_bytes() for name in result.trace.files)
+    kept, chrome = ((folder / name).read_bytes() for name in result.trace.files)
     assert b"tower 1 (/cpu:1)" in kept and chrome
 
 
-def test_a_language_model_counts_tokens_of_its_text(tmp_path, monkeypatch):
-    sample = ROOT / "rnn_scaling" / "data" / "sample"
-    side = [flag for flag in TINY if not flag.startswith(("--src", "--direction", "--num_dec"))]
-    flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=1", "--data_source=text"]
-    flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt"]
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    done = forked(tmp_path, *side, *flags, f"--result_file={tmp_path}/run.json")
-    assert done.returncode == 0, done.stderr
-    assert not list((tmp_path / "temporary").iterdir()), "a run leaves nothing behind"
+def test_a_language_model_counts_tokens_of_its_text(traced_lm):
+    done, folder, left_behind = traced_lm
+    assert not left_behind
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
-    result = record.read(tmp_path / "run.json")
-    assert result.trace and result.config["model"] == "lm" and result.resolved.encoder_kernel
+    result = record.read(folder / "run.json")
+    assert result.config["model"] == "lm" and result.resolved.encoder_kernel
     # 6 FLOPs for each weight of the cell, 8 + 8 -> 4 * 8, and of the projection, 8 -> 40.
     assert result.unit == "tokens" and result.flops_per_item == 6 * (16 * 32 + 8 * 40)
 
@@ -186,12 +191,6 @@ def test_a_trace_that_cannot_be_written_costs_no_measurement(tmp_path):
     assert result.status == "ok" and result.throughput.items_per_second > 0 and not result.trace
 
 
-def test_xla_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
-    flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
-    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
-    assert done.returncode == 0, done.stderr
-
-
 def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     flags = ["--until_steady", "--max_batches=70", "--target_ci=0.0001", "--progress=false"]
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
@@ -202,15 +201,20 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     assert result.steady_state.text in done.stderr and result.steady_state.kind != "too short"
 
 
-@pytest.mark.parametrize("flags", [[], ["--xla"]])
-def test_xla_compiles_only_when_asked(flags, tmp_path):
-    dump = f"--xla_dump_to={tmp_path}/dump"
-    words = [*TINY, *flags, "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = forked(tmp_path, *words, XLA_FLAGS=dump)
+def compiled_by_xla(folder):
+    """What runs with the variable of `dumping` left."""
+    return list(folder.glob("dump/*cluster*"))
+
+
+def dumping(folder):
+    return {"XLA_FLAGS": f"--xla_dump_to={folder}/dump"}
+
+
+def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
+    flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
+    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json", **dumping(tmp_path))
     assert done.returncode == 0, done.stderr
-    compiled = list(tmp_path.glob("dump/*cluster*"))
-    assert bool(compiled) == bool(flags)
-    assert record.read(tmp_path / "run.json").config["xla"] == bool(flags)
+    assert compiled_by_xla(tmp_path) and record.read(tmp_path / "run.json").config["xla"] is True
 
 
 @pytest.fixture(scope="module")
@@ -277,12 +281,10 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
 
 
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
-
     # Looked-up rows of 13 GB in one piece, and little else: it fails at once.
     flags = [*TINY[:4], "--embedding_dim=200000", "--batch_size=4000", "--num_warmup_batches=0", "--num_batches=1"]
-    done = train(*flags, f"--result_file={tmp_path}/run.json", preexec_fn=limit)
+    limit = resource.setrlimit, resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30)
+    done = forked(tmp_path, *flags, f"--result_file={tmp_path}/run.json", prepare=limit)
     assert done.returncode == 1, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: out of memory: lower --batch_size=4000")
@@ -348,30 +350,40 @@ def test_the_record_is_strict_json(good_run):
     json.loads((good_run[1] / "run.json").read_text(), parse_constant=refuse)
 
 
-def test_more_devices_than_cores_run_with_a_warning(tmp_path):
+def test_more_devices_than_cores_run_with_a_warning_and_share_their_threads(tmp_path):
     cores = len(os.sched_getaffinity(0))
-    done = forked(
-        tmp_path, *TINY, f"--num_devices={cores + 1}", f"--result_file={tmp_path}/run.json", "--progress=false"
-    )
+    flags = [f"--num_devices={cores + 1}", "--cpu_cores_per_device=3", "--progress=false"]
+    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0
     assert f"this machine has {cores}" in done.stderr
-    result = record.read(tmp_path / "run.json")
-    assert result.resolved.oversubscribed is True and len(result.resolved.cpu_affinity) == cores
+    resolved = record.read(tmp_path / "run.json").resolved
+    assert resolved.oversubscribed is True and len(resolved.cpu_affinity) == cores
+    assert resolved.intra_op_parallelism_threads == 3 * (cores + 1)
 
 
-def test_fewer_threads_than_devices_are_obeyed_with_a_warning(tmp_path):
-    flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--progress=false"]
-    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
+def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path):
+    """Without --xla: nothing is compiled."""
+    flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--intra_op_parallelism_threads=2"]
+    words = [*TINY, *flags, "--cpu_cores_per_device=3", "--progress=false", f"--result_file={tmp_path}/run.json"]
+    done = forked(tmp_path, *words, **dumping(tmp_path))
     assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
-    assert record.read(tmp_path / "run.json").resolved.inter_op_parallelism_threads == 1
+    result = record.read(tmp_path / "run.json")
+    assert result.resolved.inter_op_parallelism_threads == 1 and result.resolved.intra_op_parallelism_threads == 2
+    assert result.config["xla"] is False and not compiled_by_xla(tmp_path)
 
 
-@pytest.mark.parametrize("redirection,status", [(">&-", 0), ("| head -c 0", 141)])
-def test_a_run_whose_output_nobody_reads_keeps_its_record(redirection, status, tmp_path):
+def test_a_run_without_an_output_keeps_its_record(tmp_path):
     words = " ".join(command(*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"))
-    line = f"{words} {redirection}; exit ${{PIPESTATUS[0]}}"
+    line = f"{words} >&-"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
-    assert done.returncode == status and "Traceback" not in done.stderr
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert record.read(tmp_path / "run.json").status == "ok"
+
+
+def test_a_run_whose_reader_has_gone_keeps_its_record(tmp_path):
+    words = [*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"]
+    done = Trainer(words, tmp_path, environment(), stdout=NOBODY).end()
+    assert done.returncode == 141 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"
 
 
@@ -380,12 +392,3 @@ def test_a_run_whose_output_finds_no_room_keeps_its_record(tmp_path):
     done = Trainer(words, tmp_path, environment(), stdout="/dev/full").end()
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"
-
-
-def test_devices_with_several_cores_share_as_many_intra_op_threads(tmp_path):
-    flags = ["--num_devices=2", "--cpu_cores_per_device=3", "--progress=false"]
-    assert forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json").returncode == 0
-    assert record.read(tmp_path / "run.json").resolved.intra_op_parallelism_threads == 6
-    given = [*flags, "--intra_op_parallelism_threads=2"]
-    assert forked(tmp_path, *TINY, *given, f"--result_file={tmp_path}/run.json").returncode == 0
-    assert record.read(tmp_path / "run.json").resolved.intra_op_parallelism_threads == 2

@@ -34,6 +34,7 @@ TINY = [
     "--num_warmup_batches=2",
     "--num_batches=3",
 ]
+NOBODY = "nobody"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "rnn_scaling.training.benchmark", "rnn_scaling.inspection.observe"])
 
@@ -89,7 +90,7 @@ class Trainer:
         words: of its command line.
         folder: where its stderr is kept, and its stdout.
         env: its whole environment.
-        stdout: another file for its stdout.
+        stdout: another file for its stdout; NOBODY: a pipe whose reader has gone.
         prepare: a function of a module's top level, and its arguments, to be called in the process before.
         """
         self._out, self._err = Path(stdout or folder / "stdout.txt"), folder / "stderr.txt"
@@ -134,11 +135,21 @@ class Trainer:
         return path.read_text() if path.is_file() else ""
 
 
+def _opened(path: str) -> int:
+    """A file to write to, or a pipe whose reader has gone."""
+    if path != NOBODY:
+        return os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
 def _train(words: list[str], out: str, err: str, env: dict[str, str], prepare: tuple[Any, ...]) -> None:
     os.environ.clear()
     os.environ.update(env)
     for number, path in ((1, out), (2, err)):
-        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
+        os.dup2(_opened(path), number)
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # the server's knows where its file stood
     sys.argv = ["rnn_scaling.train", *words]
     if prepare:
         function, *args = prepare

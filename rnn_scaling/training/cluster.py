@@ -5,6 +5,7 @@ with them. Nothing of TensorFlow's goes this way.
 from __future__ import annotations
 
 import dataclasses
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from rnn_scaling import entry
 from rnn_scaling.analysis import common_window
+from rnn_scaling.machine.cluster import ports
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
 from rnn_scaling.machine.cluster.member import Member
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
@@ -52,6 +54,20 @@ class Place:
     def num_workers(self) -> int:
         """Processes with towers."""
         return len(self.addresses["worker"])
+
+    def require_free_port(self) -> None:
+        """To be called before TensorFlow listens at this process's address, whose own words for it name no port.
+
+        Raises:
+          OSError: if another program listens there.
+        """
+        address = self.addresses[self.role][self.index]
+        try:
+            with socket.socket() as probe:
+                probe.bind(("", ports.split(address)[1]))
+        except OSError as e:
+            rule = f"TensorFlow cannot listen there ({e.strerror or e})"
+            raise OSError(f"port of {address}: {rule}; end the program that does, or give this rank another") from None
 
 
 class Told(Protocol):

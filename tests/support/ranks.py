@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ class Ranks:
         prepare: Mapping[int, tuple[Any, ...]] | None = None,
         words_of: Mapping[int, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
+        addresses: Sequence[str] = (),
     ) -> None:
         """Args:
         words: of each rank's command line.
@@ -39,9 +41,11 @@ class Ranks:
         prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
         words_of: rank -> words that it alone gets.
         env: further variables of all ranks.
+        addresses: HOST:PORT of each rank's engine; TF_CONFIG then tells them.
         """
         self._words, self._folder, self._size = list(words), folder, size
         self._prepare, self._words_of, self._env = prepare or {}, words_of or {}, env or {}
+        self._addresses = list(addresses)
         self.trainers: list[forked.Trainer] = []
 
     def __enter__(self) -> Ranks:
@@ -49,7 +53,11 @@ class Ranks:
             probe.bind(("127.0.0.1", 0))
             meeting = f"127.0.0.1:{probe.getsockname()[1]}"
         for rank in range(self._size):
-            place = {"RNN_SCALING_RANK": rank, "RNN_SCALING_SIZE": self._size, "RNN_SCALING_MEETING": meeting}
+            place: dict[str, Any] = {"RNN_SCALING_RANK": rank, "RNN_SCALING_SIZE": self._size}
+            place["RNN_SCALING_MEETING"] = meeting
+            if self._addresses:
+                task = {"cluster": {"worker": self._addresses}, "task": {"type": "worker", "index": rank}}
+                place = {"TF_CONFIG": json.dumps(task)}
             env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
             env |= {**self._env, **{name: str(value) for name, value in place.items()}}
             folder = self._folder / f"rank_{rank}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.data import make_corpus
+from rnn_scaling.machine.cluster import ports
 from rnn_scaling.records import record
 from tests.support import ranks
 from tests.support.forked import TINY
@@ -55,32 +58,41 @@ def assert_equal_weights(one: dict[str, np.ndarray], other: dict[str, np.ndarray
         np.testing.assert_allclose(values, other[name], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
-CASES = {  # words of all, towers a worker, words of one process that trains the same
-    "weak": (["--batch_size=3"], 1, ["--variable_update=replicated", "--num_devices=2"]),
-    "strong with a remainder": (["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ["--num_devices=1"]),
-    "relaxed and densified": (
-        ["--batch_size=3", "--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3"],
-        1,
-        ["--variable_update=replicated", "--num_devices=2"],
-    ),
+@pytest.fixture(scope="module")
+def alone(text, tmp_path_factory):
+    """Words -> the folder of what one process gave; each is run once."""
+
+    @functools.cache
+    def run_alone(*words: str) -> Path:
+        folder = tmp_path_factory.mktemp("alone")
+        (done,) = run(folder, 1, *MODEL, *text, *words)
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    return run_alone
+
+
+TWO_DEVICES = ("--variable_update=replicated", "--num_devices=2")
+LATE = ("--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3")
+CASES = {  # mode, words of all, towers a worker, words of one process that trains the same
+    "weak": (COLLECTIVE, ["--batch_size=3"], 1, TWO_DEVICES),
+    "mirrored": ("--variable_update=multi_worker_mirrored", ["--batch_size=3"], 1, TWO_DEVICES),
+    "strong with a remainder": (COLLECTIVE, ["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ()),
+    "relaxed and densified": (COLLECTIVE, ["--batch_size=3", *LATE], 1, TWO_DEVICES),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_two_workers_train_what_one_process_trains(case, text, tmp_path):
-    words, towers, words_of_one = CASES[case]
-    words = [*MODEL, *text, *words]
-    both, one = tmp_path / "both", tmp_path / "one"
-    alone = [*words, *words_of_one]
-    if "replicated" not in words_of_one[0]:
-        alone = [each for each in alone if "consistency" not in each]
-    for done in [*run(both, 2, *words, COLLECTIVE, f"--num_devices={towers}"), *run(one, 1, *alone)]:
+def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
+    mode, words, towers, words_of_one = CASES[case]
+    one = alone(*words, *words_of_one)
+    for done in run(tmp_path, 2, *MODEL, *text, *words, mode, f"--num_devices={towers}"):
         assert done.returncode == 0, done.stderr
     expected = ranks.weights(one / "weights_0")
     for rank in range(2):
         for tower in range(towers):
-            assert_equal_weights(ranks.weights(both / f"weights_{rank}", tower), expected)
-    batches, reference = the_record(both).batches, the_record(one).batches
+            assert_equal_weights(ranks.weights(tmp_path / f"weights_{rank}", tower), expected)
+    batches, reference = the_record(tmp_path).batches, the_record(one).batches
     np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
     assert batches.items == reference.items
     assert len(set(batches.items)) > 5, "the words are to differ from batch to batch"
@@ -115,36 +127,58 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     assert result.batches.tower_items[0] == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
 
 
-FAULTS = {  # what rank 1 does, and what rank 0 says of it
-    "killed": ((ranks.kill_itself, 3), "killed or crashed"),
-    "frozen": ((ranks.kill_itself, 3, signal.SIGSTOP), "has not answered for 2 s"),
-    "out of memory": ((ranks.run_out_of_memory, 3), "out of memory"),
+FAULTS = {  # what rank 1 does, its exit status, and what rank 0 says of it
+    "killed": ((ranks.kill_itself, 3), -9, "killed or crashed"),
+    "frozen": ((ranks.kill_itself, 3, signal.SIGSTOP), None, "has not answered for 2 s"),
+    "out of memory": ((ranks.run_out_of_memory, 3), 1, "out of memory"),
+    "terminated": ((ranks.kill_itself, 3, signal.SIGTERM), 130, "interrupted by SIGTERM"),
 }
+FAULTY = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", "--cluster_timeout=30"]
+
+
+def errors_of(done: Any) -> list[str]:
+    return [line for line in done.stderr.splitlines() if line.startswith("error:")]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
-    prepare, said = FAULTS[fault]
-    words = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", "--cluster_timeout=30"]
-    with Ranks([*words, f"--result_file={tmp_path}/run.json"], tmp_path, 2, prepare={1: prepare}) as started:
+    prepare, status, said = FAULTS[fault]
+    with Ranks([*FAULTY, f"--result_file={tmp_path}/run.json"], tmp_path, 2, prepare={1: prepare}) as started:
         rank_0 = started.trainers[0].end()
-        if fault != "frozen":
-            assert started.trainers[1].end().returncode == (-9 if fault == "killed" else 1)
-    errors = [line for line in rank_0.stderr.splitlines() if line.startswith("error:")]
-    assert rank_0.returncode == 1 and len(errors) == 1, rank_0.stderr
-    assert errors[0].startswith("error: rank 1 (host 127.0.0.1, process ") and said in errors[0]
+        if status is not None:
+            assert started.trainers[1].end().returncode == status
+    (error,) = errors_of(rank_0)
+    assert error.startswith("error: rank 1 (host 127.0.0.1, process ") and said in error
     result = the_record(tmp_path)
-    assert result.status == "failed" and result.error and said in result.error.message
-    assert result.workers and [len(rank.seconds) for rank in result.workers.ranks][0] == 3
+    expected = (130, "interrupted") if fault == "terminated" else (1, "failed")
+    assert (rank_0.returncode, result.status) == expected
+    assert result.error and said in result.error.message
+    assert result.workers and len(result.workers.ranks[0].seconds) in (3, 4)
+    assert result.workers.ranks[1].error == result.error.message
 
 
 def test_rank_1_writes_the_record_where_rank_0_was_killed(tmp_path):
-    words = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", f"--result_file={tmp_path}/run.json"]
+    words = [*FAULTY, f"--result_file={tmp_path}/run.json"]
     with Ranks(words, tmp_path, 2, prepare={0: (ranks.kill_itself, 3)}) as started:
         rank_0, rank_1 = started.end()
-    assert rank_0.returncode == -9 and rank_1.returncode == 1
-    errors = [line for line in rank_1.stderr.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1 and errors[0].startswith("error: rank 0 "), rank_1.stderr
+    assert (rank_0.returncode, rank_1.returncode) == (-9, 1)
+    (error,) = errors_of(rank_1)
     result = the_record(tmp_path)
-    assert result.status == "failed" and result.error and result.error.message.startswith("rank 0 ")
-    assert result.workers and len(result.workers.ranks[1].seconds) == 3
+    assert result.status == "failed" and result.error and error == f"error: {result.error.message}"
+    assert error.startswith("error: rank 0 ") and result.workers
+    assert len(result.workers.ranks[1].seconds) == 3
+
+
+def test_ranks_that_were_started_otherwise_do_not_begin(tmp_path):
+    with Ranks(FAULTY, tmp_path / "flags", 2, words_of={1: ["--seed=7"]}) as started:
+        done = started.end()
+    assert [each.returncode for each in done] == [1, 1]
+    assert errors_of(done[0])[0].startswith("error: rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1;")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Ranks(FAULTY, tmp_path / "port", 2, addresses=[f"127.0.0.1:{ports.free()}", address]) as started:
+            done = started.end()
+    assert [each.returncode for each in done] == [1, 1]
+    assert len(errors_of(done[0])) == 1 and f"ended: port of {address}: " in errors_of(done[0])[0]

@@ -21,12 +21,13 @@ def start(request: Request) -> Engine:
     Errors are those of `local.start`, and:
 
     Raises:
-      tf.errors.OpError: if the server cannot listen at this worker's address.
+      OSError: if the server cannot listen at this worker's address.
     """
     if request.place is None:
         return local.start(request)
     local.configure(request)
     place = request.place
+    place.require_free_port()
     context.context().configure_collective_ops(
         collective_leader=LEADER, device_filters=(f"/job:{JOB}/task:{place.index}",)
     )

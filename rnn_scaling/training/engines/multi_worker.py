@@ -19,12 +19,14 @@ def start(request: Request) -> Engine:
     Errors are those of `local.start`, and:
 
     Raises:
-      tf.errors.OpError: if the server cannot listen at this worker's address, or the others do not come.
+      OSError: if the server cannot listen at this worker's address.
+      tf.errors.OpError: if the others do not come.
     """
     if request.place is None:
         return local.start(request)
     local.configure(request)
     place = request.place
+    place.require_free_port()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({JOB: list(place.addresses[JOB])}), task_type=JOB, task_id=place.index, rpc_layer="grpc"
     )

@@ -8,6 +8,7 @@ autoregressive noise (5 %). The tables of docs/statistics.md come from this comm
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 
@@ -24,6 +25,8 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     t_quantile,
 )
+from rnn_scaling.analysis.steps.late_ranks import judge
+from rnn_scaling.records.workers import Rank, Workers
 
 FLAGS = flags.FLAGS
 
@@ -283,6 +286,30 @@ def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
                 yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
 
 
+def late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """How often one of several ranks is called late: none is, or the first one is by some standard deviations."""
+    for size, n, correlation in itertools.product((2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9)):
+        rng, count = np.random.default_rng(seed), max(1, repetitions // (10 if size > 100 else 2))
+        named = [
+            [_late(batches(rng, (size, n), correlation, 0.05), by) for _ in range(count)]
+            for by in (0.0, 0.1, 0.15, 0.25)
+        ]
+        shares = [
+            np.mean([bool(late) for late in named[0]]),
+            *(np.mean([late == (0,) for late in each]) for each in named[1:]),
+        ]
+        yield [str(size), str(n), f"{correlation:g}", *(f"{share:.1%}" for share in shares)]
+
+
+def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
+    """The ranks that are named where the first of `[ranks, batches]` is ready later by this share of a batch."""
+    ready[0] += by
+    numbers = (1,) * ready.shape[1]
+    ranks = (Rank(rank=k, seconds=numbers, items=numbers, ready=tuple(map(float, own))) for k, own in enumerate(ready))
+    judged = judge(Workers(ranks=tuple(ranks)), 0, exchanges=True)
+    return judged.late if judged else ()
+
+
 TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] = {
     "process": (
         within_process,
@@ -305,6 +332,18 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "widened: false alarms",
             "Welch: found",
             "widened: found",
+        ],
+    ),
+    "late_ranks": (
+        late_ranks,
+        [
+            "ranks",
+            "batches",
+            "correlation",
+            "none is late: named",
+            "late by 2 sigma: named",
+            "by 3 sigma",
+            "by 5 sigma",
         ],
     ),
     "stopping": (stopping, ["correlation", "sigma", "first look, growth, in a row", "covered", "batches (median)"]),

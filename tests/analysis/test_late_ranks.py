@@ -44,8 +44,8 @@ def test_what_nobody_waits_for_or_cannot_be_known_is_not_named():
     random_ = random.Random(3)
     assert judge(_cluster(random_, 4, scatter=1e-6, late={1: 5e-4}), 2, True).late == ()  # 0.5 % of a batch
     assert judge(_cluster(random_, 4, late={1: 0.005}), 2, True).late == ()  # less than it differs between batches
-    few = judge(_cluster(random_, 4, late={1: 0.06}, batches=2), 2, True)
-    assert (few.late, "3 measured batches or more" in few.text) == ((), True)
+    few = judge(_cluster(random_, 4, late={1: 0.06}, batches=9), 2, True)
+    assert (few.late, "10 measured batches or more" in few.text) == ((), True)
     silent = judge(_cluster(random_, 4, late={1: 0.06}, exchanges=False), 2, True)
     assert (silent.late, "does not say when each was ready" in silent.text) == ((), True)
     assert judge(_cluster(random_, 1), 2, True) is None

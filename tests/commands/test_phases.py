@@ -25,6 +25,7 @@ from rnn_scaling.reports import steps
 from rnn_scaling.reports.page import inside
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
+from tests.support.scaling_runs import cluster
 from tests.support.traced_runs import step, trace, traced
 
 THREE = (step(0.9), step(1.0), step(1.1))
@@ -110,6 +111,34 @@ def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
     assert "f forward, b backward, u update, x exchange (a tower's: exposed), w waits for other towers, . idle" in out
     assert "Step 2 (of 0 to 2), 110.00 ms" in told(capsys, run_file, "--step=2")[1]
     assert "\x1b[" not in out  # colours are for terminals
+
+
+def test_the_seconds_of_a_run_stand_below_its_steps(tmp_path, capsys):
+    phases = {"start": 2.0, "build": 1.0, "first_batch": 0.5, "measured": 0.16, "teardown": 0.04, "total": 3.7}
+    out = told(capsys, write(changed(traced(*THREE), phases=phases), tmp_path / "run.json"))[1]
+    assert (
+        "| Seconds | Start (s) | Build (s) | First batch (s) | Warm-up (s) | Measured (s) | End (s) | Total (s) |"
+        in out
+    )
+    assert squeezed(out).endswith("| the run | 2.00 | 1.00 | 0.50 | 0.00 | 0.16 | 0.04 | 3.70 |\n")
+
+
+def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
+    """Its own steps where rank 0 was traced; without a trace its ranks alone, and no picture of a step."""
+    several = cluster(2, 1900, devices=2, late=1)
+    write(several, tmp_path / "plain.json")
+    write(changed(several, graph=fields_of(traced(*THREE))["graph"], trace=trace(*THREE)), tmp_path / "traced.json")
+    status, out, err = told(capsys, tmp_path / "plain.json", "--step=1", f"--picture={tmp_path / 'step.png'}")
+    assert (status, err, (tmp_path / "step.png").exists()) == (0, "", False)
+    assert out.startswith(
+        f"### cudnn_lstm, collective_all_reduce, 2 workers of 2 devices each ({tmp_path / 'plain.json'})"
+    )
+    assert "- Rank 1 is late: the others have their gradients " in out and "- Common window: from a barrier" in out
+    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out) and "Part (ms)" not in out
+    status, out, err = told(capsys, tmp_path / "traced.json", "--json")
+    [run] = json.loads(out)["runs"]
+    assert run["late"]["ranks"] == [1] and [each["rank"] for each in run["ranks"]] == [0, 1] and len(run["towers"]) == 2
+    assert set(run["phases_s"]) >= {"start", "cluster", "build", "first_batch", "warmup", "measured", "total"}
 
 
 def test_a_busy_machine_is_said(tmp_path, capsys):

@@ -10,10 +10,11 @@ import numpy as np
 
 from rnn_scaling.analysis.batch_noise import MIN_BATCHES, cosines, long_run_variance
 from rnn_scaling.analysis.confidence import scatter
-from rnn_scaling.analysis.steps.straggler import LEAST_SHARE, LEAST_STEPS, LEVEL, in_ms, lower
+from rnn_scaling.analysis.steps.straggler import LEAST_SHARE, in_ms
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.workers import Rank, Workers
 
+LEVEL = 0.975  # one-sided: of two ranks it is the later one that is looked at, so 5 % have a false alarm
 MOST_LATE = 8  # ranks that can be named together, and never more than half of all
 
 
@@ -59,7 +60,7 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
     that exchange nothing are compared by how long their batches take.
 
     The latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
-    whose mean over the batches is above 0 (one-sided, 95 %, neighbouring batches being alike), is 1 % of a batch or
+    whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
     more, and is more than it differs from batch to batch by. By chance another rank is the last one every time.
 
     Args:
@@ -79,8 +80,8 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
         text = "late ranks cannot be named: the record does not say when each was ready"
         return Lateness(tuple(timed), (), text, by_ready=False)
     count = min(len(each.seconds) for each in timed)
-    if count < LEAST_STEPS:
-        text = f"late ranks cannot be named: {LEAST_STEPS} measured batches or more tell"
+    if count < MIN_BATCHES:
+        text = f"late ranks cannot be named: {MIN_BATCHES} measured batches or more tell"
         return Lateness(tuple(timed), (), text, exchanges)
     at = np.asarray([(each.ready if exchanges else each.seconds)[:count] for each in timed])
     lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
@@ -125,10 +126,8 @@ def _named(ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: 
 
 
 def _is_late(behind: list[float], whole: float) -> bool:
-    mean, low = lower(behind)
-    if len(behind) >= MIN_BATCHES:
-        error = math.sqrt(long_run_variance(np.asarray(behind)) / len(behind))
-        low = mean - t_quantile(LEVEL, cosines(len(behind))) * error
+    mean, count = math.fsum(behind) / len(behind), len(behind)
+    low = mean - t_quantile(LEVEL, cosines(count)) * math.sqrt(long_run_variance(np.asarray(behind)) / count)
     return low > 0 and mean >= LEAST_SHARE * whole and mean > scatter(behind)
 
 

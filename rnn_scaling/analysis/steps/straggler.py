@@ -40,7 +40,7 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
         order = ", ".join(str(each.tower) for each in last)
         return None, f"the straggler cannot be named: another tower is last from step to step ({order})"
     differences = [_lateness(step, each) for step, each in zip(steps, last)]
-    late, took, computed = (lower([values[i] for values in differences]) for i in range(3))
+    late, took, computed = (_lower([values[i] for values in differences]) for i in range(3))
     ends = f"tower {tower} is last in every step, by {in_ms([values[0] for values in differences])} ms"
     if late[1] <= 0:
         return None, f"the straggler cannot be named: {ends}, which is within the scatter of the steps"
@@ -107,7 +107,7 @@ def _arrival(tower: TowerStep) -> float:
     return tower.arrival_s or 0.0  # towers without one are no evidence, and are told before
 
 
-def lower(values: Sequence[float]) -> tuple[float, float]:
+def _lower(values: Sequence[float]) -> tuple[float, float]:
     """(mean, lower end of its one-sided 95 % interval)."""
     mean = math.fsum(values) / len(values)
     return mean, mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))

@@ -1,0 +1,193 @@
+"""Series over workers: rows, baselines, commands, late and lost ranks, and initialisation against training."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.analysis import loading
+from rnn_scaling.analysis.attribution import EXCHANGE
+from rnn_scaling.analysis.comparison import judgement
+from rnn_scaling.analysis.comparison.judgement import Question
+from rnn_scaling.analysis.rows import by_series, with_baselines
+from rnn_scaling.audit.auditing import audit
+from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
+from rnn_scaling.reports.page import document
+from tests.support.paths import ROOT
+from tests.support.records import changed, fields_of
+from tests.support.scaling_runs import cluster as run
+from tests.support.scaling_runs import of, timed, write_folder
+
+SYNC, ALONE, ASYNC = "collective_all_reduce", "distributed_independent", "multi_worker_mirrored"
+
+
+def folder(**config):
+    """Three runs each on 1, 2 and 4 workers with and without exchange, rank 2 of 4 late where gradients meet."""
+    rates = {(SYNC, 1): 1000, (SYNC, 2): 1900, (SYNC, 4): 3400, (ALONE, 1): 1000, (ALONE, 2): 1960, (ALONE, 4): 3800}
+    return [
+        run(n, rate, k, late=2 if (mode, n) == (SYNC, 4) else None, variable_update=mode, **config)
+        for (mode, n), rate in rates.items()
+        for k in range(3)
+    ]
+
+
+def test_workers_are_the_axis_and_their_devices_the_number():
+    """Two devices a worker are a series of their own, beside the same run on one device of one worker."""
+    runs = [*(run(n, 990 * n) for n in (1, 2, 4)), *(run(n, 1800 * n, devices=2) for n in (1, 2))]
+    one_each, two_each = by_series(with_baselines([*runs, timed(2, 1900, variable_update="replicated")]))[:2]
+    assert [(row.num_workers, row.num_devices) for row in one_each] == [(1, 1), (2, 2), (4, 4)]
+    assert [(row.num_workers, row.num_devices) for row in two_each] == [(1, 2), (2, 4)]
+    assert {row.baseline for row in (*one_each, *two_each)} == {one_each[0]}
+    made = of(runs)
+    assert [each.title for each in made.series] == [f"cudnn_lstm, {SYNC}", f"cudnn_lstm, {SYNC}, num_devices=2"]
+    assert made.series[1].largest.devices == "2 workers of 2 devices each"
+    assert again.commands(made.series[1])[1].startswith(
+        f"./run.sh sweep --num_devices=1 --num_workers=1 --encoder_type=cudnn_lstm --variable_update={ALONE},{SYNC}"
+    )
+
+
+def test_a_mode_of_one_process_reads_no_workers():
+    rows = with_baselines([timed(2, 1900, num_workers=7), timed(2, 1900, 2), timed(1, 1000)])
+    assert [(row.num_devices, len(row.records)) for row in rows] == [(2, 2), (1, 1)]
+    assert "num_workers" not in rows[0].devices and "Workers" not in table.table(rows)
+
+
+def test_the_loss_is_split_against_workers_that_exchange_nothing():
+    made = of(folder())
+    loss = made.series[0].largest.loss
+    assert {part.name for part in loss.told} == {"contention", EXCHANGE}
+    assert f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}" == "10"
+    alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
+    assert answer.missing(alone.series[0]) == [
+        f"./run.sh sweep --num_devices=1 --num_workers={n} --encoder_type=cudnn_lstm --variable_update={ALONE} "
+        "--repeats=3"
+        for n in (1, 4)
+    ]
+
+
+def test_the_answer_names_workers_and_what_they_trained():
+    stale = {"staleness": {"0": 100, "1": 100, "3": 100}}
+    lost = {"lost": [{"rank": 3, "host": "d", "error": "no sign of life for 10 s."}]}
+    runs = [run(n, 900 * n, k, workers=stale, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
+    runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
+    said = answer.lead(of(runs))
+    assert " of the ideal on 4 workers of one device each" in said
+    assert "gradients were 1.3 updates old on average, 3 at most: it trains something else" in said
+    assert "In 1 of its 3 runs on 4 workers of one device each a worker was lost (rank 3 on d: no sign of life" in said
+    both = answer.lead(of([*runs, *(each for each in folder() if each.config["variable_update"] == SYNC)]))
+    assert "is fastest on 4 workers of one device each cannot be told" in both or "The fastest" in both
+    assert "cudnn_lstm, multi_worker_mirrored: Its" in both or "It trains" in both or "updates old" in both
+
+
+def test_a_series_that_lost_workers_is_not_called_slower():
+    slow = [run(n, 800 * n, k, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
+    fast = [each for each in folder() if each.config["variable_update"] == SYNC]
+    assert "The fastest of the 2 series" in answer.lead(of([*slow, *fast]))
+    lost = {**fields_of(slow[-1])["workers"], "lost": [{"rank": 3}]}
+    said = answer.lead(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
+    assert "cannot be told" in said and "The fastest" not in said
+
+
+def test_initialisation_and_training_add_up_and_give_three_speedups():
+    """Per worker 1000 words a batch: 39 of 40 batches at 1000 and 3400 words/s, 4.5 + 5 and 6 + 5 s spent once."""
+    rows = start_up.of(of(folder()).series[0])
+    assert [each.row.num_workers for each in rows] == [1, 2, 4]
+    one, most = rows[0], rows[-1]
+    assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
+    assert most.training == pytest.approx(5 + 39_000 / 3400, rel=1e-3)
+    assert most.by_training == pytest.approx(one.training / most.training)
+    assert most.by_whole == pytest.approx((4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3)
+    assert most.by_rate.value > most.by_training > most.by_whole > 1
+    text = " ".join(start_up.sentences(rows))
+    assert "6.0 of 23.0 s are initialisation, which does not shrink with workers (on one device 4.5 of 49.0 s)" in text
+    assert start_up.of(of([timed(n, 900 * n, k) for n in (1, 2) for k in range(2)]).series[0]) == []
+
+
+def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
+    made = of(folder())
+    text, page = table.text(made), document.render(made).decode()
+    for said in ("initialisation against training", "rank 2 is late", "common window: "):
+        assert said in text.lower() and said in page.lower()
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert [(line["num_workers"], line["num_devices"]) for line in lines[:3]] == [("1", "1"), ("2", "2"), ("4", "4")]
+    first = json.loads(json_report.render(made))["series"][0]
+    assert first["initialisation"][-1]["num_workers"] == 4
+    assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
+    rows = loading.load(write_folder(tmp_path / "runs", folder())).to_records()
+    assert {(row["num_workers"], row["num_devices"]) for row in rows} == {(1, 1), (2, 2), (4, 4)}
+
+
+def test_many_ranks_are_folded():
+    many = run(64, 64_000, batches=20, late=40)
+    told = cluster.lateness(many)
+    head, lines = cluster.ranks_grid(told, "words")
+    assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == ["slowest", "median", "fastest"]
+    assert lines[0][0] == "40, slowest" and lines[0][head.index("Last in batches")] == "10"
+    assert [line[0].split()[0] for line in cluster.phases_grid(many)[1]] == ["0", "32", "63", "the"]
+
+
+@pytest.mark.parametrize("render", [table.render, csv_table.render, json_report.render])
+def test_the_audit_has_nothing_against_a_consistent_report(render, tmp_path):
+    name = {table.render: "table.md", csv_table.render: "table.csv", json_report.render: "report.json"}[render]
+    (tmp_path / name).write_bytes(
+        render(of([*folder(), *(run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1))]))
+    )
+    assert not audit(tmp_path / name).findings
+
+
+def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
+    assert not audit(write_folder(tmp_path / "good", folder(data_source="text"))).findings
+    wrong = run(2, 1900, data_source="text")
+    fields = fields_of(wrong)["workers"]
+    fields["ranks"][1]["items"][12] += 500
+    found = audit(
+        write_folder(tmp_path / "bad", [run(1, 1000, data_source="text"), changed(wrong, workers=fields)])
+    ).findings
+    assert [(each.column, each.expected) for each in found] == [("throughput.words", "60500 (sum of all ranks' words)")]
+
+
+def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
+    before, after = (
+        write_folder(tmp_path / name, [run(n, rate * n, k, batches=b) for n in (1, 2, 4) for k in range(3)])
+        for name, rate, b in (("before", 1000, 40), ("after", 990, 41))
+    )
+    sides = judgement.read(before, after)
+    told = judgement.judge(*sides, Question("efficiency"))
+    assert [each.label for each in told.results] == [
+        f"cudnn_lstm, {SYNC}, {n} workers of one device each" for n in (2, 4)
+    ]
+
+
+def test_a_record_of_thousands_of_ranks_is_read_reported_and_compared(tmp_path):
+    """Generously: it takes a tenth of that, but no deadline is to fail on a busy machine (BUILD_NOTES.md, Scale)."""
+    write_folder(tmp_path / "before", [run(1, 1000, batches=30), run(4096, 4_000_000, batches=30, late=7)])
+    shutil.copytree(tmp_path / "before", tmp_path / "after")
+    script = (
+        "import resource, sys\n"
+        "from rnn_scaling.__main__ import main\n"
+        "status = main(sys.argv[1:])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)\n"
+        "sys.exit(status)"
+    )
+    for words, expected in (
+        (["report", "before"], "4096 workers of one device each"),
+        (["compare", "before", "after"], "4096"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert expected in done.stdout, done.stderr
+        assert int(done.stderr.split()[-1]) < 2048
+    assert "Rank 7 is late" in (tmp_path / "before" / "table.md").read_text()

@@ -98,18 +98,6 @@ def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
             f"--until_steady=true ends each of --num_workers={workers} by its own clock, and they must end together; "
             "give --num_batches"
         )
-    if is_read(config, "all_reduce_spec"):
-        try:
-            segments = all_reduce_spec.parse(config.update.all_reduce_spec)
-        except ValueError:
-            return  # told of the option itself
-        spanning = [name for name, row in ALL_REDUCES.items() if row.spans_workers]
-        for segment in segments:
-            if segment.algorithm not in (all_reduce_spec.AUTO, *spanning):
-                yield (
-                    f"--all_reduce_spec={config.update.all_reduce_spec}: {segment.algorithm} adds within one process, "
-                    f"and --num_workers={workers}; use auto or {' or '.join(spanning)}"
-                )
 
 
 def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
@@ -171,6 +159,15 @@ def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> I
     except ValueError as e:
         yield str(e)
         return
+    if config.cluster.num_workers > 1:
+        spanning = [all_reduce_spec.AUTO, *(name for name, row in ALL_REDUCES.items() if row.spans_workers)]
+        for each in segments:
+            if each.algorithm not in spanning:
+                yield (
+                    f"--all_reduce_spec={update.all_reduce_spec}: {each.algorithm} adds within one process, and "
+                    f"--num_workers={config.cluster.num_workers}; use {' or '.join(spanning)}"
+                )
+        segments = tuple(each for each in segments if each.algorithm in spanning)
     yield from all_reduce_spec.problems(segments, devices.device, devices.num_devices, num_physical)
     if update.gradient_repacking and update.agg_small_grads_max_bytes:
         yield (

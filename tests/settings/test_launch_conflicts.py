@@ -1,0 +1,83 @@
+"""As many processes as a run has, and several only where it is of several."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts
+from rnn_scaling.settings.launch_conflicts import started_otherwise
+
+COLLECTIVE = {"variable_update": "collective_all_reduce"}
+
+
+def launch(size: int) -> Launch:
+    return Launch(0, size, "mpirun", "127.0.0.1:20000", "127.0.0.1", 0, size)
+
+
+def config_of(**options) -> configs.RunConfig:
+    return configs.resolve(options, num_gpus=0, num_cores=8)
+
+
+def started(size: int | None, **options) -> list[str]:
+    """What is wrong with options of a run of which so many processes were started; None: one, without a launcher."""
+    given = options if size is None else configs.as_started(options, size)
+    return [*started_otherwise(config_of(**given), None if size is None else launch(size))]
+
+
+@pytest.mark.parametrize("size", [2, 3, 17])
+def test_as_many_workers_as_were_started_where_the_user_does_not_say(size):
+    assert configs.as_started(COLLECTIVE, size)["num_workers"] == size
+    assert started(size, **COLLECTIVE) == []
+
+
+def test_the_user_may_say_the_same():
+    assert started(3, **COLLECTIVE, num_workers=3) == []
+
+
+def test_one_worker_alone_needs_no_launcher():
+    assert started(None, **COLLECTIVE) == []
+    assert started(None, variable_update="replicated", num_devices=4) == []
+
+
+def test_other_numbers_are_refused_with_flag_rule_and_remedy():
+    (line,) = started(4, **COLLECTIVE, num_workers=3)
+    assert line == (
+        "--num_workers=3 with --variable_update=collective_all_reduce need 3 processes and mpirun started 4; start 3, "
+        "or change the numbers"
+    )
+
+
+def test_several_workers_without_a_launcher_are_refused_with_the_commands_that_start_them():
+    (line,) = started(None, **COLLECTIVE, num_workers=3)
+    assert "and one was started; use ./run.sh local-cluster --workers=3 -- ..." in line and "mpirun -np 3" in line
+
+
+def test_a_mode_of_one_process_does_not_run_several_times():
+    (line,) = started(4, variable_update="replicated")
+    assert line.startswith("--variable_update=replicated runs in one process, and mpirun started 4")
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({**COLLECTIVE, "until_steady": True}, "--until_steady=true ends each of --num_workers=2 by its own clock"),
+        ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring adds within one process, and --num_workers=2; use auto"),
+        ({**COLLECTIVE, "global_batch_size": 3, "num_devices": 2}, "--num_devices=2 x --num_workers=2: every tower"),
+        (
+            {"variable_update": "multi_worker_mirrored", "num_devices": 2},
+            "--num_devices=2: MultiWorkerMirroredStrategy",
+        ),
+        ({"variable_update": "replicated"}, "--num_workers=2 would be ignored here; it needs --variable_update="),
+    ],
+)
+def test_what_several_workers_cannot_is_refused(options, said):
+    given = {**options, "num_workers": 2}
+    lines = conflicts.problems(config_of(**given), given, num_gpus=0)
+    assert len(lines) == 1 and said in lines[0], lines
+
+
+def test_what_several_workers_can_is_not():
+    given = {**COLLECTIVE, "num_workers": 2, "num_devices": 2, "all_reduce_spec": "collective", "gradient_repacking": 2}
+    assert conflicts.problems(config_of(**given), given, num_gpus=0) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,12 @@ from tests.support.training import (
     workload_of,
 )
 
+OF_ONE_PROCESS = sorted(mode for mode in registry.VARIABLE_UPDATES if not registry.is_distributed(mode))
+OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in one it is a mode of above
+    "collective_all_reduce": "test_cluster.py",
+    "distributed_independent": "test_cluster.py",
+    "multi_worker_mirrored": "test_cluster.py",
+}
 STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 
@@ -98,7 +105,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(workload, optio
     np.testing.assert_allclose(result["losses"], losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
+@pytest.mark.parametrize("mode", OF_ONE_PROCESS)
 def test_one_tower_equals_serial_training(mode, trained):
     result = trained(SMALL, 1, variable_update=mode)
     assert result["update"].synchronous == registry.VARIABLE_UPDATES[mode].trains_one_model
@@ -208,7 +215,10 @@ def test_items_are_counted_from_the_lengths_the_towers_consumed(model, lengths, 
 
 def test_every_mode_is_covered():
     covered = {options["variable_update"] for options in SYNCHRONOUS} | {"independent"}
-    assert covered == set(registry.VARIABLE_UPDATES)
+    assert covered == set(OF_ONE_PROCESS)
+    assert OF_SEVERAL.keys() == registry.VARIABLE_UPDATES.keys() - covered
+    for mode, file in OF_SEVERAL.items():
+        assert mode in Path(__file__).with_name(file).read_text(), f"{file} does not test {mode}"
 
 
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated", "mirrored"])
@@ -231,7 +241,7 @@ def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained)
 
 
 @pytest.mark.parametrize("dtype,tolerance", [("float16", 0.02), ("bfloat16", 0.1)])
-@pytest.mark.parametrize("mode", sorted(registry.VARIABLE_UPDATES))
+@pytest.mark.parametrize("mode", OF_ONE_PROCESS)
 def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices, trained):
     """Weights after 5 steps, which move by about 1; float16 gradients are scaled and unscaled on the way."""
     exact = trained(SMALL, 2, variable_update=mode)["after"][4]

@@ -104,6 +104,20 @@ def test_two_processes_of_one_rank_end_the_run():
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
+def test_a_second_process_of_a_rank_reports_nothing():
+    meeting = a_meeting()
+    first = a_member(0, 3, meeting)
+    thread = threading.Thread(target=together, args=([first], lambda member: member.join()), daemon=True)
+    thread.start()
+    with connected(meeting) as second, connected(meeting) as third:
+        second.sendall(a_hello(1, 3) + wire.encode("report", values="first"))
+        assert second.recv(1)  # it has been seen, and so comes before the other
+        third.sendall(a_hello(1, 3) + wire.encode("report", values="second"))
+        assert first.failed.wait(PATIENCE_S) and "two processes of one rank" in first.failure
+    thread.join(PATIENCE_S)
+    assert first.reports() == {1: ["first"]}
+
+
 def test_a_rank_of_another_size_ends_the_run():
     meeting = a_meeting()
     members = [a_member(0, 2, meeting), a_member(1, 3, meeting)]

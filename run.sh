@@ -17,14 +17,15 @@ usage() {
   cat <<'USAGE'
 ./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help teaches each
 
-  (none)       the default sweep: every kernel x (independent, parameter_server, replicated) x 1..N devices,
-               synthetic data; prints the tables, writes records and the report to results/default
+  (none)         the default sweep: every kernel x (independent, parameter_server, replicated) x 1..N devices,
+                 synthetic data; prints the tables, writes records and the report to results/default
 USAGE
-  commands | while IFS='|' read -r name text; do printf '  %-12s %s\n' "$name" "$text"; done
+  commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
   cat <<'USAGE'
-  test         the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
-  lint         ruff's checks of style and mypy's of types
-  setup        only sets up the environment
+  test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
+  lint           ruff's checks of style and mypy's of types
+  setup          only sets up the environment
+  setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
 
 Paths are relative to the folder that it is called from.
 
@@ -98,23 +99,21 @@ progress() {
 # Whether the stamp says that what is wanted was installed: is_there STAMP WANTED
 is_there() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-# Installs requirements in the versions of constraints.txt, then stamps what was wanted:
-# install ENVIRONMENT STAMP WANTED REQUIREMENTS...
+# Installs with pip within SETUP_TIMEOUT, then stamps what was wanted; FAILED says what a failure may mean:
+# install ENVIRONMENT STAMP WANTED FAILED WORDS...
 install() {
-  local venv=$1 stamp=$2 wanted=$3 files=() file limit=() status=0
-  shift 3
-  for file; do files+=(-r "$file"); done
+  local venv=$1 stamp=$2 wanted=$3 failed=$4 limit=() status=0
+  shift 4
   if command -v timeout >/dev/null; then limit=(timeout --foreground "$SETUP_TIMEOUT"); fi
   trap 'echo "interrupted; the same command goes on" >&2; exit 130' INT
   PYTHONUNBUFFERED=1 ${limit[@]+"${limit[@]}"} "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --progress-bar=off -c constraints.txt "${files[@]}" 2>&1 | progress >"$venv/set-up.log" || status=${PIPESTATUS[0]}
+    --progress-bar=off "$@" 2>&1 | progress >"$venv/set-up.log" || status=${PIPESTATUS[0]}
   trap - INT
   if [ "$status" = 124 ]; then
     echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; SETUP_TIMEOUT=3600 ./run.sh ... gives it an hour" >&2
   elif [ "$status" != 0 ]; then
     grep '^ERROR' "$venv/set-up.log" >&2 || true
-    echo "error: installing $* failed; is the package index reachable? (PIP_INDEX_URL=... names another;" \
-      "$venv/set-up.log has all that pip said)" >&2
+    echo "error: $failed; $venv/set-up.log has all that pip said" >&2
   else
     # Where PYTHONDONTWRITEBYTECODE is set, as in many images, nobody else does it, and every run compiles TensorFlow anew.
     env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -qq -j0 "$venv/lib" || true # not every file is Python 3
@@ -122,6 +121,15 @@ install() {
     return
   fi
   return 1
+}
+
+# Installs requirements in the versions of constraints.txt: install_files ENVIRONMENT STAMP WANTED REQUIREMENTS...
+install_files() {
+  local venv=$1 stamp=$2 wanted=$3 files=() file
+  shift 3
+  for file; do files+=(-r "$file"); done
+  install "$venv" "$stamp" "$wanted" \
+    "installing $* failed; is the package index reachable? PIP_INDEX_URL=... names another" -c constraints.txt "${files[@]}"
 }
 
 # Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
@@ -138,7 +146,7 @@ setup() {
   fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
-  install "$venv" "$venv/.installed" "$wanted" "${files[@]}"
+  install_files "$venv" "$venv/.installed" "$wanted" "${files[@]}"
   exec 9>&-
 }
 
@@ -148,16 +156,42 @@ setup_profile() {
   wanted=$(cat requirements-profile.txt constraints.txt)
   if is_there "$venv/.installed-profile" "$wanted"; then return; fi
   echo "adding the tab Profile to $venv (first use: 40 packages, 230 MB; a minute or more)" >&2
-  install "$venv" "$venv/.installed-profile" "$wanted" requirements-profile.txt && return
+  install_files "$venv" "$venv/.installed-profile" "$wanted" requirements-profile.txt && return
   echo "error: without --profile, ./run.sh tensorboard shows all other tabs" >&2
   return 1
+}
+
+# Whether programs can be built with MPI: mpicxx alone, as openmpi-bin has it, lacks the headers.
+has_mpi() { mpicxx -E -x c++ - <<<'#include <mpi.h>' >/dev/null 2>&1; }
+
+# Builds Horovod into the environment, for its TensorFlow and its Python; with MPI where that is, else with Gloo alone.
+setup_horovod() {
+  local venv=${VENV:-.venv} mpi=HOROVOD_WITHOUT_MPI parts="Gloo alone" wanted tool missing=()
+  if has_mpi; then mpi=HOROVOD_WITH_MPI parts="Gloo and MPI"; fi
+  wanted=$(cat requirements-horovod.txt tools/horovod-cxx; grep '^tensorflow==' requirements.txt
+    "$venv/bin/python" --version; echo "$parts")
+  if is_there "$venv/.installed-horovod" "$wanted"; then return; fi
+  for tool in cmake make g++; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "error: building Horovod needs ${missing[*]}; on Debian and Ubuntu: apt-get install ${missing[*]}" >&2
+    return 1
+  fi
+  if [ "$parts" = "Gloo alone" ]; then
+    echo "no MPI to build with; after apt-get install libopenmpi-dev openmpi-bin the same command adds it" >&2
+  fi
+  echo "building Horovod with $parts into $venv (minutes: two on two cores)" >&2
+  # A wheel in pip's cache may be of another TensorFlow.
+  export CXX=$PWD/tools/horovod-cxx MAKEFLAGS=-j$(nproc) HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 "$mpi=1"
+  export HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+  install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed" \
+    --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r requirements-horovod.txt
 }
 
 main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | test | lint | setup) ;;
+    "" | test | lint | setup | setup-horovod) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
@@ -175,6 +209,7 @@ main() {
   local bin=${VENV:-.venv}/bin
   case "$command" in
     setup) ;;
+    setup-horovod) setup_horovod ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
     *)

@@ -40,6 +40,7 @@ class UpdateMode(Choice):
       has_servers: whether processes of their own (--num_ps) hold the variables.
       has_coordinator: whether a process of its own drives the workers.
       alone: the mode without any exchange that its loss is split against; empty: it is that mode.
+      needs: a package that ./run.sh setup-PACKAGE adds; empty: none.
     """
 
     trains_one_model: bool = True
@@ -47,6 +48,7 @@ class UpdateMode(Choice):
     has_servers: bool = False
     has_coordinator: bool = False
     alone: str = "independent"
+    needs: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +141,14 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         engine="multi_worker",
         alone="distributed_independent",
     ),
+    "horovod": UpdateMode(
+        "rnn_scaling.training.variable_update.horovod",
+        "replicated, with Horovod's sums over workers",
+        reads=("sparse_gradients",),
+        engine="horovod",
+        alone="distributed_independent",
+        needs="horovod",
+    ),
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
@@ -172,7 +182,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         varies=True,
     ),
 }
-ENGINES = _modules("rnn_scaling.training.engines", "local", "alone", "collective", "multi_worker")
+ENGINES = _modules("rnn_scaling.training.engines", "local", "alone", "collective", "multi_worker", "horovod")
 REPORTS: Mapping[str, Report] = {
     "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

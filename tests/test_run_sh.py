@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -90,6 +91,54 @@ def test_set_up_has_a_limit(run):
     done = run("setup", SETUP_TIMEOUT="1h")
     assert done.returncode == 2 and done.notes == []
     assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"
+
+
+USED = "bash cat cp cut dirname env grep mkdir nproc sed sh timeout"  # programs that run.sh and the Python above call
+
+
+def path_with(folder, *names):
+    """A PATH on which run.sh finds what it always needs, and programs of these names that do nothing."""
+    folder.mkdir(exist_ok=True)
+    for name in USED.split():
+        if not (folder / name).exists():
+            (folder / name).symlink_to(shutil.which(name))
+    for name in names:
+        (folder / name).symlink_to(shutil.which("true"))
+    return str(folder)
+
+
+def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
+    run("setup")
+    wanted = 'echo "$CXX with $HOROVOD_WITH_MPI, without $HOROVOD_WITHOUT_MPI" >>"$NOTES"'
+    done = run("setup-horovod", PATH=path_with(tmp_path / "bin", "make"))
+    assert (done.returncode, done.notes) == (1, [])
+    assert done.stderr == ("error: building Horovod needs cmake g++; on Debian and Ubuntu: apt-get install cmake g++\n")
+    gloo = path_with(tmp_path / "bin", "cmake", "g++")
+    done = run("setup-horovod", pip=wanted, PATH=gloo)
+    installed, compiler, compiled = done.notes
+    assert installed.endswith(" -r requirements-horovod.txt") and compiled.startswith("-m compileall ")
+    assert compiler == f"{ROOT}/tools/horovod-cxx with , without 1"
+    assert "apt-get install libopenmpi-dev openmpi-bin" in done.stderr and "with Gloo alone into" in done.stderr
+    assert run("setup-horovod", PATH=gloo).notes == [], "what was built is not built again"
+    mpi = path_with(tmp_path / "bin", "mpicxx")
+    done = run("setup-horovod", pip=f"{wanted}; echo ERROR: no compiler today; exit 1", PATH=mpi)
+    assert done.notes[1].endswith("with 1, without ") and done.returncode == 1
+    assert "\nERROR: no compiler today\nerror: building Horovod failed; " in done.stderr
+    assert len(run("setup-horovod", PATH=mpi).notes) == 2, "what failed is tried again"
+
+
+def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
+    compiler = tmp_path / "g++"
+    compiler.write_text('#!/bin/sh\necho "$*"\n')
+    compiler.chmod(0o755)
+
+    def compiles(file):
+        words = [ROOT / "tools/horovod-cxx", "-DTENSORFLOW_VERSION=2021000000", "-c", file]
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert compiles("/x/mpi_ops.cc") == "-DTENSORFLOW_VERSION=2021000000 -c /x/mpi_ops.cc"
+    assert compiles("/x/xla_mpi_ops.cc").endswith("/x/xla_mpi_ops.cc -UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0")
 
 
 @pytest.mark.parametrize(

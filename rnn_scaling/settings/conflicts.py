@@ -5,6 +5,7 @@ Each line names the flag, its value, the rule and the remedy.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
-from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES
+from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES, VARIABLE_UPDATES
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
@@ -34,7 +35,18 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
     lines = [line for of_one in bad.values() for line in of_one] + list(_ignored(config, given))
-    for check in (_devices, _workers, _model, _training, _update, _all_reduce, _data, _measure, _files, _outputs):
+    for check in (
+        _devices,
+        _workers,
+        _model,
+        _training,
+        _update,
+        _all_reduce,
+        _data,
+        _measure,
+        _files,
+        _outputs,
+    ):
         lines += check(config, given, num_gpus)
     return lines
 
@@ -126,6 +138,12 @@ def _training(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Ite
 
 def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     update, devices = config.update, config.devices
+    needed = VARIABLE_UPDATES[update.variable_update].needs
+    if needed and importlib.util.find_spec(needed) is None:
+        yield (
+            f"--variable_update={update.variable_update} needs {needed.capitalize()}, which is not installed; "
+            f"./run.sh setup-{needed} builds and installs it"
+        )
     if given.get("independent_replica") and given.get("variable_update", "replicated") not in (
         "replicated",
         "independent",

@@ -262,7 +262,8 @@ def _writer_of(path: str) -> str | None:
 def _may_be_others_fault(error: Exception) -> bool:
     """Whether an error can come of another process's end."""
     kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
-    return type(error).__name__ in kinds or "Collective ops is aborted" in str(error)
+    said = ("Collective ops is aborted", "Horovod has been shut down")
+    return type(error).__name__ in kinds or any(words in str(error) for words in said)
 
 
 def _text_files(config: RunConfig) -> list[str]:

@@ -30,6 +30,7 @@ OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in
     "collective_all_reduce": "test_cluster.py",
     "distributed_independent": "test_cluster.py",
     "multi_worker_mirrored": "test_cluster.py",
+    "horovod": "test_horovod.py",
 }
 STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps

@@ -1,0 +1,118 @@
+"""Workers whose sums are Horovod's, by Gloo or by MPI: each on its own devices, as `alone`."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+
+from rnn_scaling import entry
+from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.training.cluster import Place
+from rnn_scaling.training.engines import alone
+from rnn_scaling.training.engines.local import Engine, Request
+
+JOB = "worker"
+
+
+def start(request: Request) -> Engine:
+    """Sets up this worker's devices and connects it with the others; errors are those of `local.start`, and:
+
+    Raises:
+      DeviceError: if Horovod cannot be loaded, or the workers do not find each other.
+    """
+    engine = alone.start(request)
+    place, hvd = request.place, load()
+    hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]
+    os.environ.update(slots(hosts, engine.rank))
+    transport = os.environ.setdefault("HOROVOD_CONTROLLER", "mpi" if _has_mpi(hvd) else "gloo")
+    os.environ.setdefault("HOROVOD_CPU_OPERATIONS", transport)
+    if transport == "gloo" and place:
+        _prepare_gloo(place)
+    try:
+        hvd.init()
+    except ValueError as e:
+        raise DeviceError(f"Horovod ({transport}): {e}") from None
+    if (hvd.rank(), hvd.size()) != (engine.rank, engine.size):
+        raise DeviceError(
+            f"Horovod ({transport}) calls this worker {hvd.rank()} of {hvd.size()}, but it is {engine.rank} of "
+            f"{engine.size}; HOROVOD_CONTROLLER=gloo lets nothing but this program count"
+        )
+    entry.note(f"Horovod's sums go by {transport}")
+    return engine
+
+
+def load() -> ModuleType:
+    """horovod.tensorflow. It needs Keras, whose import a run forbids otherwise.
+
+    Raises:
+      DeviceError: if it cannot be loaded, as when it was built for another TensorFlow.
+    """
+    if "keras" in sys.modules and sys.modules["keras"] is None:
+        del sys.modules["keras"]
+    try:
+        import horovod.tensorflow as hvd
+    except Exception as e:
+        said = entry.first_line(e)
+        raise DeviceError(f"horovod.tensorflow does not load; ./run.sh setup-horovod builds it anew ({said})") from e
+    return hvd
+
+
+def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
+    """Where a worker stands among all, in the variables that Horovod reads.
+
+    Args:
+      hosts: of each worker, in the order of ranks.
+      rank: whose variables these are.
+    """
+    local = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    local_rank = local.index(rank)
+    # Those that have the same number on their hosts.
+    across = [other for other, host in enumerate(hosts) if hosts[:other].count(host) == local_rank]
+    variables = {"HOROVOD_HOSTNAME": hosts[rank]}
+    for prefix, number, count in (
+        ("HOROVOD_", rank, len(hosts)),
+        ("HOROVOD_LOCAL_", local_rank, len(local)),
+        ("HOROVOD_CROSS_", across.index(rank), len(across)),
+    ):
+        variables |= {f"{prefix}RANK": str(number), f"{prefix}SIZE": str(count)}
+    return variables
+
+
+def interface_of(host: str) -> str:
+    """Name of this machine's network interface that has the address of `host`.
+
+    Raises:
+      DeviceError: if none has it.
+    """
+    import psutil  # comes with Horovod
+
+    wanted = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address in wanted for each in addresses):
+            return str(name)
+    raise DeviceError(f"no network interface of this machine has the address of {host}; HOROVOD_GLOO_IFACE names one")
+
+
+def _prepare_gloo(place: Place) -> None:
+    """Says where Gloo's workers find each other: at the address of worker 0's engine, where that serves a table."""
+    host, port = ports.split(place.addresses[JOB][0])
+    os.environ.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=str(port))
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s)))
+    if "HOROVOD_GLOO_IFACE" not in os.environ:
+        os.environ["HOROVOD_GLOO_IFACE"] = interface_of(ports.split(place.addresses[JOB][place.index])[0])
+    if place.index == 0:
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        server = RendezvousHTTPServer((host, port), RendezvousHandler, False)  # at this address alone
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def _has_mpi(hvd: ModuleType) -> bool:
+    """Whether mpirun started this process, and Horovod was built with MPI."""
+    return "OMPI_COMM_WORLD_RANK" in os.environ and bool(hvd.mpi_built())

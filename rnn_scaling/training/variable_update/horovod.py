@@ -1,0 +1,54 @@
+"""horovod: as replicated, a copy of the variables on each device; the sums over workers are Horovod's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training import gradients
+from rnn_scaling.training.engines import horovod
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
+
+
+class Horovod(Replicas):
+    """Copies that stay equal because each is updated with the gradients of all workers' towers, summed.
+
+    Made from arguments as in `independent.build`.
+    """
+
+    synchronous = True
+
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+        super().__init__(specs, values, engine.devices, rule)
+        self._host, self._hvd = engine.host, horovod.load()
+        self._gathered = frozenset() if options.sparse_gradients == "densify" else self.embeddings
+
+    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return [self._over_workers("items", tf.add_n(list(items)))] * len(items)
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        with tf.name_scope("exchange/"), tf.device(self._host):
+            # An operation each, last first, as backpropagation yields them: Horovod joins those that are ready.
+            names = reversed(list(tower_gradients[0]))
+            summed = {name: self._sum(name, [grads[name] for grads in tower_gradients]) for name in names}
+        for index, updater in enumerate(self.updaters):
+            with tf.name_scope(f"update/tower_{index}/"):
+                updater.apply(summed)
+
+    def _sum(self, name: str, grads: Sequence[gradients.Gradient]) -> gradients.Gradient:
+        """The sum over the towers of all workers: dense, or the rows of all."""
+        if name in self._gathered:
+            (rows,) = gradients.all_gather_sparse(grads, [self._host])
+            return self._over_workers(name, rows)
+        return self._over_workers(name, gradients.add_dense([gradients.densify(gradient) for gradient in grads]))
+
+    def _over_workers(self, name: str, gradient: gradients.Gradient) -> gradients.Gradient:
+        return self._hvd.allreduce(gradient, op=self._hvd.Sum, name=name)
+
+
+def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
+    """See `VariableUpdate`; arguments as in `independent.build`."""
+    return Horovod(specs, values, engine, options, rule)

@@ -75,8 +75,8 @@ def results_of_constants(tf, run: Callable, case: Case, lengths) -> dict:
     return results(tf, run, weights, *arrays)
 
 
-def results_of_traced(tf, run: Callable, stack, case: Case, lengths) -> dict:
-    """`results` of a case in a tf.function that is traced without knowing T and B."""
+def traced(tf, run: Callable, stack, case: Case) -> Callable[..., dict]:
+    """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T and B."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
         [tuple(tf.TensorSpec(w.shape, dtype) for w in pair) for pair in case.weights],
@@ -85,8 +85,8 @@ def results_of_traced(tf, run: Callable, stack, case: Case, lengths) -> dict:
         tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
         tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
     ]
-    traced = tf.function(functools.partial(results, tf, run), input_signature=signature)
-    return traced(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.c, case.h)
+    function = tf.function(functools.partial(results, tf, run), input_signature=signature)
+    return lambda lengths: function(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.c, case.h)
 
 
 def largest_error(got: dict, want: dict) -> tuple[float, str]:

@@ -47,6 +47,13 @@ def load_where_it_runs(tf, module):
     return importlib.import_module(module)
 
 
+@functools.cache
+def traced(tf, module, num_layers, num_directions, time_major):
+    """The kernel in one tf.function for sentences of any lengths."""
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
+    return lstm_case.traced(tf, load_where_it_runs(tf, module).build(stack), stack, lstm_case.make_case(stack))
+
+
 def test_every_kernel_of_the_table_is_tested_here():
     assert {path for each in kernels.KERNELS.values() for path in (each.gpu, each.cpu)} == set(PARITY_TESTED)
 
@@ -60,10 +67,8 @@ def test_an_unknown_kernel_is_an_error():
 @pytest.mark.parametrize("num_layers, num_directions, time_major", SHAPES)
 @pytest.mark.parametrize("module", MODULES)
 def test_parity(tf, module, num_layers, num_directions, time_major, lengths):
-    kernel = load_where_it_runs(tf, module)
-    case, want = reference(tf, num_layers, num_directions, time_major, lengths)
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
-    got = lstm_case.results_of_traced(tf, kernel.build(stack), stack, case, lengths)
+    got = traced(tf, module, num_layers, num_directions, time_major)(lengths)
+    _, want = reference(tf, num_layers, num_directions, time_major, lengths)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
 
@@ -74,7 +79,7 @@ def test_reduced_precision_is_close_to_float32(tf, module, dtype):
     kernel = load_where_it_runs(tf, module)
     case, want = reference(tf, 2, 2, True, lstm_case.UNEQUAL)
     stack = lstm_case.make_stack(2, 2, dtype=dtype)
-    got = lstm_case.results_of_traced(tf, kernel.build(stack), stack, case, lstm_case.UNEQUAL)
+    got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert 0 < error <= TOLERANCES[dtype], name
 
@@ -87,7 +92,7 @@ def test_dropout_is_the_references(tf, module):
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module)
     want = lstm_case.results_of_constants(tf, lstm.reference(stack), case, lstm_case.UNEQUAL)
-    got = lstm_case.results_of_traced(tf, kernel.build(stack), stack, case, lstm_case.UNEQUAL)
+    got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
 

@@ -11,6 +11,7 @@ from rnn_scaling import entry
 
 COMMANDS = {
     "train": ("rnn_scaling.train", "one run"),
+    "local-cluster": ("rnn_scaling.commands.local_cluster", "one run of several processes on this machine"),
     "sweep": ("rnn_scaling.commands.sweep", "many runs: any flag of the trainer takes a list"),
     "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, pictures and one HTML page of a folder of records"),
     "ab": ("rnn_scaling.commands.ab", "two settings in turns, and whether they differ"),

@@ -37,13 +37,16 @@ def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit)
     if returncode in INTERRUPTED_STATUSES:
         return _error("Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)")
     if returncode < 0:
-        name = _signal_name(-returncode)
-        message = f"killed by {name}"
-        if name in REMEDIES:
-            message += f": {REMEDIES[name]}"
+        message = killed(-returncode)
         return _error("Signal", f"{message} (last said: {telling})" if telling else message)
     last_words = telling.removeprefix("error: ") or "nothing on stderr"
     return _error("NoRecord", f"ended with exit status {returncode} and no result: {last_words}")
+
+
+def killed(number: int) -> str:
+    """ "killed by SIGKILL: often ...", of a signal's number."""
+    name = _signal_name(number)
+    return f"killed by {name}: {REMEDIES[name]}" if name in REMEDIES else f"killed by {name}"
 
 
 def unwritten(lines: Sequence[str]) -> str | None:

@@ -1,0 +1,40 @@
+"""The trainer's command line, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.config import RunConfig
+
+
+def checked(
+    words: Sequence[str], lines: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], RunConfig]:
+    """The options that were given, and what runs with them.
+
+    Args:
+      words: flags of the trainer.
+      lines: what is already known to be wrong.
+      defaults: options that count as given where the words do not give them.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+    """
+    wrong = list(lines)
+    try:
+        given = flags.parse(words, configs.OPTIONS)
+    except flags.FlagErrors as e:
+        given = e.given
+        wrong += e.lines
+    given = {**(defaults or {}), **given}
+    num_gpus = visible_gpus()
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
+    wrong += conflicts.problems(config, given, num_gpus=num_gpus)
+    if wrong:
+        raise flags.FlagErrors(wrong, given)
+    return given, config

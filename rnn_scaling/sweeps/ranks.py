@@ -1,0 +1,249 @@
+"""The processes of a run: how they are started, here or by a launcher, and which of them failed. No TensorFlow.
+
+RunConfig -> names of its ranks -> a process each, whose variables machine/cluster/launch.py reads
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import entry, registry
+from rnn_scaling.machine import process
+from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.process import Ended, IsAlive, OnLine, Task
+from rnn_scaling.records.parts import RunError
+from rnn_scaling.settings import command_line, flags
+from rnn_scaling.settings.config import OPTIONS, RunConfig
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps import failure
+from rnn_scaling.sweeps.limit import Limit
+
+TRAINER = (sys.executable, "-m", "rnn_scaling.train")
+COMMAND = "local-cluster"
+DEFAULT_MODE, DEFAULT_WORKERS = "collective_all_reduce", 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Starter:
+    """What starts the processes of a run.
+
+    Attributes:
+      trainer: the command of one process, without its flags.
+      launch: a launcher and its own flags, which starts them where it likes; empty: all are started here.
+    """
+
+    trainer: Sequence[str] = TRAINER
+    launch: str = ""
+
+    def run(
+        self,
+        config: RunConfig,
+        words: Sequence[str],
+        timeout_s: float,
+        on_line: OnLine = lambda line: None,
+        is_alive: IsAlive | None = None,
+    ) -> Ended:
+        """Runs all processes to their ends; errors as in `process.run_together`.
+
+        Args:
+          config: of the run.
+          words: its flags.
+          timeout_s: wall limit in seconds; 0: none.
+          on_line: gets each line that they write, and None while they are silent.
+          is_alive: says of a line whether the limit counts anew from it; None: of none.
+        """
+        if self.launch or config.num_processes == 1:
+            return process.run(self._command(config, words), timeout_s, on_line, is_alive)
+        return process.run_together(self.tasks(config, words), timeout_s, on_line, is_alive)
+
+    def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
+        """The processes on this machine.
+
+        Args:
+          config: of the run.
+          words: its flags.
+          has_streams: what rank 0 says goes where this process's output goes.
+        """
+        environments = on_loopback(config.num_processes)
+        command = [*self.trainer, *words]
+        return each_rank(config, [command] * len(environments), environments, has_streams)
+
+    def shown(self, config: RunConfig, words: Sequence[str]) -> str:
+        """The command that a person would type for a run; arguments as in `run`."""
+        program, flags_of_all = shlex.join(self.trainer), shlex.join(words)
+        if tuple(self.trainer) == TRAINER:
+            is_local = config.num_processes > 1 and not self.launch
+            program = f"{entry.program()} {_counted(config) if is_local else 'train'}"
+        return " ".join([*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all])
+
+    def _command(self, config: RunConfig, words: Sequence[str]) -> list[str]:
+        return [*self._launcher(config), *self.trainer, *words]
+
+    def _launcher(self, config: RunConfig) -> list[str]:
+        return [*shlex.split(self.launch), "-n", str(config.num_processes)] if self.launch else []
+
+
+def _counted(config: RunConfig) -> str:
+    """The command of a run on this machine up to its flags."""
+    servers = f" --ps={config.cluster.num_ps}" if registry.has_servers(config.update.variable_update) else ""
+    return f"{COMMAND} --workers={config.cluster.num_workers}{servers} --"
+
+
+def launcher(text: str) -> str:
+    """The value of --launch.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as e:
+        raise ValueError(f"a command, and it is not: {e}") from None
+    if words and shutil.which(words[0]) is None:
+        raise ValueError(f"a command that is here, and {words[0]} is not")
+    return text
+
+
+def names(config: RunConfig) -> list[str]:
+    """Of the processes of a run, by rank: coordinator, workers, parameter servers."""
+    roles = config.roles()
+    return [role if role == "coordinator" else f"{role} {roles[:rank].count(role)}" for rank, role in enumerate(roles)]
+
+
+def on_loopback(count: int) -> list[dict[str, str]]:
+    """The variables of each rank's environment that say how `count` of them meet on this machine alone.
+
+    Raises:
+      OSError: if no port is free.
+    """
+    meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
+    common = {"RNN_SCALING_LAUNCHER": COMMAND, "RNN_SCALING_SIZE": str(count), "RNN_SCALING_MEETING": meeting}
+    return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
+
+
+def each_rank(
+    config: RunConfig,
+    commands: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    has_streams: bool,
+) -> list[Task]:
+    """A task for each rank of a run.
+
+    Args:
+      config: of the run.
+      commands: of each rank.
+      environments: variables of each rank.
+      has_streams: what rank 0 says goes where this process's output goes.
+    """
+    # A coordinator goes on when a worker dies; in all other modes nobody does.
+    survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
+    return [
+        Task(
+            commands[rank],
+            environments[rank],
+            prefix=_prefix(name) if rank else "",
+            may_fail=survives and name.startswith("worker"),
+            has_streams=has_streams and rank == 0,
+        )
+        for rank, name in enumerate(names(config))
+    ]
+
+
+def _prefix(name: str) -> str:
+    return f"[{name}] "
+
+
+def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
+    """Why a run has no result.
+
+    Args:
+      ended: how its processes ended.
+      config: of the run.
+      limit: of its time.
+    """
+    if not ended.task:
+        return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
+    name = names(config)[ended.task]
+    error = failure.reason(ended.returncode, ended.timed_out, _said_by(name, ended.lines), limit)
+    return dataclasses.replace(error, message=f"{_who(config, ended.task)}: {error.message}")
+
+
+def killed(ended: Ended, config: RunConfig) -> str:
+    """Which of several ranks was killed, which the others cannot know; empty: none was."""
+    if ended.returncode >= 0 or ended.timed_out or len(ended.returncodes) < 2:
+        return ""
+    return f"{_who(config, ended.task)} was {failure.killed(-ended.returncode)}"
+
+
+def _who(config: RunConfig, rank: int) -> str:
+    return f"{names(config)[rank]} (rank {rank})"
+
+
+def answer(ended: Ended, config: RunConfig) -> int:
+    """Says on stderr which rank failed and why, where rank 0 has not said it; returns the exit status.
+
+    Args:
+      ended: how the processes ended.
+      config: of the run.
+    """
+    if not ended.returncode:
+        return entry.EXIT_OK
+    has_told = ended.returncodes[0] > 0
+    line = killed(ended, config)
+    if not line and not has_told:
+        line = _named_cause(ended, config) or reason(ended, config, Limit(0.0, "")).message
+    if has_told and line:
+        print(line, file=sys.stderr)
+    elif line:
+        entry.fail(line)
+    return ended.returncode if ended.returncode > 0 else entry.EXIT_FAILED
+
+
+def _named_cause(ended: Ended, config: RunConfig) -> str:
+    """What the rank that failed said of another one that was lost to it; empty: nothing."""
+    said = _said_by(names(config)[ended.task], ended.lines)
+    return next((line.removeprefix("error: ") for line in reversed(said) if line.startswith("error: rank ")), "")
+
+
+def _said_by(name: str, lines: Sequence[str]) -> list[str]:
+    prefix = _prefix(name)
+    return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+
+
+def checked(
+    words: Sequence[str], counts: Mapping[str, int | None], lines: Sequence[str] = ()
+) -> tuple[list[str], RunConfig]:
+    """The flags of the trainer, the same for every rank, and what runs with them.
+
+    Args:
+      words: flags that the user gave.
+      counts: what the command's own flags --workers and --ps say; None: nothing.
+      lines: what is already known to be wrong.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+    """
+    wrong = list(lines)
+    try:
+        given: Mapping[str, Any] = flags.parse(words, OPTIONS)
+    except flags.FlagErrors as e:
+        given = e.given  # what is wrong with the others is said below
+    mode = given.get("variable_update", DEFAULT_MODE)
+    defaults: dict[str, Any] = {"variable_update": mode}
+    if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):
+        several = registry.either(filter(registry.is_distributed, registry.VARIABLE_UPDATES))
+        wrong.append(f"--variable_update={mode} runs in one process; use {several}, or the command train")
+    else:
+        for own, value in counts.items():
+            name = f"num_{own}"
+            if value is not None and given.get(name, value) != value:
+                wrong.append(f"--{own}={value} and {spell(name, given[name])} contradict each other; leave one out")
+            defaults |= {} if value is None else {name: value}
+        defaults.setdefault("num_workers", DEFAULT_WORKERS)
+    given, config = command_line.checked(words, wrong, defaults)
+    return [spell(name, value) for name, value in given.items()], config

@@ -1,0 +1,120 @@
+"""local-cluster: flags checked once, several processes that end together, and which of them is blamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from rnn_scaling.commands import local_cluster
+from tests.support.faults import alive, wait_until
+from tests.support.paths import ROOT
+
+TRAINER = """
+import json, os, signal, sys, time
+rank = os.environ["RNN_SCALING_RANK"]
+folder = os.environ["FOLDER"]
+with open(os.path.join(folder, rank + ".tmp"), "w") as file:
+    told = {n: v for n, v in os.environ.items() if n.startswith("RNN_SCALING_")}
+    json.dump({"words": sys.argv[1:], "pid": os.getpid(), "environment": told}, file)
+os.rename(file.name, os.path.join(folder, rank + ".json"))
+print("table of", rank)
+print("progress of", rank, file=sys.stderr)
+exec(os.environ.get("RANK_" + rank, ""))
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    """A trainer that leaves what it was told, and does what RANK_N says."""
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    monkeypatch.setattr("rnn_scaling.machine.process.FOLLOWING_GRACE_S", 0.2)
+    return [sys.executable, str(tmp_path / "trainer.py")]
+
+
+def told(tmp_path):
+    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-9].json"))]
+
+
+def test_rank_0_speaks_for_all_and_the_others_lines_are_named(trainer, tmp_path, capfd):
+    assert local_cluster.main(["--workers=3", "--", "--seed=4"], trainer=trainer) == 0
+    out, err = capfd.readouterr()
+    assert out == "table of 0\n"
+    assert sorted(err.splitlines()) == ["[worker 1] progress of 1", "[worker 2] progress of 2", "progress of 0"]
+    first, *others = told(tmp_path)
+    assert {"--seed=4", "--num_workers=3", "--variable_update=collective_all_reduce"} == set(first["words"])
+    assert all(each["words"] == first["words"] for each in others)
+    assert [each["environment"]["RNN_SCALING_RANK"] for each in told(tmp_path)] == ["0", "1", "2"]
+    assert {each["environment"]["RNN_SCALING_LAUNCHER"] for each in told(tmp_path)} == {"local-cluster"}
+
+
+def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("RANK_0", "time.sleep(600)")
+    monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
+    monkeypatch.setattr("rnn_scaling.machine.process.TELLING_GRACE_S", 0.2)
+    assert local_cluster.main(["--"], trainer=trainer) == 1
+    err = capfd.readouterr().err.splitlines()
+    assert (
+        err[-1] == "error: worker 1 (rank 1) was killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
+    )
+    assert not any(alive(each["pid"]) for each in told(tmp_path))
+
+
+def test_exit_status_and_words_of_a_rank_that_fails(trainer, capfd, monkeypatch):
+    monkeypatch.setenv("RANK_1", "print('error: no such device', file=sys.stderr); sys.exit(2)")
+    assert local_cluster.main(["--"], trainer=trainer) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert "[worker 1] error: no such device" in lines
+    assert lines[-1] == "error: worker 1 (rank 1): ended with exit status 2 and no result: no such device"
+
+
+def test_wrong_flags_are_told_once_and_nothing_starts(trainer, tmp_path, capfd):
+    words = ["--wrokers=2", "--num_units=8", "--ps=0", "--", "--num_units=0", "--variable_update=replicated"]
+    assert local_cluster.main(words, trainer=trainer) == 2
+    lines = [line.removeprefix("error: ") for line in capfd.readouterr().err.splitlines()]
+    assert lines[0] == "--wrokers is not a flag; did you mean --workers?"
+    assert lines[1] == "--num_units=8 is a flag of the trainer; put it behind --"
+    assert lines[2] == "--ps=0 must be at least 1"
+    assert lines[3].startswith("--variable_update=replicated runs in one process; use ")
+    assert lines[4:] == ["--num_units=0 must be at least 1"]
+    assert local_cluster.main(["--", "--trace_batches=1"], trainer=trainer) == 2
+    assert "--trace_batches=1 needs --log_dir or --result_file" in capfd.readouterr().err
+    assert not told(tmp_path)
+
+
+def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
+    assert local_cluster.main(["--"], trainer=["/no/such/program"]) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert "error: /no/such/program: No such file or directory" in lines and not any("Traceback" in x for x in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
+    code = f"""
+    import sys
+    from rnn_scaling import entry
+    from rnn_scaling.commands import local_cluster
+    entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
+    """
+    on_signal = "signal.signal(2, lambda *_: (print('interrupted by SIGINT', file=sys.stderr), os._exit(130)))"
+    hang = {f"RANK_{rank}": f"{on_signal}; time.sleep(600)" for rank in range(3)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    started = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **hang}, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: len(told(tmp_path)) == 3, "all ranks run")
+        started.send_signal(number)
+        _, err = started.communicate(timeout=60)
+    finally:
+        started.kill()
+        started.wait()
+    assert started.returncode == (-9 if number == signal.SIGKILL else 130)
+    for each in told(tmp_path):
+        wait_until(lambda pid=each["pid"]: not alive(pid), "a rank is gone")
+    if number != signal.SIGKILL:
+        assert err.count("interrupted by SIGINT") <= 1 and "error" not in err and "Traceback" not in err

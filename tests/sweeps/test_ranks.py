@@ -1,0 +1,115 @@
+"""The processes of a run: who they are, what starts them, and which of them is to blame."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rnn_scaling import registry
+from rnn_scaling.machine.process import Ended
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.sweeps import limit, ranks
+
+MODE = registry.UpdateMode("no.module", engine="far")
+ASYNC = registry.UpdateMode("no.module", engine="far", has_servers=True, has_coordinator=True)
+SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
+LOST = Ended(-9, False, ["[worker 2] x", "error: worker 2: gone"], 2, (1, 1, -9))
+
+
+@pytest.fixture
+def with_servers(monkeypatch):
+    monkeypatch.setitem(registry.VARIABLE_UPDATES, "of_servers", ASYNC)
+
+
+def resolved(**given):
+    return configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
+
+
+def test_ranks_are_the_coordinator_the_workers_and_the_servers(with_servers):
+    config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
+    assert ranks.names(config) == ["coordinator", "worker 0", "worker 1", "ps 0"]
+    assert len(ranks.names(config)) == config.num_processes
+    assert ranks.names(resolved(**SEVERAL)) == ["worker 0", "worker 1", "worker 2"]
+
+
+def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
+    config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
+    tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
+    assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
+    assert [task.prefix for task in tasks] == ["", "[worker 0] ", "[worker 1] ", "[ps 0] "]
+    assert [task.has_streams for task in tasks] == [True, False, False, False]
+    assert [task.may_fail for task in tasks] == [False, True, True, False], "its coordinator goes on without a worker"
+    assert [task.environment["RNN_SCALING_RANK"] for task in tasks] == ["0", "1", "2", "3"]
+    (meeting,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
+    assert meeting.startswith("127.0.0.1:") and {task.environment["RNN_SCALING_SIZE"] for task in tasks} == {"4"}
+    assert not any(task.may_fail for task in ranks.Starter().tasks(resolved(**SEVERAL), []))
+
+
+@pytest.mark.parametrize(
+    ("launch", "given", "shown"),
+    [
+        ("", {}, "./run.sh train --seed=2"),
+        ("", SEVERAL, "./run.sh local-cluster --workers=3 -- --seed=2"),
+        ("", {**SEVERAL, "num_workers": 1}, "./run.sh train --seed=2"),
+        ("srun -K", SEVERAL, "srun -K -n 3 ./run.sh train --seed=2"),
+        ("mpirun -H a,b", {}, "mpirun -H a,b -n 1 ./run.sh train --seed=2"),
+    ],
+)
+def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown, monkeypatch):
+    monkeypatch.delenv("RNN_SCALING_COMMAND", raising=False)
+    assert ranks.Starter(launch=launch).shown(resolved(**given), ["--seed=2"]) == shown
+
+
+def test_a_dry_run_shows_the_servers(with_servers):
+    config = resolved(variable_update="of_servers", num_workers=2, num_ps=3)
+    assert " local-cluster --workers=2 --ps=3 -- --a=1" in ranks.Starter().shown(config, ["--a=1"])
+
+
+def test_a_launcher_is_a_command_that_is_here():
+    assert ranks.launcher(f"{sys.executable} -x 'a b'") and ranks.launcher("") == ""
+    for wrong, why in (("no_such_launcher -K", "no_such_launcher is not"), ('srun "', "No closing quotation")):
+        with pytest.raises(ValueError, match=why):
+            ranks.launcher(wrong)
+
+
+def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
+    config = resolved(**SEVERAL)
+    remedy = "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
+    assert ranks.killed(LOST, config) == f"worker 2 (rank 2) was {remedy}"
+    assert ranks.answer(LOST, config) == 1
+    assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n", "rank 0 has said an error line already"
+    assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
+    assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
+    assert ranks.reason(LOST, config, limit.given(0)).message == f"worker 2 (rank 2): {remedy} (last said: x)"
+
+
+def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(capsys):
+    config = resolved(**SEVERAL)
+    said = ["error: of another", "[worker 1] error: no such device", "[worker 2] error: else"]
+    assert ranks.answer(Ended(3, False, said, 1, (-9, 3, 1)), config) == 3
+    line = "worker 1 (rank 1): ended with exit status 3 and no result: no such device"
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert ranks.answer(Ended(3, False, said, 1, (1, 3, 1)), config) == 3
+    assert ranks.answer(Ended(0, False, said, 0, (0, 0, 0)), config) == 0
+    assert capsys.readouterr().err == ""
+    said = ["[worker 1] error: rank 0 (host a) is frozen"]
+    assert ranks.answer(Ended(1, False, said, 1, (-9, 1, 1)), config) == 1
+    assert capsys.readouterr().err == "error: rank 0 (host a) is frozen\n"
+
+
+def test_the_flags_of_all_ranks_are_checked_at_once():
+    words, config = ranks.checked(["--seed=2"], {"workers": 3, "ps": None})
+    assert (config.cluster.num_workers, config.update.variable_update) == (3, ranks.DEFAULT_MODE)
+    assert set(words) == {"--seed=2", "--num_workers=3", f"--variable_update={ranks.DEFAULT_MODE}"}
+    assert ranks.checked([], {"workers": None})[1].cluster.num_workers == ranks.DEFAULT_WORKERS
+    assert ranks.checked(["--num_workers=4"], {"workers": 4})[1].cluster.num_workers == 4
+    with pytest.raises(FlagErrors) as error:
+        ranks.checked(["--num_workers=4", "--num_units=0", "--no=1"], {"workers": 3, "ps": 2}, ["first"])
+    first, workers, stray, units, servers = error.value.lines
+    assert first == "first" and stray.startswith("--no is not a flag") and units == "--num_units=0 must be at least 1"
+    assert workers == "--workers=3 and --num_workers=4 contradict each other; leave one out"
+    assert servers.startswith("--num_ps=2 would be ignored here; it needs ")
+    with pytest.raises(FlagErrors, match="--variable_update=replicated runs in one process; use .*collective_all_redu"):
+        ranks.checked(["--variable_update=replicated"], {"workers": 2})

@@ -20,6 +20,7 @@ def option(
     parse: Callable[[str], Any] | None = None,
     shown: str = "",
     bare: bool = False,
+    whole: bool = False,
 ) -> Any:
     """Declares one field of an options dataclass.
 
@@ -32,9 +33,10 @@ def option(
       parse: text -> value, where the type alone does not say it; a ValueError says what the text "must be".
       shown: what stands for the value in the help page, where the type alone does not say it.
       bare: it may stand without a value and then is "true".
+      whole: commas belong to the value, also where others are lists.
     """
     metadata: dict[str, Any] = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
-    metadata |= {"parse": parse, "shown": shown, "bare": bare}
+    metadata |= {"parse": parse, "shown": shown, "bare": bare, "whole": whole}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -42,11 +42,12 @@ def __getattr__(name: str) -> str:
     return VERSION
 
 
-def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:
-    """One run of the trainer, in a process of its own; may be called as often as one likes.
+def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecord:
+    """One run of the trainer, in a process of its own, or several with num_workers; as often as one likes.
 
     Args:
       timeout_s: wall limit in seconds; 0: none.
+      launch: a launcher with its flags ("srun -K") that starts the processes; without one they run on this machine.
       **options: the trainer's flags by name (`num_devices=2`, `variable_update="replicated"`); what is not given has
         the default of the command line.
 
@@ -59,16 +60,19 @@ def run(*, timeout_s: float = 0.0, **options: Any) -> RunRecord:
     """
     from rnn_scaling.sweeps import calls
 
-    return calls.run(options, timeout_s=timeout_s)
+    return calls.run(options, timeout_s=timeout_s, launch=launch)
 
 
-def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float | None = None, **options: Any) -> Rows:
+def sweep(
+    out: str | Path, *, repeats: int = 1, timeout_s: float | None = None, launch: str = "", **options: Any
+) -> Rows:
     """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
 
     Args:
       out: folder of the records; made if it is not there.
       repeats: runs of each combination, interleaved.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
+      launch: as in `run`.
       **options: the trainer's flags by name; a list or tuple is a list of values (`num_devices=[1, 2]`). What is not
         given has the sweep's defaults: both encoders, three update modes, 1 to N devices.
 
@@ -81,7 +85,7 @@ def sweep(out: str | Path, *, repeats: int = 1, timeout_s: float | None = None, 
     """
     from rnn_scaling.sweeps import calls
 
-    calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s)
+    calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
     return load(out)
 
 

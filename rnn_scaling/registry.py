@@ -21,7 +21,7 @@ class Choice:
       module: loaded when it is chosen.
       help: what it is, in a few words, for `--help`.
       reads: options that not every choice of its table reads; setting one that nobody reads is refused.
-      is_swept: whether a sweep runs it when the user names none.
+      is_swept: whether a sweep runs it when the user names none; a mode of several workers, when there are such.
     """
 
     module: str
@@ -124,6 +124,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     "distributed_independent": UpdateMode(
         "rnn_scaling.training.variable_update.independent",
         "independent, over several workers",
+        is_swept=True,
         trains_one_model=False,
         engine="alone",
         alone="",
@@ -132,6 +133,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "rnn_scaling.training.variable_update.replicated",
         "replicated, over several workers",
         reads=_REPLICATED,
+        is_swept=True,
         engine="collective",
         alone="distributed_independent",
     ),
@@ -240,9 +242,9 @@ def load(table: Table, name: str) -> ModuleType:
     return importlib.import_module(table[name].module)
 
 
-def swept(table: Table) -> list[str]:
-    """What a sweep runs when the user names none."""
-    return [name for name, choice in table.items() if choice.is_swept]
+def swept(table: Table, distributed: bool = False) -> list[str]:
+    """What a sweep runs when the user names none; `distributed`: one over several workers."""
+    return [name for name, choice in table.items() if choice.is_swept and is_distributed(name) == distributed]
 
 
 def reads(table: Table, name: str, option: str) -> bool:

@@ -30,6 +30,10 @@ not given:
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs                                   (./run.sh sweep alone is this)
 
+With --num_workers=1,2,4 these are --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}
+--num_devices=1. Processes of a run are started on this machine, or by a launcher: --launch="srun -K" makes each run
+srun -K -n PROCESSES.
+
 A flag that only some of the runs read goes to those. Writes the records to --out, then the report of that folder.
 
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?

@@ -303,7 +303,7 @@ def _define(options: Options, lists: bool) -> Any:
             if not isinstance(argument, str):
                 return argument
             try:
-                texts = argument.split(",") if lists else [argument]
+                texts = argument.split(",") if lists and not self._field.metadata["whole"] else [argument]
                 parsed = [_parse_option(self._name, self._field, text) for text in texts]
             except ValueError as e:
                 return _Malformed(str(e))

@@ -11,13 +11,14 @@ from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import conduct, limit
+from rnn_scaling.sweeps import conduct, limit, ranks
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
+from rnn_scaling.sweeps.ranks import Starter
 
 RESERVED = OUTPUTS - {"log_dir"}  # set for each run by these calls
 
@@ -30,25 +31,26 @@ class RunFailed(RuntimeError):
         self.records = list(records)
 
 
-def run(options: Mapping[str, Any], *, timeout_s: float = 0.0, trainer: Sequence[str] = conduct.TRAINER) -> RunRecord:
+def run(
+    options: Mapping[str, Any],
+    *,
+    timeout_s: float = 0.0,
+    launch: str = "",
+    trainer: Sequence[str] = conduct.TRAINER,
+) -> RunRecord:
     """`rnn_scaling.run`.
 
     Args:
       options: values of the trainer's flags by name.
       timeout_s: wall limit in seconds; 0: none.
+      launch: a launcher with its flags, which starts the processes.
       trainer: the command that runs one configuration.
     """
-    lines: list[str] = []
-    try:
-        given = flags.parse(_words(options), configs.OPTIONS)
-    except FlagErrors as e:
-        given, lines = e.given, e.lines
-    config = configs.resolve(given, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    if lines := [*lines, *conflicts.problems(config, given, num_gpus=visible_gpus())]:
-        raise FlagErrors(lines)
+    starter = Starter(trainer, _launcher(launch))
+    given, config = command_line.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
-        record = conduct.run_job(job, limit.given(timeout_s), trainer)
+        record = conduct.run_job(job, limit.given(timeout_s), starter)
     if record.status != "ok":
         raise RunFailed(_reason("the run", record), [record])
     return record
@@ -60,6 +62,7 @@ def sweep(
     *,
     repeats: int = 1,
     timeout_s: float | None = None,
+    launch: str = "",
     trainer: Sequence[str] = conduct.TRAINER,
 ) -> None:
     """`rnn_scaling.sweep` without the rows.
@@ -69,6 +72,7 @@ def sweep(
       options: values, or lists of values, of the trainer's flags by name.
       repeats: runs of each combination.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
+      launch: a launcher with its flags, which starts the processes of each run.
       trainer: the command that runs one configuration.
     """
     if repeats < 1:
@@ -76,8 +80,10 @@ def sweep(
     lists = flags.parse(_words(options), configs.OPTIONS, lists=True)
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     jobs = [Job(each, Path(out), each.label) for each in interleave(runs, repeats)]
-    how = conduct.ConductOptions(run_timeout=timeout_s)
-    done = conduct.conduct(jobs, Path(out), how, again=["sweep", f"--out={out}", *_words(options)], trainer=trainer)
+    how = conduct.ConductOptions(run_timeout=timeout_s, launch=_launcher(launch))
+    launched = [spell("launch", launch)] if launch else []
+    again = ["sweep", f"--out={out}", *_words(options), *launched]
+    done = conduct.conduct(jobs, Path(out), how, again=again, trainer=trainer)
     failures = {label: record for label, record in done.records.items() if record.status != "ok"}
     if failures:
         lines = [_reason(label, record) for label, record in failures.items()]
@@ -98,6 +104,13 @@ def _words(options: Mapping[str, Any]) -> list[str]:
         raise FlagErrors([f"{name} is set by this call; leave it out" for name in taken])
     given = {name: value for name, value in options.items() if value is not None}
     return [spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v) for n, v in given.items()]
+
+
+def _launcher(text: str) -> str:
+    try:
+        return ranks.launcher(text)
+    except ValueError as e:
+        raise FlagErrors([f"launch={text} must be {e}"]) from None
 
 
 def _reason(name: str, record: RunRecord) -> str:

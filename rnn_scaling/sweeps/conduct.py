@@ -15,20 +15,19 @@ from pathlib import Path
 from models.kernels import KERNELS
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.machine import alive, doorway, process
+from rnn_scaling.machine import alive, doorway
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
-from rnn_scaling.sweeps import display, failure, folder, forewarning
+from rnn_scaling.sweeps import display, failure, folder, forewarning, ranks
 from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.limit import Limit
-
-TRAINER = (sys.executable, "-m", "rnn_scaling.train")
+from rnn_scaling.sweeps.ranks import TRAINER, Starter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +43,14 @@ class ConductOptions(flags.FileOptions):
     retry_failed: bool = option(False, "run failed runs again, too")
     force: bool = option(False, "overwrite records of other flags that are in the way")
     dry_run: bool = option(False, "list the runs and an estimate of the time; run and write nothing")
+    launch: str = option(
+        "",
+        "a launcher with its flags, which starts the processes of each run: LAUNCHER -n PROCESSES trainer; "
+        "without one they are started on this machine",
+        parse=ranks.launcher,
+        shown='"srun -K"',
+        whole=True,
+    )
 
 
 @dataclasses.dataclass
@@ -85,7 +92,7 @@ def conduct(
       again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
     """
-    outcome, locked_folders = Outcome(), []
+    outcome, locked_folders, starter = Outcome(), [], Starter(trainer, options.launch)
     doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
@@ -102,12 +109,13 @@ def conduct(
                 outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
                 return outcome
             if survey.pending:
-                entry.warn(*forewarning.before([job.run.config for job in survey.pending], options.dry_run))
+                pending = [job.run.config for job in survey.pending]
+                entry.warn(*forewarning.before(pending, options.dry_run, bool(options.launch)))
             if options.dry_run:
-                print(listing(jobs, survey, trainer), end="", flush=True)
+                print(listing(jobs, survey, starter), end="", flush=True)
                 outcome.exit_status = 0
             else:
-                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, locked_folders)
+                _run_pending(jobs, survey, options.run_timeout, starter, outcome.records, locked_folders)
     except folder.BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -127,13 +135,13 @@ def conduct(
     return outcome
 
 
-def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Sequence[str] = TRAINER) -> str:
+def listing(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> str:
     """The table of a dry run and its estimate.
 
     Args:
       jobs: in the order in which they run.
       survey: what is there already.
-      trainer: the command that runs one configuration.
+      starter: starts a run.
     """
     pending = {job.label for job in survey.pending}
     states = [
@@ -142,12 +150,11 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Sequence[str] =
     ]
     width = max(len(job.label) for job in jobs)
     lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
-    command = f"{entry.program()} train" if tuple(trainer) == TRAINER else shlex.join(trainer)
     for number, (job, state) in enumerate(zip(jobs, states), 1):
-        words = shlex.join(job.run.arguments(job.path))
-        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command} {words}")
+        command = starter.shown(job.run.config, job.run.arguments(job.path))
+        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}")
     left = [job.identity for job in survey.pending]
-    estimator = _estimator(jobs, survey)
+    estimator = _estimator(jobs, survey, starter)
     lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
         lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
@@ -161,7 +168,7 @@ def _run_pending(
     jobs: Sequence[Job],
     survey: folder.Survey,
     timeout_s: float | None,
-    trainer: Sequence[str],
+    starter: Starter,
     records: dict[str, RunRecord],
     held: Sequence[folder.Hold],
 ) -> None:
@@ -176,7 +183,7 @@ def _run_pending(
             file=sys.stderr,
         )
         return
-    estimator = _estimator(jobs, survey)
+    estimator = _estimator(jobs, survey, starter)
     shown = display.Display(len(jobs), len(survey.finished))
     pending = [job.identity for job in survey.pending]
     estimate = f"about {duration(estimator.total_s(pending))} ({estimator.source(pending)})"
@@ -186,7 +193,7 @@ def _run_pending(
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(held, jobs, records)
-            result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
+            result = run_job(job, limits.of(job.identity, estimator, timeout_s), starter, shown.said)
             records[job.label] = result
             if result.status == "ok":
                 _learn(estimator, job, result)
@@ -208,28 +215,28 @@ def _require_whole(held: Sequence[folder.Hold], jobs: Sequence[Job], records: Ma
 
 
 def run_job(
-    job: Job, limit: Limit, trainer: Sequence[str], on_line: Callable[[str | None], None] = lambda line: None
+    job: Job, limit: Limit, starter: Starter, on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Args:
       job: the run and its place.
       limit: of its time.
-      trainer: the command that runs one configuration.
+      starter: starts it.
       on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
-    config = job.run.config.flat()
+    config = job.run.config
     message = "the sweep ended during this run"
     placeholder = RunError(type=failure.PLACEHOLDER, message=message, process=alive.this_process())
-    unfinished = RunRecord("failed", placeholder, config, unit=WORKLOADS[config["model"]].unit)
+    unfinished = RunRecord("failed", placeholder, config.flat(), unit=WORKLOADS[config.model.model].unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)
-    command = [*trainer, *job.run.arguments(job.path)]
-    ended = process.run(command, limit.seconds, on_line, failure.PROGRESS.match if limit.is_rough else None)
+    is_alive = failure.PROGRESS.match if limit.is_rough else None
+    ended = starter.run(config, job.run.arguments(job.path), limit.seconds, on_line, is_alive)
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):
@@ -238,11 +245,15 @@ def run_job(
         written = unfinished
     if written.status == "ok" or (written.status == "failed" and not folder.is_placeholder(written)):
         result = written
+        if result.error and (cause := ranks.killed(ended, config)):
+            error = dataclasses.replace(result.error, message=f"{result.error.message} ({cause})")
+            result = dataclasses.replace(result, error=error)
+            record.write(result, job.path)
     else:
         lost = failure.unwritten(ended.lines)
         if lost:  # not the run's failure: the placeholder stays, so that the run is made again
             raise OSError(lost)
-        error = failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
+        error = ranks.reason(ended, config, limit)
         # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
         result = dataclasses.replace(written, status="failed", error=error, throughput=None)
         record.write(result, job.path)
@@ -259,8 +270,8 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _estimator(jobs: Sequence[Job], survey: folder.Survey) -> Estimator:
-    estimator = Estimator()
+def _estimator(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> Estimator:
+    estimator = Estimator(workers_share=not starter.launch)
     for job in jobs:
         result = survey.finished.get(job.label)
         if result and result.status == "ok":

@@ -7,6 +7,7 @@ from typing import Any
 
 from models.workloads import WORKLOADS
 from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.settings.config import from_flat
 
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
 # traced batch of a tower is read.
@@ -18,18 +19,22 @@ Identity = tuple[tuple[str, Any], ...]
 class Estimator:
     """Learns from finished runs."""
 
-    def __init__(self, num_cores: int | None = None) -> None:
-        """num_cores: that the runs share; those of this process when not given."""
+    def __init__(self, num_cores: int | None = None, workers_share: bool = True) -> None:
+        """Args:
+        num_cores: that the runs share; those of this process when not given.
+        workers_share: whether all workers of a run share them; else each has as many.
+        """
         self._num_cores = len(available_cores()) if num_cores is None else num_cores
+        self._workers_share = workers_share
         self._seconds: dict[Identity, list[float]] = {}
-        # Known and rough seconds together, by number of devices and of all: what is off is so for like runs alike.
+        # Known and rough seconds together, by number of towers and of all: what is off is so for like runs alike.
         self._sums: dict[int | None, tuple[float, float]] = {}
 
     def add(self, options: Identity, seconds: float) -> None:
         """Learns that a run with these options took this long."""
         self._seconds.setdefault(options, []).append(seconds)
         rough = self._rough_s(options)
-        for key in (dict(options)["num_devices"], None):
+        for key in (_towers(dict(options)), None):
             known, reckoned = self._sums.get(key, (0.0, 0.0))
             self._sums[key] = known + seconds, reckoned + rough
 
@@ -38,11 +43,15 @@ class Estimator:
         known = self._seconds.get(options)
         if known:
             return sum(known) / len(known)
-        sums = self._sums.get(dict(options)["num_devices"]) or self._sums.get(None)
+        sums = self._sums.get(_towers(dict(options))) or self._sums.get(None)
         return self._rough_s(options) * (sums[0] / sums[1] if sums else 1.0)
 
     def _rough_s(self, options: Identity) -> float:
-        return rough_s(dict(options), self._num_cores)
+        return rough_s(dict(options), self._cores(dict(options)))
+
+    def _cores(self, options: Mapping[str, Any]) -> int:
+        """That all workers of a run have together."""
+        return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
     def total_s(self, options: Iterable[Identity]) -> float:
         """Seconds that these runs will take, one after the other."""
@@ -58,7 +67,7 @@ class Estimator:
         same = sum(option in self._seconds for option in options)
         if not self._seconds:
             rate = f"{CPU_FLOP_PER_S / 1e9:g} GFLOP/s a core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s a GPU"
-            shared = any(sharing(dict(each), self._num_cores) > 1 for each in options)
+            shared = any(sharing(dict(each), self._cores(dict(each))) > 1 for each in options)
             slower = (
                 f"; devices that share this machine's {self._num_cores} cores are reckoned slower" if shared else ""
             )
@@ -75,23 +84,29 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
 
     Args:
       options: flat options of a run.
-      num_cores: CPU cores that its devices share, if they are CPU devices.
+      num_cores: CPU cores that the devices of all its workers share, if they are CPU devices.
     """
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]
     flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
-    towers, shared = options["num_devices"], sharing(options, num_cores)
+    towers, shared = options["num_devices"], sharing(options, num_cores)  # of a worker; the others run beside it
+    start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
     # Towers that share a core also wait for each other, and with fewer threads than towers they take turns.
     threads = options["inter_op_parallelism_threads"] or towers
-    return START_S + building + flop / rate * max(shared**2, towers / threads)
+    return start_s + building + flop / rate * max(shared**2, towers / threads)
 
 
 def sharing(options: Mapping[str, Any], num_cores: int) -> float:
     """Cores that the CPU devices of a run need for each that there is; 1 where there are enough, or on GPUs."""
     if options["device"] == "gpu":
         return 1.0
-    return max(1.0, options["num_devices"] * options["cpu_cores_per_device"] / max(num_cores, 1))
+    return max(1.0, _towers(options) * options["cpu_cores_per_device"] / max(num_cores, 1))
+
+
+def _towers(options: Mapping[str, Any]) -> int:
+    """Of all workers of a run."""
+    return options["num_devices"] * options["num_workers"]
 
 
 def duration(seconds: float) -> str:

@@ -12,8 +12,16 @@ from rnn_scaling.settings.config import RunConfig
 WATCHED_S = 0.3  # of the cores before a sweep
 
 
-def before(configs: Sequence[RunConfig], dry_run: bool) -> list[str]:
-    """What to warn of before runs with these options; of the load only right before they are made."""
+def before(configs: Sequence[RunConfig], dry_run: bool, elsewhere: bool = False) -> list[str]:
+    """What to warn of before runs.
+
+    Args:
+      configs: their options.
+      dry_run: they are not made now, so that the load does not matter.
+      elsewhere: a launcher starts them, on machines that are not known.
+    """
+    if elsewhere:
+        return []
     load = None if dry_run else load_now()
     return [*crowding(configs, len(available_cores())), *([load] if load else [])]
 
@@ -23,7 +31,8 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
     lines = []
     for config in configs:
         devices, threads = config.devices, config.measure.intra_op_parallelism_threads
-        count, each = devices.num_devices, devices.cpu_cores_per_device
+        count, each = config.num_towers, devices.cpu_cores_per_device
+        workers = f"--num_workers={config.cluster.num_workers}, " if config.cluster.num_workers > 1 else ""
         if devices.device != "cpu":
             continue
         if count == 1 and each > num_cores:
@@ -32,7 +41,8 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
             busy = min(each, num_cores)
             most = most_of_ideal(count, num_cores, busy)
             lines.append(
-                f"--num_devices={count}: devices share cores, for they want {count * each} of {num_cores}: at most "
+                f"{workers}--num_devices={devices.num_devices}: devices share cores, for they want {count * each} of "
+                f"{num_cores}: at most "
                 f"{100 * most:.0f} % of the ideal can be reached, and a run takes at least {1 / most:.3g} times as "
                 f"long, if one device keeps {'its core' if busy == 1 else f'{busy} cores'} busy"
             )

@@ -114,10 +114,12 @@ def device_counts(most: int) -> list[int]:
 def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> dict[str, list[Any]]:
     on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
+    has_workers = any(number > 1 for number in lists.get("num_workers", []))
+    most = num_gpus if on_gpus else num_cores // cores_per_device
     return {
         "encoder_type": list(kernels.KERNELS),
-        "variable_update": registry.swept(registry.VARIABLE_UPDATES),
-        "num_devices": device_counts(num_gpus if on_gpus else num_cores // cores_per_device),
+        "variable_update": registry.swept(registry.VARIABLE_UPDATES, has_workers),
+        "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
 

@@ -10,4 +10,4 @@ from rnn_scaling.sweeps import forewarning
 @pytest.fixture(autouse=True)
 def a_machine_with_room(monkeypatch):
     """Sweeps warn of what this machine lacks and of what else runs on it, which tests of other things do not ask."""
-    monkeypatch.setattr(forewarning, "before", lambda configs, dry_run: [])
+    monkeypatch.setattr(forewarning, "before", lambda configs, dry_run, elsewhere: [])

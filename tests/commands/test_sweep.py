@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,64 @@ def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(tm
     *_, line = capsys.readouterr().err.splitlines()
     assert f"{TWO}.json: No space left on device; the record was not written; 1 finished runs are kept" in line
     resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+
+
+SEVERAL = "cudnn_lstm-collective_all_reduce-1-num_workers"
+WORKERS = [
+    *("--encoder_type=cudnn_lstm", "--variable_update=independent,collective_all_reduce", "--num_devices=1"),
+    "--num_workers=1,2,3",
+]
+
+
+def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, capfd):
+    assert go(tmp_path, *WORKERS, "--dry_run") == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if "to run" in line]
+    assert [line.split()[3] for line in lines[:4]] == [ONE, *(f"{SEVERAL}={n}" for n in (1, 2, 3))]
+    dead = f"{SEVERAL}=3".replace("-", "_")
+    assert go(tmp_path, *WORKERS, **{dead: "rank_dies"}) == 1
+    assert logged(tmp_path / "faults", "start") == [ONE, *(f"{SEVERAL}={n}" for n in (1, 2, 3))]
+    assert logged(tmp_path / "faults", "rank1") == [f"{SEVERAL}={n}" for n in (2, 3)]
+    found = records(tmp_path)
+    assert [found[f"{SEVERAL}={n}"].config["num_workers"] for n in (1, 2, 3)] == [1, 2, 3]
+    cause = "worker 1 (rank 1) was killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
+    message = f"worker 1 is lost ({cause})"
+    assert found[f"{SEVERAL}=3"].error == RunError(type="ClusterError", message=message)
+    nothing_is_left_running(tmp_path)
+    assert go(tmp_path, *WORKERS, "--retry_failed") == 0
+    assert logged(tmp_path / "faults", "start")[4:] == [f"{SEVERAL}=3"], "what is there is not run again"
+
+
+def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
+    jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
+    name = SEVERAL.removesuffix("-num_workers")
+    words = [WORKERS[0], "--variable_update=collective_all_reduce", "--num_devices=1", "--num_workers=2"]
+    assert go(tmp_path, *words, "--run_timeout=3600", **{name.replace("-", "_"): "hang"}) == 1
+    (result,) = records(tmp_path).values()
+    assert result.error and result.error.message.startswith("not done after 3600 s, the limit of --run_timeout")
+    assert result.batches.items == (5, 5) and logged(tmp_path / "faults", "rank1") == [name]
+    nothing_is_left_running(tmp_path)
+
+
+LAUNCHER = """
+import os, subprocess, sys
+at = sys.argv.index("-n")
+number, command = int(sys.argv[at + 1]), sys.argv[at + 2 :]
+open(os.environ["LAUNCHED"], "a").write(f"{sys.argv[1:at]} {number}\\n")
+ranks = [subprocess.Popen(command, env={**os.environ, "RNN_SCALING_RANK": str(rank)}) for rank in range(number)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, capfd):
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+    monkeypatch.setenv("LAUNCHED", str(tmp_path / "launched"))
+    launch = f"--launch={sys.executable} {tmp_path}/launcher.py -H a,b"
+    assert go(tmp_path, *WORKERS, launch) == 0
+    assert (tmp_path / "launched").read_text().splitlines() == [f"['-H', 'a,b'] {n}" for n in (1, 1, 2, 3)]
+    assert logged(tmp_path / "faults", "rank2") == [f"{SEVERAL}=3"]
+    assert sweep.main([*WORKERS, "--launch=no_such_launcher"]) == 2
+    wrong = "--launch=no_such_launcher must be a command that is here, and no_such_launcher is not"
+    assert wrong in capfd.readouterr().err
 
 
 def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):

@@ -3,7 +3,8 @@
     python -m tests.support.faults FOLDER trainer --flags...                 one run: does what FOLDER/faults.json says
     python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer
 
-FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run. DIE_AT is "never", or "before:N" or
+FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run, "rankN LABEL PID" for each further rank
+of one. DIE_AT is "never", or "before:N" or
 "after:N": kill -9 of the sweep right before or after it puts its N-th file in place.
 """
 
@@ -109,6 +110,8 @@ class _Trainer:
         self._sweep = os.getppid()
 
     def run(self) -> int:
+        if rank := int(os.environ.get("RNN_SCALING_RANK", "0")):
+            return self._follow(rank)
         self._log("start")
         self._kill_sweep_at("first")
         self._write("failed", error={"type": "Killed", "message": "no result yet"})
@@ -118,6 +121,10 @@ class _Trainer:
             self._hang()
         if self._fault.startswith("signal_"):
             os.kill(os.getpid(), int(self._fault.removeprefix("signal_")))
+        if self._fault == "rank_dies":
+            wait_until(lambda: self._label in logged(self._folder, "dead"), "rank 1 dies")
+            self._write("failed", error={"type": "ClusterError", "message": "worker 1 is lost"})
+            return 1
         if self._fault in ("crash", "full", "junk", "silent"):
             return self._end_without_result()
         if self._fault == "flood":
@@ -135,6 +142,14 @@ class _Trainer:
         self._log("finish")
         self._kill_sweep_at("last")
         return int(self._fault == "fails")
+
+    def _follow(self, rank: int) -> int:
+        self._log(f"rank{rank}")
+        if self._fault == "rank_dies":
+            self._log("dead")
+            os.kill(os.getpid(), signal.SIGKILL)
+        wait_until(lambda: self._label in logged(self._folder, "finish"), "rank 0 is done")
+        return 0
 
     def _hang(self) -> None:
         if self._fault == "stubborn":  # hears no signal, and has a child that holds stderr open

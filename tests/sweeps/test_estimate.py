@@ -65,6 +65,19 @@ def test_devices_that_share_cores_are_slower_in_the_estimate():
     assert sharing({**dict(options(num_devices=4)), "device": "gpu"}, 2) == 1.0
 
 
+def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
+    one, four = (options(variable_update="collective_all_reduce", num_workers=n) for n in (1, 4))
+    assert Estimator(2).seconds(four) > 2 * Estimator(2).seconds(one)
+    elsewhere = Estimator(2, workers_share=False)
+    assert elsewhere.seconds(four) == pytest.approx(elsewhere.seconds(one))
+    assert "reckoned slower" in Estimator(2).source([four]) and "slower" not in elsewhere.source([four])
+    here = Estimator(2)
+    here.add(four, 1000.0)
+    assert here.seconds(options(num_devices=4)) == pytest.approx(
+        1000 * rough_s(dict(options(num_devices=4)), 2) / rough_s(dict(four), 2)
+    )
+
+
 def test_the_first_finished_run_corrects_the_estimate_of_runs_like_it():
     four, four_larger, one = (options(num_devices=n, batch_size=b) for n, b in ((4, 32), (4, 64), (1, 32)))
     estimator = Estimator(2)

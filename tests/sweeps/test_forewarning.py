@@ -32,6 +32,13 @@ def test_devices_beyond_the_cores_are_warned_of_with_what_they_can_reach():
     assert not forewarning.crowding([gpu], num_cores=2)
 
 
+def test_workers_beyond_the_cores_are_warned_of_unless_a_launcher_finds_them_others():
+    workers = resolved(num_devices=2, num_workers=2, variable_update="collective_all_reduce")
+    (line,) = forewarning.crowding([workers], num_cores=2)
+    assert line.startswith("--num_workers=2, --num_devices=2: devices share cores, for they want 4 of 2: ")
+    assert forewarning.before([workers], dry_run=True, elsewhere=True) == []
+
+
 def test_threads_beyond_the_cores_are_warned_of():
     (line,) = forewarning.crowding([resolved(intra_op_parallelism_threads=3)], num_cores=2)
     assert line.startswith("--intra_op_parallelism_threads=3: more threads than the 2 cores")

@@ -24,6 +24,18 @@ def test_default_sweep_is_every_kernel_by_the_swept_modes_by_devices():
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
 
 
+def test_workers_are_an_axis_of_modes_that_have_them():
+    modes = registry.swept(registry.VARIABLE_UPDATES, True)
+    assert {"collective_all_reduce", "distributed_independent"} <= set(modes)
+    assert not set(modes) & set(registry.swept(registry.VARIABLE_UPDATES))
+    runs = plan(num_workers=[1, 2], encoder_type=["cudnn_lstm"])
+    assert [run.name for run in runs] == [f"cudnn_lstm-{mode}-1-num_workers={n}" for mode in modes for n in (1, 2)]
+    runs = plan(num_workers=[1, 2], variable_update=["replicated", modes[0]], encoder_type=["cudnn_lstm"])
+    alone = [run for run in runs if run.flags["variable_update"] == "replicated"]
+    assert [run.name for run in alone] == ["cudnn_lstm-replicated-1"], "a mode of one process is run once"
+    assert "num_workers" not in alone[0].flags
+
+
 @pytest.mark.parametrize(
     "most,counts",
     [(0, [1]), (1, [1]), (3, [1, 2, 3]), (8, list(range(1, 9))), (12, [1, 2, 4, 8, 12]), (16, [1, 2, 4, 8, 16])],

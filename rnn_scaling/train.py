@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cluster.launch import ClusterError
 
 if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
     from rnn_scaling.machine.cluster.launch import Launch
@@ -36,6 +35,7 @@ _STARTED = time.perf_counter()
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Runs one configuration; returns the exit status."""
+    from rnn_scaling.machine.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags
 

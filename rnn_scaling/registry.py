@@ -98,6 +98,7 @@ def _modules(package: str, *names: str) -> Table:
 _STALE_AND_SPARSE = ("variable_consistency", "sparse_gradients")
 _REPLICATED = (
     *("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"),
+    "compress_gradients",
     *_STALE_AND_SPARSE,
 )
 VARIABLE_UPDATES: Mapping[str, UpdateMode] = {

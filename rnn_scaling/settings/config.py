@@ -105,6 +105,12 @@ class UpdateOptions:
         "tensor (densify); the update is the same",
         choices=("gather", "densify"),
     )
+    compress_gradients: str = option(
+        "none",
+        "replicated and collective_all_reduce: exchange gradients in half precision or as 8-bit numbers with a scale, "
+        "what those lose added to the next step's; the update stays float32",
+        choices=("none", "bfloat16", "float16", "int8"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,6 +187,15 @@ def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> I
                 )
         segments = tuple(each for each in segments if each.algorithm in spanning)
     yield from all_reduce_spec.problems(segments, devices.device, devices.num_devices, num_physical)
+    if update.all_reduce_spec == all_reduce_spec.AUTO and config.cluster.num_workers == 1:
+        segments = all_reduce_spec.parse(
+            all_reduce_spec.resolve_auto(devices.num_devices, devices.device, max(1, num_physical))
+        )
+    if update.compress_gradients == "bfloat16" and any(segment.algorithm == "nccl" for segment in segments):
+        yield (
+            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl adds no bfloat16; "
+            "use float16, or --all_reduce_spec=collective"
+        )
     if update.gradient_repacking and update.agg_small_grads_max_bytes:
         yield (
             f"--gradient_repacking={update.gradient_repacking} already concatenates every dense gradient; "

@@ -40,6 +40,9 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
         yield name, _ReadWhen(lambda c: registry.is_distributed(c.update.variable_update), several)
     servers = " or ".join(f"--variable_update={mode}" for mode, each in modes.items() if each.has_servers)
     yield "num_ps", _ReadWhen(lambda c: registry.has_servers(c.update.variable_update), servers)
+    reduced = _ReadWhen(lambda c: c.update.compress_gradients != "int8", "another --compress_gradients than int8")
+    for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
+        yield name, reduced
     for name in ("target_ci", "max_batches"):
         yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]

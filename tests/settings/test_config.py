@@ -98,6 +98,11 @@ def test_resolution(given, num_gpus, name, value):
         ({"num_decoder_layers": 4}, "--num_decoder_layers=4 must equal --num_encoder_layers=2"),
         ({"encoder_type": "uni", "direction": "bi"}, "contradict each other"),
         ({"variable_update": "replicated", "all_reduce_spec": "nccl"}, "--all_reduce_spec=nccl"),
+        (
+            {"variable_update": "replicated", "compress_gradients": "int8", "all_reduce_spec": "xring"},
+            "--all_reduce_spec=xring would be ignored here; it needs another --compress_gradients than int8",
+        ),
+        ({"compress_gradients": "int8"}, "--compress_gradients=int8 would be ignored here"),
         ({"variable_update": "replicated", "all_reduce_spec": "xring:"}, "--all_reduce_spec=xring:"),
         ({"variable_update": "replicated", "all_reduce_spec": "rechd", "num_devices": 3}, "power of two"),
         (
@@ -181,6 +186,14 @@ def test_the_seeds_commands_are_accepted():
     assert problems(**common, **independent, variable_update="replicated", encoder_type="cudnn_lstm") == []
     reduce = {"gradient_repacking": 4, "agg_small_grads_max_bytes": 0, "agg_small_grads_max_group": 10}
     assert problems(2, **common, **reduce, variable_update="replicated", all_reduce_spec="nccl", num_devices=2) == []
+
+
+def test_nccl_adds_no_bfloat16():
+    on_gpus = {"variable_update": "replicated", "num_devices": 2, "compress_gradients": "bfloat16"}
+    (line,) = problems(2, **on_gpus)
+    assert line.startswith("--compress_gradients=bfloat16 and --all_reduce_spec=auto: nccl adds no bfloat16")
+    assert problems(2, **{**on_gpus, "compress_gradients": "float16"}) == []
+    assert problems(2, **on_gpus, all_reduce_spec="collective") == [] == problems(0, **on_gpus)
 
 
 def test_every_option_is_read_by_something():

@@ -79,6 +79,7 @@ CASES = {  # mode, words of all, towers a worker, words of one process that trai
     "mirrored": ("--variable_update=multi_worker_mirrored", ["--batch_size=3"], 1, TWO_DEVICES),
     "strong with a remainder": (COLLECTIVE, ["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ()),
     "relaxed and densified": (COLLECTIVE, ["--batch_size=3", *LATE], 1, TWO_DEVICES),
+    "quantised": (COLLECTIVE, ["--batch_size=3", "--compress_gradients=int8"], 1, TWO_DEVICES),
 }
 
 

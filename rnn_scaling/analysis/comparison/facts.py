@@ -232,7 +232,7 @@ CLUSTER = [
 
 
 KERNELS = ("encoder_type", "decoder_type", "device", "xla", "dropout", "compute_dtype", "direction")
-EXCHANGE = ("variable_update", "all_reduce_spec", *DEVICES)
+EXCHANGE = ("variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
 POOLS = (*DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
 
 SOFTWARE = [

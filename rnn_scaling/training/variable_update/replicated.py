@@ -6,14 +6,15 @@ collective_all_reduce is the same, with an all-reduce that spans the towers of s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import UpdateOptions
-from rnn_scaling.training import gradients
+from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.all_reduce.workers import Workers
 from rnn_scaling.training.engines.local import Engine
@@ -31,8 +32,15 @@ class Replicated(Replicas):
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         super().__init__(specs, values, engine.devices, rule)
         self._options = options
-        self._segments = resolve_segments(options.all_reduce_spec, engine)
+        self._densifies = options.sparse_gradients == "densify"
+        gathers = options.compress_gradients == compression.GATHERED
+        self._segments = () if gathers else resolve_segments(options.all_reduce_spec, engine)
         self._workers = Workers(engine) if engine.size > 1 else None
+        self._group = None if self._workers is None else self._workers.towers
+        shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
+        self._compression = compression.build(
+            options.compress_gradients, shapes, engine.devices, self._group, engine.num_towers
+        )
         self._deferred = None
         if options.variable_consistency == "relaxed":
             self._deferred = [Deferred(specs, device) for device in engine.devices]
@@ -55,8 +63,8 @@ class Replicated(Replicas):
 
     def _exchange(self, tower_gradients: Sequence[Gradients]) -> list[dict[str, gradients.Gradient]]:
         """Sums over the towers, on every tower's device."""
-        options, workers = self._options, self._workers
-        gathered = [] if options.sparse_gradients == "densify" else sorted(self.embeddings)
+        workers = self._workers
+        gathered = [] if self._densifies else sorted(self.embeddings)
         rows = [{name: grads[name] for name in gathered} for grads in tower_gradients]
         # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
         most_rows = {} if workers is None else workers.most_rows(rows)
@@ -65,25 +73,40 @@ class Replicated(Replicas):
         for device, grads in zip(self.devices, tower_gradients):
             with tf.device(device):
                 dense.append([gradients.densify(grads[name]) for name in names])
-        reduced = reduce_dense(
-            dense,
+        result = [dict(zip(names, tensors)) for tensors in self._compression.sum(names, dense, self._reduce)]
+        for name in gathered:
+            slices = self._with_rows([tower[name] for tower in rows], self._compression.shrink)
+            if workers is None:
+                summed = gradients.all_gather_sparse(slices, self.devices)
+            else:
+                summed = workers.gather(slices, most_rows[name])
+            restore = functools.partial(self._compression.restore, width=rows[0][name].values.shape[1])
+            for index, gradient in enumerate(self._with_rows(summed, restore)):
+                result[index][name] = gradient
+        return result
+
+    def _reduce(self, tower_grads: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        """`[tower][gradient]`: the sums over the towers of all workers."""
+        options = self._options
+        return reduce_dense(
+            tower_grads,
             self.devices,
             self._segments,
             repacking=options.gradient_repacking,
             agg_max_bytes=options.agg_small_grads_max_bytes,
             agg_max_group=options.agg_small_grads_max_group,
-            group=None if workers is None else workers.towers,
+            group=self._group,
         )
-        result = [dict(zip(names, tensors)) for tensors in reduced]
-        for name in gathered:
-            slices = [tower[name] for tower in rows]
-            if workers is None:
-                summed = gradients.all_gather_sparse(slices, self.devices)
-            else:
-                summed = workers.gather(slices, most_rows[name])
-            for index, gradient in enumerate(summed):
-                result[index][name] = gradient
-        return result
+
+    def _with_rows(
+        self, slices: Sequence[tf.IndexedSlices], change: Callable[[tf.Tensor], tf.Tensor]
+    ) -> list[tf.IndexedSlices]:
+        """Sparse gradients, one a tower, with other rows."""
+        changed = []
+        for device, each in zip(self.devices, slices, strict=True):
+            with tf.device(device):
+                changed.append(tf.IndexedSlices(change(each.values), each.indices, each.dense_shape))
+        return changed
 
 
 def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:

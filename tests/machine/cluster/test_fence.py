@@ -1,0 +1,86 @@
+"""Processes behind a fence reach each other, and nobody else reaches them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.machine.cluster import fence, ports
+from tests.machine.cluster.ranks import PATIENCE_S
+
+LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('there', flush=True); s.accept()"
+CONNECT = (
+    "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(open('/proc/net/dev').read())"
+)
+NOBODY = 65534
+PR_SET_DUMPABLE = 4  # <linux/prctl.h>: who has changed his user may not write /proc/self/uid_map otherwise
+MAKE = f"""
+import ctypes, os, runpy, sys
+if os.geteuid() == 0:
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+    ctypes.CDLL(None).prctl({PR_SET_DUMPABLE}, 1, 0, 0, 0)
+user = os.geteuid()
+try:
+    MODULE["make"]()
+except OSError as e:
+    print("no:", e.strerror)
+else:
+    print(user == os.geteuid(), os.getgid(), open('/proc/net/dev').read())
+"""
+
+
+def interfaces(text):
+    """Names in /proc/net/dev."""
+    return [line.partition(":")[0].strip() for line in text.splitlines() if ":" in line]
+
+
+def test_processes_in_a_network_reach_each_other_and_nobody_else_reaches_them():
+    port = ports.free()
+    with fence.network() as fenced:
+        if not fenced.enter:
+            pytest.skip(f"no network of its own here: {fenced.reason}")
+        listen = [*fenced.enter, sys.executable, "-c", LISTEN, str(port)]
+        listener = subprocess.Popen(listen, stdout=subprocess.PIPE, text=True)
+        try:
+            assert listener.stdout.readline() == "there\n"
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((ports.LOOPBACK, port), PATIENCE_S)
+            connect = [*fenced.enter, sys.executable, "-c", CONNECT, str(port)]
+            connected = subprocess.run(connect, capture_output=True, text=True, timeout=PATIENCE_S)
+            assert interfaces(connected.stdout) == ["lo"], connected.stderr
+            assert listener.wait(PATIENCE_S) == 0
+        finally:
+            listener.kill()
+            listener.communicate()
+    assert not os.path.exists(fenced.enter[4])  # nothing of it is left open
+
+
+def test_a_user_without_rights_gets_a_network_and_stays_who_he_is():
+    """A process that is root becomes another user first; imports come before, since its Python may be root's alone."""
+    code = f"import runpy; MODULE = runpy.run_path({fence.__file__!r}){MAKE}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
+    if done.stdout.startswith("no:"):
+        pytest.skip(f"no network for users here: {done.stdout}")
+    group = NOBODY if os.geteuid() == 0 else os.getgid()
+    assert done.stdout.startswith(f"True {group} "), done.stderr
+    assert interfaces(done.stdout.partition(" ")[2]) == ["lo"]
+
+
+def test_where_no_network_can_be_made_programs_start_without_and_the_reason_is_told(tmp_path, monkeypatch):
+    no = tmp_path / "no.py"
+    no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
+    monkeypatch.setattr(fence, "__file__", str(no))
+    with fence.network() as fenced:
+        assert fenced == fence.Fenced((), "unshare: Operation not permitted")
+
+
+def test_a_program_that_is_not_there_is_named():
+    done = subprocess.run(
+        [sys.executable, "-I", fence.__file__, "enter", "--", "no-such-program"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, "No such file or directory\n")

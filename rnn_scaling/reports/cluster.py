@@ -136,6 +136,7 @@ def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
         lines.append(f"{told.text[0].upper()}{told.text[1:]}.")
     if run.workers:
         lines += [f"Lost: {why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
+        lines += [f"Failed: {why_lost(rank)}." for rank in run.workers.ranks if rank.error][:MOST_RANKS]
         lines += [f"Common window: {run.workers.window}."] if run.workers.window else []
     return lines
 

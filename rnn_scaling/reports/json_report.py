@@ -13,7 +13,6 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, cluster, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
-from rnn_scaling.reports.start_up import StartUp
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
@@ -53,7 +52,7 @@ def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) 
         "sentence": answer.sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
         **({"machine": series.machine} if series.machine else {}),
-        **({"initialisation": [_start_up(each) for each in started]} if (started := start_up.of(series)) else {}),
+        **start_up.as_json([row.row for row in series.rows]),
         "rows": [_row(row, metrics, summary) for row in series.rows],
     }
 
@@ -81,13 +80,6 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
         **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
     }
-
-
-def _start_up(each: StartUp) -> dict[str, Any]:
-    """Seconds for the items of the run on one device, and three speedups."""
-    names = ("initialisation", "training", "whole", "by_training", "by_whole")
-    numbers = {name: rounded(getattr(each, name)) for name in names}
-    return {"num_workers": each.row.num_workers, **numbers, "by_rate": interval(each.by_rate)}
 
 
 def interval(value: Interval | None) -> dict[str, Any] | None:

@@ -10,12 +10,14 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.machines import by_machine
+from rnn_scaling.analysis.rows import Row, by_series, titles, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import RecordError, RunRecord
-from rnn_scaling.reports import cluster, environment, steps
+from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import scale
 
@@ -98,7 +100,20 @@ def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
       step: which of their steps, from 0; None: the one of middle length.
       colours: for a terminal that has them.
     """
-    return "\n".join(f"### {run.title}\n\n{_body(run, step, colours)}" for run in runs)
+    sections = [f"### {run.title}\n\n{_body(run, step, colours)}" for run in runs]
+    series = _series(runs)
+    for title, rows in zip(titles(series), series):
+        if started := start_up.of(rows):
+            notes = "".join(f"- {line}\n" for line in start_up.sentences(started))
+            table = markdown_table(*start_up.grid(started))
+            sections.append(f"### {title}: initialisation against training\n\n{table}\n{notes}")
+    return "\n".join(sections)
+
+
+def _series(runs: Sequence[Run]) -> list[list[Row]]:
+    """The series that these runs make, machine by machine."""
+    machines = by_machine([run.record for run in runs])
+    return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
 
 def _body(run: Run, step: int | None, colours: bool) -> str:
@@ -142,7 +157,14 @@ def as_json(runs: Sequence[Run]) -> str:
         }
         for run in runs
     ]
-    return json.dumps({"schema": SCHEMA, "runs": documents}, indent=1, allow_nan=False) + "\n"
+    series = _series(runs)
+    told = [
+        {"title": title, **numbers}
+        for title, rows in zip(titles(series), series)
+        if (numbers := start_up.as_json(rows))
+    ]
+    whole = {"schema": SCHEMA, "runs": documents, **({"series": told} if told else {})}
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
 def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:

@@ -41,7 +41,7 @@ def speedups(row: Row) -> Speedups | None:
     base = row.baseline
     if row.rate is None or base is None or base.rate is None:
         return None
-    if not all(_timed(record) for record in (*row.good, *base.good)):
+    if not is_timed(row) or not is_timed(base):
         return None
     steady = row.metric(SPEEDUP)
     train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
@@ -65,8 +65,9 @@ def mean_phases(row: Row) -> dict[str, float]:
     return {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}
 
 
-def _timed(record: RunRecord) -> bool:
-    return min(record.phases.total, _train_s(record)) > 0
+def is_timed(row: Row) -> bool:
+    """Whether all good runs of a row say how long their phases took."""
+    return all(min(record.phases.total, _train_s(record)) > 0 for record in row.good)
 
 
 def _train_s(record: RunRecord) -> float:

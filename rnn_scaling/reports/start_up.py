@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.speedups import mean_phases
-from rnn_scaling.reports.summary import SeriesSummary
+from rnn_scaling.reports.speedups import is_timed, mean_phases
 
 INITIALISATION = ("start", "cluster", "build")
 SHRUNK = 0.9  # of the initialisation on one device, below which it is not said that it does not shrink
@@ -52,12 +52,16 @@ class StartUp:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
-def of(series: SeriesSummary) -> list[StartUp]:
-    """One device, and every number of workers that was measured; empty where either is missing, or the phases."""
-    rows = [row.row for row in series.rows if row.speedups]
-    if not rows or not rows[0].is_distributed or (base := rows[0].baseline) is None:
+def of(rows: Sequence[Row]) -> list[StartUp]:
+    """Of one series: one device, and every number of workers that was measured.
+
+    Returns:
+      Empty for a mode of one process, and where the run on one device, those on several, or their phases are missing.
+    """
+    base = rows[0].baseline
+    if not rows[0].is_distributed or base is None or not is_timed(base):
         return []
-    several = [row for row in rows if row.num_devices > 1]
+    several = [row for row in rows if row.num_devices > 1 and row.good and is_timed(row)]
     items = sum(sum(run.batches.items[1:]) for run in base.good) / len(base.good)
     made = [
         StartUp(row, mean_phases(row), items / row.rate.value, row.rate, row.metric(SPEEDUP))
@@ -101,3 +105,17 @@ def sentences(rows: list[StartUp]) -> list[str]:
         f"{most.by_training:.2f} times as fast and the whole run {most.by_whole:.2f} times. The longer the training, "
         "the nearer they come to each other.",
     ]
+
+
+def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
+    """The same of a series as numbers, under "initialisation"; nothing where there is none."""
+    names = ("initialisation", "training", "whole", "by_training", "by_whole")
+    told = [
+        {
+            "num_workers": each.row.num_workers,
+            **{name: float(f"{getattr(each, name):.12g}") for name in names},
+            "by_rate": each.by_rate and float(f"{each.by_rate.value:.12g}"),
+        }
+        for each in of(rows)
+    ]
+    return {"initialisation": told} if told else {}

@@ -56,7 +56,7 @@ def _steps(series: SeriesSummary) -> str:
 def _workers(series: SeriesSummary) -> str:
     """Initialisation against training over workers, and the ranks of the most workers."""
     text = ""
-    if started := start_up.of(series):
+    if started := start_up.of([row.row for row in series.rows]):
         notes = "".join(f"\n{line}\n" for line in start_up.sentences(started))
         text += f"\nInitialisation against training:\n\n{markdown_table(*start_up.grid(started))}{notes}"
     if series.largest:

@@ -141,6 +141,25 @@ def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
     assert set(run["phases_s"]) >= {"start", "cluster", "build", "first_batch", "warmup", "measured", "total"}
 
 
+def test_runs_over_workers_say_what_workers_do_not_shorten(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    for n in (1, 2, 4):
+        write(cluster(n, 950 * n), runs / f"{n}.json")
+    out = told(capsys, runs)[1]
+    assert "### cudnn_lstm, collective_all_reduce: initialisation against training\n" in out
+    assert "- On 4 workers of one device each 6.0 of 21." in out
+    [series] = json.loads(told(capsys, runs, "--json")[1])["series"]
+    assert [each["num_workers"] for each in series["initialisation"]] == [1, 2, 4]
+
+
+def test_a_rank_that_failed_is_named(tmp_path, capsys):
+    failed = changed(cluster(2, 1900), status="failed", throughput={})
+    ranks = fields_of(failed)["workers"]["ranks"]
+    ranks[1]["error"] = "has not answered for 10 s."
+    out = told(capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json"))[1]
+    assert "- Failed: rank 1 on host1: has not answered for 10 s.\n" in out
+
+
 def test_a_busy_machine_is_said(tmp_path, capsys):
     found = changed(traced(*THREE), environment={"load": {"others": 0.5, "steal": 0.0, "seconds": 1.0}})
     assert (

@@ -95,9 +95,13 @@ def test_a_series_that_lost_workers_is_not_called_slower():
     assert "cannot be told" in said and "The fastest" not in said
 
 
+def _rows(series):
+    return [row.row for row in series.rows]
+
+
 def test_initialisation_and_training_add_up_and_give_three_speedups():
     """Per worker 1000 words a batch: 39 of 40 batches at 1000 and 3400 words/s, 4.5 + 5 and 6 + 5 s spent once."""
-    rows = start_up.of(of(folder()).series[0])
+    rows = start_up.of(_rows(of(folder()).series[0]))
     assert [each.row.num_workers for each in rows] == [1, 2, 4]
     one, most = rows[0], rows[-1]
     assert (round(one.initialisation, 6), round(most.initialisation, 6)) == (4.5, 6.0)
@@ -107,7 +111,7 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     assert most.by_rate.value > most.by_training > most.by_whole > 1
     text = " ".join(start_up.sentences(rows))
     assert "6.0 of 23.0 s are initialisation, which does not shrink with workers (on one device 4.5 of 49.0 s)" in text
-    assert start_up.of(of([timed(n, 900 * n, k) for n in (1, 2) for k in range(2)]).series[0]) == []
+    assert start_up.of(_rows(of([timed(n, 900 * n, k) for n in (1, 2) for k in range(2)]).series[0])) == []
 
 
 def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
@@ -191,3 +195,29 @@ def test_a_record_of_thousands_of_ranks_is_read_reported_and_compared(tmp_path):
         assert expected in done.stdout, done.stderr
         assert int(done.stderr.split()[-1]) < 2048
     assert "Rank 7 is late" in (tmp_path / "before" / "table.md").read_text()
+
+
+def test_what_makes_workers_no_machines_is_a_caution():
+    """Workers of one host, a network that was made, and a window that rank 0's clock saw 20 % longer; none of one."""
+    together = fields_of(run(2, 1900))["workers"]
+    together["ranks"][1]["host"] = "host0"
+    made = changed(run(2, 1900), workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0})
+    cautions = of([run(1, 1000), made]).cautions
+    said = ("In 1 run of 2 several workers ran on one host", "made for the runs, on one machine: 200mbit", "up to 20.")
+    for words in said:
+        assert sum(words in each for each in cautions) == 1, cautions
+    assert not of([run(1, 1000), run(2, 1900)]).cautions
+    facts = {fact.name: fact.text for fact in of([run(1, 1000), made]).facts}
+    assert facts["Workers on hosts"] == "1 on 1 host (1 run); 2 on 1 host (1 run)"
+    page = document.render(of([run(1, 1000), made])).decode()
+    assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
+
+
+def test_runs_that_failed_or_lost_their_window_are_still_told():
+    """No table of ranks without batches of several; a mode whose client drives all ranks has none at all."""
+    bare = changed(run(2, 1900), workers={"ranks": [{"rank": k} for k in range(2)]})
+    text = table.text(of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]))
+    assert "By rank" not in text and "Initialisation against training" in text
+    assert " 4 workers of one device each no run succeeded" in answer.sentence(
+        of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]).series[0]
+    )

@@ -44,7 +44,7 @@ def workers_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
     for each in series:
         if each.largest is None or not each.largest.row.is_distributed:
             continue
-        started = start_up.of(each)
+        started = start_up.of([row.row for row in each.rows])
         ranks, notes = cluster.by_rank(each.largest.row)
         grids = [Grid(f"{each.title}: initialisation against training", *start_up.grid(started))] if started else []
         grids += [Grid(f"{each.title}: by rank on {each.largest.devices}", *ranks, (1,))] if ranks else []

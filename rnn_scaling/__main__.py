@@ -22,6 +22,7 @@ COMMANDS = {
     "threads": ("rnn_scaling.commands.threads", "from how many threads on does dispatch not bound the devices"),
     "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),
     "phases": ("rnn_scaling.commands.phases", "where each tower's step goes, from a traced run"),
+    "netlab": ("rnn_scaling.commands.netlab", "one run whose processes stand behind limited network links (root)"),
     "trace-db": ("rnn_scaling.commands.trace_db", "an Nsight Systems or nvprof database in numbers, and a cut"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "shows a log folder: graph, trace, report"),
 }

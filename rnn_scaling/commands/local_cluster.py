@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
 from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.config import OPTIONS, option
-from rnn_scaling.settings.spelling import spell
+from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import ranks
 
 _MODES = ", ".join(mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode))
@@ -62,7 +60,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
     end = words.index("--") if "--" in words else len(words)
     own_words, flags_of_all = words[:end], words[end + 1 :]
     flags.answer(own_words, USAGE, [LocalClusterOptions], "local-cluster")
-    own, wrong = _own(own_words)
+    own, wrong = ranks.own_options(own_words, LocalClusterOptions)
     counts = {"workers": own.workers, "ps": own.ps}
     flags_of_all, config = ranks.checked(flags_of_all, counts, wrong)
     if lost := conflicts.keeps_trace(config):
@@ -70,28 +68,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
     starter = ranks.Starter(trainer)
     try:
         tasks = starter.tasks(config, flags_of_all, has_streams=True)
-        ended = process.run_together(tasks, timeout_s=0.0, on_line=_relay)
+        ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
     except OSError as e:
         return entry.fail(f"the cluster was not started: {e.strerror or e}")
     return ranks.answer(ended, config)
-
-
-def _own(words: Sequence[str]) -> tuple[LocalClusterOptions, list[str]]:
-    """(the command's own options, defaults in place of what is wrong; what is wrong)."""
-    options, lines = flags.fields([LocalClusterOptions]), []
-    try:
-        given = flags.parse(words, {**OPTIONS, **options})
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
-    lines += [
-        f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in given.keys() - options
-    ]
-    try:
-        return flags.build([LocalClusterOptions], given, lines)[0], []
-    except flags.FlagErrors as e:
-        return LocalClusterOptions(), e.lines
-
-
-def _relay(line: str | None) -> None:
-    if line:
-        print(line, file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
@@ -24,6 +24,7 @@ from rnn_scaling.sweeps import failure
 from rnn_scaling.sweeps.limit import Limit
 
 TRAINER = (sys.executable, "-m", "rnn_scaling.train")
+Group = TypeVar("Group")  # an option dataclass
 COMMAND = "local-cluster"
 DEFAULT_MODE, DEFAULT_WORKERS = "collective_all_reduce", 2
 
@@ -213,6 +214,33 @@ def _named_cause(ended: Ended, config: RunConfig) -> str:
 def _said_by(name: str, lines: Sequence[str]) -> list[str]:
     prefix = _prefix(name)
     return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+
+
+def relay(line: str | None) -> None:
+    """Shows a line that a rank says on this process's stderr."""
+    if line:
+        print(line, file=sys.stderr, flush=True)
+
+
+def own_options(words: Sequence[str], group: type[Group]) -> tuple[Group, list[str]]:
+    """(the own options of a command that starts ranks, defaults in place of what is wrong; what is wrong).
+
+    Args:
+      words: before --.
+      group: its option dataclass.
+    """
+    options, lines = flags.fields([group]), []
+    try:
+        given = flags.parse(words, {**OPTIONS, **options})
+    except flags.FlagErrors as e:
+        given, lines = e.given, e.lines
+    lines += [
+        f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in given.keys() - options
+    ]
+    try:
+        return flags.build([group], given, lines)[0], []
+    except flags.FlagErrors as e:
+        return group(), e.lines
 
 
 def checked(

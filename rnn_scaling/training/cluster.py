@@ -5,6 +5,7 @@ with them. Nothing of TensorFlow's goes this way.
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from rnn_scaling import entry
 from rnn_scaling.analysis import common_window
 from rnn_scaling.machine.cluster import ports
-from rnn_scaling.machine.cluster.launch import ClusterError, Launch
+from rnn_scaling.machine.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.machine.cluster.member import Member
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
@@ -220,6 +221,7 @@ class Cluster(Alone):
         reports = {**self._member.reports(), self.rank: [own]}
         return Workers(
             launcher=self._launch.launcher,
+            link=os.environ.get(NETWORK) or None,
             window=common_window.WINDOW,
             window_seconds=self._passed[MEASURED] - self._passed[WARM] if MEASURED in self._passed else None,
             ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),

@@ -22,6 +22,7 @@ from typing import Any
 
 from rnn_scaling.machine.cluster import node_list, ports
 
+NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
 RETRY_S = 0.2
 KUBERNETES_PORT = 20000  # of the meeting: each pod has ports of its own

@@ -1,0 +1,122 @@
+"""Speedup and efficiency of rings and parameter servers over the rate of the network: runs of netlab, and their table.
+
+    sudo .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab [--rounds=2] [trainer flags ...]
+    .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab --table          only the table again
+
+Every run is `./run.sh netlab`; a record that is there already is not made again. One worker alone, and as many workers
+that exchange nothing, are what the others are divided by: workers that share cores share them in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports.markdown import markdown_table
+
+RATES = ("1000mbit", "200mbit", "50mbit")
+WORKERS = (2, 3, 4)
+ALONE = "distributed_independent"
+RING, SERVERS = "collective_all_reduce", "distributed_parameter_server"
+# Little to compute for what is exchanged: else two cores hide the network behind themselves.
+SMALL = (
+    *("--model=lm", "--num_encoder_layers=1", "--num_units=256", "--embedding_dim=256", "--tgt_vocab_size=1000"),
+    *("--batch_size=32", "--tgt_max_len=20", "--num_warmup_batches=3", "--num_batches=12", "--progress=false"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row. `servers`: parameter servers; 0 with a mode that has none."""
+
+    mode: str
+    servers: int
+    workers: int
+    rate: str
+
+    @property
+    def name(self) -> str:
+        """Of its record, without the round."""
+        kind = {ALONE: "alone", RING: "ring", SERVERS: f"ps{self.servers}"}[self.mode]
+        return f"{kind}-{self.workers}-{self.rate}"
+
+    def command(self, flags: list[str], result_file: Path) -> list[str]:
+        """What makes its record."""
+        own = [f"--workers={self.workers}", f"--rate={self.rate}", *([f"--ps={self.servers}"] if self.servers else [])]
+        made = [f"--variable_update={self.mode}", f"--result_file={result_file}", *SMALL, *flags]
+        return [sys.executable, "-m", "rnn_scaling", "netlab", *own, "--", *made]
+
+
+def settings() -> Iterator[Setting]:
+    """Those of the table, and what they are divided by."""
+    for workers in (1, *WORKERS):
+        yield Setting(ALONE, 0, workers, RATES[0])  # it sends nothing, so the rate says nothing
+    for rate, workers in itertools.product(RATES, WORKERS):
+        for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
+            yield Setting(mode, servers, workers, rate)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--table", action="store_true")
+    own, flags = parser.parse_known_args()
+    if not own.table:
+        own.out.mkdir(parents=True, exist_ok=True)
+        for number, setting in itertools.product(range(1, own.rounds + 1), settings()):
+            _run(setting, own.out / f"{setting.name}.r{number}.json", flags)
+    print(table(_records(own.out)), end="")
+
+
+def _run(setting: Setting, path: Path, flags: list[str]) -> None:
+    if path.exists():
+        return
+    print(f"{path.name} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(setting.command(flags, path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        path.unlink(missing_ok=True)  # a failed run is made again
+
+
+def _records(folder: Path) -> dict[Setting, list[RunRecord]]:
+    """The records of each setting that has any."""
+    found = {s: [record.read(path) for path in sorted(folder.glob(f"{s.name}.r*.json"))] for s in settings()}
+    return {setting: records for setting, records in found.items() if records}
+
+
+def table(records: dict[Setting, list[RunRecord]]) -> str:
+    """Markdown: a row for each rate and number of workers, medians over the rounds."""
+    rates = {setting: statistics.median(_rate(each) for each in runs) for setting, runs in records.items()}
+    one = rates[Setting(ALONE, 0, 1, RATES[0])]
+    rows = []
+    for rate, workers in itertools.product(RATES, WORKERS):
+        row = [rate.replace("mbit", ""), str(workers)]
+        alone = rates.get(Setting(ALONE, 0, workers, RATES[0]))
+        for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
+            own = rates.get(Setting(mode, servers, workers, rate))
+            row += (
+                ["n/a", "n/a"] if own is None else [f"{own / one:.2f}", f"{100 * own / alone:.0f}" if alone else "n/a"]
+            )
+        rows.append(row)
+    header = ["Mbit/s", "workers"]
+    for kind in ("ring", "1 server", "2 servers"):
+        header += [f"{kind}: speedup", f"{kind}: % of no exchange"]
+    return markdown_table(header, rows)
+
+
+def _rate(run: RunRecord) -> float:
+    assert run.throughput is not None  # since it ended well
+    return run.throughput.items_per_second
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""netlab as a command: mistakes named at once; with root, ranks that meet in their network and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.commands import netlab
+from rnn_scaling.sweeps.netlab import network, options
+from tests.support.faults import wait_until
+from tests.support.paths import ROOT
+from tests.sweeps.test_netlab import real
+
+MODE = "--variable_update=collective_all_reduce"
+# Ranks that meet as the trainer's do, by the variables alone; rank 0 prints what it heard and a word of the command.
+FAKE_TRAINER = """
+import os, socket, sys, time
+rank, size = (int(os.environ["RNN_SCALING_" + name]) for name in ("RANK", "SIZE"))
+host, port = os.environ["RNN_SCALING_MEETING"].split(":")
+own = os.environ["RNN_SCALING_HOST"]
+if "--seed=9" in sys.argv and rank == 1:
+    os.kill(os.getpid(), 9)
+if "--seed=9" in sys.argv:
+    time.sleep(1)
+    sys.exit(1)
+if rank == 0:
+    heard = []
+    with socket.create_server((own, int(port))) as server:
+        for _ in range(size - 1):
+            with server.accept()[0] as peer:
+                heard.append(peer.recv(100).decode())
+    print(sorted(heard), os.environ["RNN_SCALING_LAUNCHER"], os.environ["RNN_SCALING_LINK"], flush=True)
+else:
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), source_address=(own, 0)) as s:
+                s.send(own.encode())
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+print(f"said by {rank}", file=sys.stderr)
+if "--seed=8" in sys.argv:
+    time.sleep(1000)
+"""
+# Without iperf3, whose three seconds no test of these needs.
+AS_A_PROCESS = """
+import sys
+from rnn_scaling import entry
+from rnn_scaling.commands import netlab
+from rnn_scaling.sweeps.netlab import calibrate, tools
+tools.PACKAGES = {"ip": "iproute2"}
+calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)
+entry.leave(lambda: netlab.main(sys.argv[2:], [sys.executable, "-c", sys.argv[1]]))
+"""
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", AS_A_PROCESS, FAKE_TRAINER, *words]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def namespaces_of(process: subprocess.Popen[str]) -> list[str]:
+    return [name for name in network._present() if name.startswith(f"rnn_scaling-{process.pid}-")]
+
+
+def test_every_mistake_of_both_halves_is_named_at_once(capsys):
+    words = ["--rate=200mbps", "--ps=0", "--nonsense", "--batch_size=3", "--", MODE, "--num_units=0", "--bogus=1"]
+    assert netlab.main(words) == 2
+    errors = capsys.readouterr().err
+    for told in (
+        "--rate=200mbps must be a number and kbit, mbit or gbit",
+        "--nonsense is not a flag",
+        "--batch_size=3 is a flag of the trainer; put it behind --",
+        "--num_units=0 must be at least 1",
+        "--bogus is not a flag",
+    ):
+        assert f"error: {told}" in errors
+
+
+def test_a_mode_of_one_process_needs_no_network(capsys):
+    assert netlab.main(["--", "--variable_update=replicated"]) == 2
+    assert "error: --variable_update=replicated runs in one process; use " in capsys.readouterr().err
+
+
+def test_flags_of_the_run_are_those_of_every_rank():
+    wanted = options.read(["--workers=3", "--rate=50mbit"], [MODE, "--seed=4"])
+    assert {MODE, "--seed=4", "--num_workers=3"} <= set(wanted.words)
+    assert (wanted.link.bits_per_s, wanted.config.num_processes, wanted.cores) == (5e7, 3, 3)
+
+
+@real
+def test_ranks_meet_in_their_network_and_leave_nothing():
+    process = start("--workers=3", "--rate=200mbit", "--", MODE)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out.splitlines()[1][:60]) == (
+        0,
+        "['10.200.0.2', '10.200.0.3'] netlab 200 Mbit/s asked; 190 Mb",
+    ), err
+    assert out.startswith("link: 200 Mbit/s asked; ")
+    assert {"said by 0", "[worker 1] said by 1", "[worker 2] said by 2"} <= set(err.splitlines())
+    assert namespaces_of(process) == []
+
+
+@real
+def test_a_rank_that_is_killed_ends_the_run_by_its_name():
+    process = start("--workers=3", "--", MODE, "--seed=9")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
+    assert namespaces_of(process) == []
+
+
+@real
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_nothing_is_left_whatever_ends_it(number, status):
+    """After kill -9 the ranks die at once, by their tether; the next start removes their namespaces."""
+    process = start("--workers=2", "--", MODE, "--seed=8")
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    assert process.stdout.readline(), "the ranks have met"
+    inside = [pid for name in namespaces_of(process) for pid in network._processes(name)]
+    assert len(inside) == 2
+    os.kill(process.pid, number)
+    process.wait(60)
+    assert process.returncode == status
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in inside), "no rank is left")
+    if number == signal.SIGKILL:
+        left = namespaces_of(process)
+        assert len(left) == 3 and set(left) <= set(network.remove_leftovers())
+    assert namespaces_of(process) == []
+    for stream in (process.stdout, process.stderr):
+        stream.close()

@@ -152,6 +152,23 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         alone="distributed_independent",
         needs="horovod",
     ),
+    "distributed_parameter_server": UpdateMode(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "parameter_server, the variables on processes of their own",
+        reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
+        engine="grpc_cluster",
+        has_servers=True,
+        alone="distributed_independent",
+    ),
+    "async_parameter_server": UpdateMode(
+        "rnn_scaling.training.variable_update.async_parameter_server",
+        "the same without waiting for other workers: gradients are stale",
+        reads=("partition_large_variables", "sparse_gradients"),
+        engine="coordinator",
+        has_servers=True,
+        has_coordinator=True,
+        alone="distributed_independent",
+    ),
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
     "nccl": AllReduce("rnn_scaling.training.all_reduce.nccl", needs_gpus=True),
@@ -185,7 +202,10 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         varies=True,
     ),
 }
-ENGINES = _modules("rnn_scaling.training.engines", "local", "alone", "collective", "multi_worker", "horovod")
+ENGINES = _modules(
+    "rnn_scaling.training.engines",
+    *("local", "alone", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"),
+)
 REPORTS: Mapping[str, Report] = {
     "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

@@ -5,6 +5,7 @@ docs/record.md describes `graph` and `trace`.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,13 +59,13 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     """
     partitions = _partitions(step)
     nodes, exchanged = operators.nodes_of(partitions), operators.exchanged(partitions)
-    num_towers = len(step.engine.devices)
+    num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them")
     counted = tracing.count(lambda: results.append(step()), COUNTED_STEPS)
-    every = xplane.read(counted.space, nodes, exchanged)
+    every = _of_towers(xplane.read(counted.space, nodes, exchanged), num_towers)
     timed = tracing.measure(step, num_batches, log_dir)
-    expensive = xplane.read(timed.space, nodes, exchanged)
+    expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
         profile_tab.prepare(timed.space, expensive.steps, step.engine.devices)
@@ -86,6 +87,18 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         "files": files,
     }
     return build(Trace, fields)
+
+
+def _of_towers(trace: xplane.Trace, num_towers: int) -> xplane.Trace:
+    """The trace with what runs here for towers of other processes, whose kernels run elsewhere, as everybody's."""
+    steps = [
+        dataclasses.replace(
+            step,
+            kernels=[k if k.tower is None or k.tower < num_towers else k._replace(tower=None) for k in step.kernels],
+        )
+        for step in trace.steps
+    ]
+    return trace._replace(steps=steps)
 
 
 def _partitions(step: TrainStep) -> list[Any]:

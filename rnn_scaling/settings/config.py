@@ -73,7 +73,8 @@ class UpdateOptions:
         choices=("cpu", "gpu"),
     )
     partition_large_variables: bool = option(
-        False, "parameter_server on GPUs: split variables larger than one GPU's share"
+        False,
+        "parameter_server on GPUs or on several processes: split variables larger than the share of one",
     )
     staged_vars: bool = option(
         False, "parameter_server: towers read a staged copy of the variables, exactly one step stale"

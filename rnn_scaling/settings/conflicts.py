@@ -14,7 +14,7 @@ from typing import Any
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
-from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES, VARIABLE_UPDATES
+from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES, VARIABLE_UPDATES, has_servers
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
@@ -41,6 +41,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _model,
         _training,
         _update,
+        _coordinated,
         _all_reduce,
         _data,
         _measure,
@@ -105,7 +106,7 @@ def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
             f"--num_devices={config.devices.num_devices}: MultiWorkerMirroredStrategy has one tower a worker on CPUs; "
             "use --num_devices=1 and more workers, or collective_all_reduce"
         )
-    if config.measure.until_steady:
+    if config.measure.until_steady and not has_servers(config.update.variable_update):
         yield (
             f"--until_steady=true ends each of --num_workers={workers} by its own clock, and they must end together; "
             "give --num_batches"
@@ -165,6 +166,33 @@ def _update(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Itera
                 "--staged_vars=true and --variable_consistency=relaxed are each one step stale; "
                 "together they would be two: give one of them"
             )
+
+
+def _coordinated(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    """Modes whose coordinator hands each step to one worker, whichever is free."""
+    mode, devices, workers = config.update.variable_update, config.devices.num_devices, config.cluster.num_workers
+    if not VARIABLE_UPDATES[mode].has_coordinator:
+        return
+    if devices > 1:
+        yield (
+            f"--num_devices={devices}: with --variable_update={mode} a step has one tower; "
+            f"use --num_devices=1 --num_workers={devices * workers}"
+        )
+    if config.training.global_batch_size % workers:
+        yield (
+            f"--global_batch_size={config.training.global_batch_size} must be a multiple of --num_workers={workers} "
+            f"with --variable_update={mode}: any worker may run any step"
+        )
+    if config.data.data_source != "device":
+        yield (
+            f"--data_source={config.data.data_source}: with --variable_update={mode} a step draws its own words, "
+            "whoever runs it; use --data_source=device"
+        )
+    if config.output.trace_batches:
+        yield (
+            f"--trace_batches={config.output.trace_batches}: with --variable_update={mode} steps run where no profiler "
+            "looks; trace --variable_update=distributed_parameter_server"
+        )
 
 
 def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

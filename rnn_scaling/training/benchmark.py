@@ -12,7 +12,7 @@ from models import workloads
 from models.workload import Workload, initial_value
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
-from rnn_scaling.data.source import Feed
+from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
@@ -23,8 +23,10 @@ from rnn_scaling.training import optimizers, progress
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
+from rnn_scaling.training.scheduled_step import ScheduledStep
 from rnn_scaling.training.state import NotFiniteError, RunState
 from rnn_scaling.training.towers import TrainStep
+from rnn_scaling.training.variable_update.async_parameter_server import AsyncParameterServer
 
 
 def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
@@ -46,7 +48,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
     """
     engine = _start(config, state, cluster)
     state.clients = engine.size
-    state.resolved.update(devices=list(engine.devices), device_type=engine.device_type)
+    state.resolved.update(devices=list(engine.tower_devices or engine.devices), device_type=engine.device_type)
     state.resolved["onednn"] = uses_onednn()
     state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
     state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
@@ -55,7 +57,11 @@ def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
     if engine.devices:
         step = build(config, engine, state)
         _announce(config, state.resolved)
+        if isinstance(step, ScheduledStep):
+            state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         _train(config, step, state, cluster)
+        if isinstance(step, ScheduledStep):
+            _end(step)
         state.keep_memory(peak_device_bytes(engine))
     else:
         for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
@@ -81,6 +87,16 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
             cluster.place(),
         )
     )
+
+
+def _end(step: ScheduledStep) -> None:
+    """Lets the last steps end, and says where updates and steps do not match."""
+    surplus = step.end()
+    if surplus > 0:
+        entry.warn(
+            f"the servers counted {len(step.done) + surplus} updates for {len(step.done)} steps: what a lost worker "
+            "had sent stays there, and another ran its step again"
+        )
 
 
 def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
@@ -121,7 +137,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
     source = build_source(feed)
-    step = TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
+    step = _step(config, engine, workload, source, update)
     if state is not None:
         trainable = sum(math.prod(spec.shape) for spec in workload.variables)
         state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
@@ -132,6 +148,13 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             variable_placement=bytes_by_device(step.variable_states()),
         )
     return step
+
+
+def _step(config: RunConfig, engine: Engine, workload: Workload, source: Source, update: VariableUpdate) -> TrainStep:
+    if engine.strategy is not None and isinstance(update, AsyncParameterServer):
+        workers, timeout_s = config.cluster.num_workers, config.cluster.cluster_timeout
+        return ScheduledStep(workload, source, update, engine, config.training.seed, workers, timeout_s)
+    return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
@@ -180,6 +203,8 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
     known = UntilKnown(measure.target_ci)
     display = progress.Progress(config.output.progress and cluster.rank == 0, most, warmup, state.unit)
     scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit)
+    # Of steps that go on between two calls no pause may be left out.
+    resume = timer.resume if not isinstance(step, ScheduledStep) else lambda: None
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         cluster.barrier(clusters.BUILT)
@@ -189,7 +214,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
         for batch in range(most):
             if batch == warmup and cluster.size > 1:
                 cluster.barrier(clusters.WARM)
-                timer.resume()
+                resume()
             result = step()
             loss, items = result.loss, int(result.items.sum())
             step_s = timer.end_step(items, loss)
@@ -203,10 +228,10 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
             if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
                 if known.reached(timer.step_s, timer.step_items):
                     break
-                timer.resume()
+                resume()
             if scalars.due():
                 scalars.write(timer.step_s, timer.step_items, timer.step_loss)
-                timer.resume()
+                resume()
         cluster.barrier(clusters.MEASURED)
     finally:
         display.close()

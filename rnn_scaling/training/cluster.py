@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.analysis import common_window
-from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.cluster import connections, ports
 from rnn_scaling.machine.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.machine.cluster.member import Member
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
@@ -24,8 +24,9 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import Rank, Workers
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 
-BUILT, WARM, MEASURED, TOLD = "built", "warm", "measured", "told"  # barriers, in this order
+BUILT, WARM, MEASURED, TOLD, TRACED = "built", "warm", "measured", "told", "traced"  # barriers, in this order
 INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells the others
+ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
 TOLD_ALONE = ("coordinator_address",)  # options that may differ from rank to rank, beside those of the output
 COMPARED_OUTPUT = ("trace_batches",)  # of these: every rank runs the traced steps
@@ -80,6 +81,10 @@ class Told(Protocol):
 
     def details(self) -> dict[str, Any]: ...
 
+    def of_worker(self, index: int) -> dict[str, Any]: ...
+
+    def staleness(self) -> dict[str, int] | None: ...
+
 
 class Alone:
     """A run of one process.
@@ -117,6 +122,10 @@ class Alone:
         """What is known of all ranks; None: there is one process."""
         return None
 
+    def lost(self) -> Sequence[str]:
+        """A line for each rank whose loss the run survived."""
+        return ()
+
     def rank_0_left(self, process: str | None) -> bool:
         """Whether rank 0 wrote a record that names this process, and can write no other."""
         return False
@@ -140,10 +149,12 @@ class Cluster(Alone):
         self._launch, self._clock, self._timeout_s = launch, clock, cluster.cluster_timeout
         self._heartbeat_s = cluster.cluster_heartbeat
         hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
-        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s)
+        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, _survived(config))
+        self._window = ONE_CLOCK if "ps" in roles else common_window.WINDOW
         self._peers: Sequence[Peer] = ()
         self._has_joined, self._refusal = threading.Event(), ""
         self._passed: dict[str, float] = {}
+        self._cut_off: set[int] = set()
         self._reporting, self._num_reported, self._reported_at = threading.Lock(), 0, clock()
         self._has_told_all = self._has_ended = False
 
@@ -219,13 +230,26 @@ class Cluster(Alone):
     def workers(self, told: Told) -> Workers:
         own = {"batches": told.batches_since(0), "details": told.details()}
         reports = {**self._member.reports(), self.rank: [own]}
+        workers = [peer.rank for peer in self._peers if peer.role == "worker"]
+        for index, rank in enumerate(workers if told.staleness() else ()):
+            reports.setdefault(rank, []).append({"batches": told.of_worker(index), "details": {}})
         return Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
-            window=common_window.WINDOW,
+            window=self._window,
             window_seconds=self._passed[MEASURED] - self._passed[WARM] if MEASURED in self._passed else None,
             ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
+            lost=tuple(_rank(self._peers[rank], [], line) for rank, line in self._member.lost),
+            staleness=told.staleness(),
         )
+
+    def lost(self) -> Sequence[str]:
+        lost = self._member.lost
+        for rank, _ in lost:
+            if rank not in self._cut_off:
+                self._cut_off.add(rank)
+                connections.cut(self._peers[rank].address)  # TensorFlow would wait for one that is frozen
+        return [line for _, line in lost]
 
     def rank_0_left(self, process: str | None) -> bool:
         is_lost = self.rank == 1 and self._refusal == "" and self._line().startswith("rank 0 ")
@@ -268,6 +292,11 @@ def _rank(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Ran
     if failure.startswith(f"{peer} "):
         fields["error"] = failure
     return build(Rank, fields)
+
+
+def _survived(config: RunConfig) -> Sequence[str]:
+    """Roles whose loss does not end a run: a coordinator hands the steps of a worker that dies to others."""
+    return ("worker",) if registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator else ()
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:

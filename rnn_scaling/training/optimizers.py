@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,7 +33,7 @@ class Optimizer:
     name: str
     learning_rate: float
     num_slots: int
-    _update: Callable[..., None]
+    _update: Callable[..., Any]
 
     def slots(self, variable: tf.Variable, device: str) -> Slots:
         """The state that one variable needs, zeros of its shape on `device`. Not for use in a tf.function."""
@@ -49,8 +50,8 @@ class Optimizer:
         gradient: Gradient,
         scale: tf.Tensor | None,
         step: tf.Tensor,
-    ) -> None:
-        """Updates the variable and its slots in place, on the variable's device.
+    ) -> Any:
+        """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
         Args:
           variable: what the gradient belongs to.
@@ -60,7 +61,7 @@ class Optimizer:
           step: int64 scalar, the updates done so far: 0 for the first.
         """
         with tf.device(variable.device):
-            self._update(self.learning_rate, variable, slots, gradient, scale, step)
+            return self._update(self.learning_rate, variable, slots, gradient, scale, step)
 
 
 def build(name: str, learning_rate: float) -> Optimizer:
@@ -87,15 +88,14 @@ def _sgd(
     gradient: Gradient,
     scale: tf.Tensor | None,
     step: tf.Tensor,
-) -> None:
+) -> Any:
     """w -= lr g."""
     rate = _scaled(learning_rate, scale, variable.dtype)
     if isinstance(gradient, tf.IndexedSlices):
-        tf.raw_ops.ResourceScatterSub(
+        return tf.raw_ops.ResourceScatterSub(
             resource=variable.handle, indices=gradient.indices, updates=rate * gradient.values
         )
-    else:
-        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+    return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
 
 
 def _momentum(
@@ -105,9 +105,9 @@ def _momentum(
     gradient: Gradient,
     scale: tf.Tensor | None,
     step: tf.Tensor,
-) -> None:
+) -> Any:
     """a = 0.9 a - lr g; w += a. The scale goes into lr, which saves a pass over the gradient."""
-    tf.raw_ops.ResourceApplyKerasMomentum(
+    return tf.raw_ops.ResourceApplyKerasMomentum(
         var=variable.handle,
         accum=slots[0].handle,
         lr=_scaled(learning_rate, scale, variable.dtype),
@@ -123,7 +123,7 @@ def _adam(
     gradient: Gradient,
     scale: tf.Tensor | None,
     step: tf.Tensor,
-) -> None:
+) -> Any:
     """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
 
     Source: Kingma and Ba, 2015, the variant that ends section 2; t = step + 1.
@@ -136,7 +136,7 @@ def _adam(
     rate = learning_rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))
     rate /= 1.0 - tf.pow(tf.constant(ADAM_BETA_1, tf.float64), count)
     zero = tf.zeros([], dtype)
-    tf.raw_ops.ResourceApplyAdam(
+    return tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=slots[0].handle,
         v=slots[1].handle,
@@ -150,4 +150,4 @@ def _adam(
     )
 
 
-_RULES: dict[str, tuple[int, Callable[..., None]]] = {"sgd": (0, _sgd), "momentum": (1, _momentum), "adam": (2, _adam)}
+_RULES: dict[str, tuple[int, Callable[..., Any]]] = {"sgd": (0, _sgd), "momentum": (1, _momentum), "adam": (2, _adam)}

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from models.workload import VariableSpec
+from rnn_scaling.data.pipeline import host_of
 from rnn_scaling.training import gradients, optimizers
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ class Updater:
         self._variables, self._optimizer = dict(variables), rule.optimizer
         self._max_gradient_norm, self._device = rule.max_gradient_norm, device
         self._slots = {name: self._optimizer.slots(v, v.device) for name, v in self._variables.items()}
-        with tf.device("CPU:0"):
+        with tf.device(host_of(device)):
             self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         with tf.device(device):
             self._loss_scale = _LossScale() if rule.scales_loss else None
@@ -158,33 +159,41 @@ class Updater:
         """The present loss scale, a float32 scalar; None without loss scaling."""
         return None if self._loss_scale is None else self._loss_scale.value.read_value()
 
-    def apply(self, grads: Gradients) -> None:
+    def apply(self, grads: Gradients) -> list[Any]:
         """Updates every variable once.
 
         Args:
           grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not
             finite skip the update and halve the scale; after 2,000 finite steps it doubles.
+
+        Returns:
+          What must have run until all variables are updated, as `tf.control_dependencies` takes it.
         """
         norm = self._global_norm(grads) if self._max_gradient_norm or self._loss_scale is not None else None
         if self._loss_scale is None:
+            return self._update(grads, norm)
+
+        def update() -> tf.Tensor:
             self._update(grads, norm)
-            return
+            return tf.constant(0)
+
         finite = tf.math.is_finite(norm)
-        tf.cond(finite, lambda: self._update(grads, norm), lambda: tf.constant(0))
+        updated = tf.cond(finite, update, lambda: tf.constant(0))
         with tf.device(self._device):
             self._loss_scale.adjust(finite)
+        return [updated]
 
-    def _update(self, grads: Gradients, norm: tf.Tensor | None) -> tf.Tensor:
+    def _update(self, grads: Gradients, norm: tf.Tensor | None) -> list[Any]:
         scale = None
         if self._max_gradient_norm:
             with tf.device(self._device):
                 scale = gradients.clip_scale(norm, self._max_gradient_norm)
-        step = self._updates.read_value()
+        step, applied = self._updates.read_value(), []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
-                self._optimizer.apply(variable, self._slots[name], grads[name], scale, step)
+                applied.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))
         self._updates.assign_add(1)
-        return tf.constant(0)
+        return applied
 
     def _global_norm(self, grads: Gradients) -> tf.Tensor:
         squares = []

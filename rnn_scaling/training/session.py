@@ -58,6 +58,7 @@ class Session:
         self._look_inside = look_inside
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
         self._is_recorded = self._is_others_fault = False
+        self._num_lost = 0  # ranks whose loss was told
         self._result_file = config.output.result_file
         self._texts = corpus.Stamps(_text_files(config))
         self._interrupted = threading.Event()
@@ -81,11 +82,17 @@ class Session:
             if self._cluster.failure:
                 return self._give_up()
             self._cluster.report(self._state)
+            self._tell_of_losses()
         if self._is_others_fault:
             return self._give_up()
         if self._table:
             tell(self._table)
         return self._exit_status
+
+    def _tell_of_losses(self) -> None:
+        for line in self._cluster.lost()[self._num_lost :]:
+            self._num_lost += 1
+            entry.warn(f"{line}; the run goes on without it")
 
     def _open_outputs(self) -> bool:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
@@ -131,6 +138,8 @@ class Session:
         if step is not None:
             is_kept &= self._write_logs(step, result)
         try:
+            if step is None and self._config.output.trace_batches:
+                self._cluster.barrier(clusters.TRACED)  # serves the traced steps too
             self._cluster.leave()
         except ClusterError as e:
             return entry.fail(str(e))
@@ -158,6 +167,7 @@ class Session:
             if output.log_dir and self._cluster.rank == 0:  # stays when the trace is interrupted or fails
                 record.write(result, Path(output.log_dir) / RECORD_IN_LOG_DIR)
             self._look_inside(self._config, step, self._state)
+            self._cluster.barrier(clusters.TRACED)
             result = self._record("ok")
             return self._save(result), result
         except Exception as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import time
@@ -33,11 +34,28 @@ class NotFiniteError(ArithmeticError):
     """The loss of a batch is infinite or not a number."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """One step of a worker that a coordinator handed it: which, by whom, what it processed, how stale its gradient was.
+
+    worker: its number among the workers. staleness: updates by other steps since it began to read the variables.
+    """
+
+    number: int
+    worker: int
+    staleness: int
+    loss_sum: float
+    loss_items: float
+    items: int
+    positions: int
+
+
 class RunState:
     """Fills while a run goes on. `start`, `cluster` if there is one, `build`, `batches` and `teardown` are entered in
     this order.
 
     clients: how many processes run the step, each for its own towers; known once the engine has started.
+    steps: that a coordinator handed to workers, in the order of their ends; as many for each batch.
     """
 
     def __init__(
@@ -66,6 +84,7 @@ class RunState:
         self._loss_items: list[int] = []
         self._ready: list[float] = []
         self.clients = 1
+        self.steps: Sequence[Done] = ()
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -105,6 +124,26 @@ class RunState:
             "tower_positions": [list(each) for each in self._tower_positions[first:stop]],
             "ready": self._ready[first:stop],
         }
+
+    def of_worker(self, index: int) -> dict[str, Any]:
+        """What a coordinator knows of the steps of one worker, as the fields of a `records.workers.Rank`."""
+        steps = [step for step in self._of_batches(0) if step.worker == index]
+        losses = [step.loss_sum / step.loss_items for step in steps]
+        return {
+            "items": [step.items for step in steps],
+            "loss": [loss if math.isfinite(loss) else None for loss in losses],
+            "loss_items": [int(step.loss_items) for step in steps],
+        }
+
+    def staleness(self) -> dict[str, int] | None:
+        """How many of the measured steps had which staleness, least first; None: nobody handed out steps."""
+        counts = collections.Counter(step.staleness for step in self._of_batches(self.timer.warmup_steps))
+        return {str(staleness): counts[staleness] for staleness in sorted(counts)} or None
+
+    def _of_batches(self, first: int) -> Sequence[Done]:
+        """The steps of the batches from this number on; those that ended later belong to none."""
+        each = self._config.cluster.num_workers
+        return self.steps[each * first : each * len(self.timer.step_s)]
 
     def details(self) -> dict[str, Any]:
         """What else is told of this process, as the fields of a `records.workers.Rank`."""

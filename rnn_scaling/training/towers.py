@@ -89,6 +89,14 @@ class TrainStep:
     def _build(self) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             step = self._step.read_value()
+        built = self._build_step(step)
+        with tf.name_scope("input/"):
+            self._step.assign_add(1)
+        return built
+
+    def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        """Every tower's counts, and when all gradients were ready, of the step of this number, applied."""
+        with tf.name_scope("input/"):
             batches = self._source.next_batches(step)
         with tf.name_scope("exchange/items/"):
             denominators = self._denominators(batches)
@@ -99,8 +107,6 @@ class TrainStep:
         losses, self.tower_gradients = zip(*self._update.run(tower))
         ready = self._ready_at() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
-        with tf.name_scope("input/"):
-            self._step.assign_add(1)
         return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)], ready
 
     def _ready_at(self) -> tf.Tensor | None:

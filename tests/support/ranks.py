@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -130,13 +131,34 @@ def weights(path: str | Path, tower: int = 0) -> dict[str, np.ndarray]:
         return dict(content)
 
 
-def _before_each_step(do: Callable[[int], None]) -> None:
+def signal_others(*signals: tuple[int, int, int]) -> None:
+    """The process that runs the steps sends others a signal.
+
+    Args:
+      signals: before which step, to which rank, which signal.
+    """
+    from rnn_scaling.training.cluster import Cluster
+
+    place, pids = Cluster.place, {}
+
+    def keep(self: Cluster) -> Any:
+        found = place(self)
+        pids.update({peer.rank: peer.pid for peer in self._peers})
+        return found
+
+    Cluster.place = keep  # type: ignore[method-assign]
+    _before_each_step(lambda at: [os.kill(pids[rank], number) for step, rank, number in signals if step == at])
+
+
+def _before_each_step(do: Callable[[int], Any]) -> None:
+    from rnn_scaling.training.scheduled_step import ScheduledStep
     from rnn_scaling.training.towers import TrainStep
 
-    call, numbers = TrainStep.__call__, iter(range(1 << 30))
+    numbers = iter(range(1 << 30))
 
-    def step(self: TrainStep) -> Any:
+    def step(self: TrainStep, call: Callable[[TrainStep], Any]) -> Any:
         do(next(numbers))
         return call(self)
 
-    TrainStep.__call__ = step  # type: ignore[method-assign]
+    for kind in (TrainStep, ScheduledStep):
+        kind.__call__ = functools.partialmethod(step, kind.__call__)  # type: ignore

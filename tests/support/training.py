@@ -63,7 +63,9 @@ class FixedSource:
         return batches
 
 
-def train(devices: list[str], batches: list[list[Any]], model: ModelConfig = MODEL, update=None, **options) -> dict:
+def train(
+    devices: list[str], batches: list[list[Any]], model: ModelConfig = MODEL, update=None, engine=None, **options
+) -> dict:
     """Runs the suite's own step on all the batches.
 
     Args:
@@ -71,6 +73,7 @@ def train(devices: list[str], batches: list[list[Any]], model: ModelConfig = MOD
       batches: `[step][tower]`.
       model: the network.
       update: variables under a mode; made from the options when not given.
+      engine: that has the devices; one process's when not given.
       options: by name, as flags would set them.
 
     Returns:
@@ -83,7 +86,7 @@ def train(devices: list[str], batches: list[list[Any]], model: ModelConfig = MOD
 
     given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices), **options}
     config = configs.resolve({**given, **vars(model)}, num_gpus=0, num_cores=4)
-    engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
+    engine = engine or Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     workload = workload_of(config.model)
     update = update or benchmark.build_update(config, engine, workload)
     step = TrainStep(workload, FixedSource(batches, devices), update, engine, seed=1)

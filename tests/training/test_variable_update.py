@@ -29,6 +29,8 @@ OF_SEVERAL = {  # mode -> the file whose test trains it in several processes; in
     "distributed_independent": "test_cluster.py",
     "multi_worker_mirrored": "test_cluster.py",
     "horovod": "test_horovod.py",
+    "distributed_parameter_server": "test_servers.py",
+    "async_parameter_server": "test_servers.py",
 }
 STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps

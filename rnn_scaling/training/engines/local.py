@@ -30,11 +30,18 @@ class Engine:
     device_type: str  # "CPU" or "GPU"
     num_physical: int  # real devices behind `devices`
     strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
+    servers: tuple[str, ...] = ()  # devices of the processes that only hold variables
+    tower_devices: tuple[str, ...] = ()  # where each step's tower may be, if `devices` does not say
 
     @property
     def num_towers(self) -> int:
         """Towers of all processes; each process has as many."""
         return self.size * len(self.devices)
+
+    @property
+    def own_devices(self) -> tuple[str, ...]:
+        """The devices of this process, which are the first where it drives those of others too."""
+        return tuple(device for device in self.devices if _task(device) == _task(self.host))
 
     @property
     def first_tower(self) -> int:
@@ -124,7 +131,7 @@ def peak_device_bytes(engine: Engine) -> list[int] | None:
     """The most that TensorFlow had in use on each GPU at once; None on CPUs, where it does not count."""
     if engine.device_type != "GPU":
         return None
-    return [tf.config.experimental.get_memory_info(device)["peak"] for device in engine.devices]
+    return [tf.config.experimental.get_memory_info(device)["peak"] for device in engine.own_devices]
 
 
 def _configure_cpus(count: int) -> None:
@@ -156,6 +163,11 @@ def _configure_gpus(count: int, place: Place | None) -> None:
         limit_mib = int(free_gpu_memory_mib(index) * MEMORY_SHARE / towers)
         part = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [part] * towers)
+
+
+def _task(device: str) -> tuple[str | None, int | None]:
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.job, spec.task
 
 
 def _names(task: str, device_type: str) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""parameter_server: one copy of the variables, on the host or spread over GPUs, that all towers read and update."""
+"""parameter_server and distributed_parameter_server: one copy of the variables, which all towers read and update.
+
+It lies on the host, is spread over GPUs, or over processes that do nothing else.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,7 @@ class ParameterServer:
     """
 
     synchronous = True
+    _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ class ParameterServer:
                         variable = self._variables[name][index]
                         summed[variable.name] = _sum([tower_pieces[index] for tower_pieces in pieces])
         with tf.name_scope("update/"):
-            self._updater.apply(summed)
+            self._applied = self._updater.apply(summed)
 
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: self._read(name, "CPU:0") for name in self._variables}]
@@ -217,7 +221,13 @@ def _sum(pieces: Sequence[gradients.Gradient]) -> gradients.Gradient:
     return gradients.add_dense(pieces)
 
 
+def server_devices(engine: Engine, options: UpdateOptions) -> Sequence[str]:
+    """Devices that hold the variables: of the processes that do nothing else where there are such."""
+    if engine.servers:
+        return engine.servers
+    return engine.devices if options.param_server_device == "gpu" else [engine.host]
+
+
 def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
     """See `VariableUpdate`; arguments as in `independent.build`."""
-    on_gpus = options.param_server_device == "gpu"
-    return ParameterServer(specs, values, engine, engine.devices if on_gpus else [engine.host], options, rule)
+    return ParameterServer(specs, values, engine, server_devices(engine, options), options, rule)

@@ -1,0 +1,51 @@
+"""Ends connections of this process that hang on a peer which is frozen or cut off.
+
+gRPC waits for ever for one that is silent: its calls end only with the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from rnn_scaling.machine.cluster import ports
+
+FILES = Path("/proc/self/fd")
+
+
+def cut(address: str) -> int:
+    """Shuts this process's TCP connections to an address down, as if the peer had died; whoever uses them sees that.
+
+    Args:
+      address: HOST:PORT of the peer.
+
+    Returns:
+      How many there were; 0 where the system does not tell.
+    """
+    host, port = ports.split(address)
+    try:
+        hosts = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        files = [int(entry.name) for entry in FILES.iterdir()]
+    except OSError:
+        return 0
+    return sum(_cut(number, hosts, port) for number in files)
+
+
+def _cut(number: int, hosts: set[str], port: int) -> bool:
+    """Whether a file of this process was such a connection."""
+    with contextlib.suppress(OSError):
+        copy = os.dup(number)
+        try:
+            end = socket.socket(fileno=copy)
+        except OSError:  # no socket
+            os.close(copy)
+            return False
+        with end:
+            if end.family in (socket.AF_INET, socket.AF_INET6) and end.type == socket.SOCK_STREAM:
+                peer = end.getpeername()
+                if peer[1] == port and str(peer[0]).removeprefix("::ffff:") in hosts:
+                    end.shutdown(socket.SHUT_RDWR)
+                    return True
+    return False

@@ -1,0 +1,71 @@
+"""async_parameter_server: one copy of the variables, updated by each worker as soon as it has a gradient.
+
+A step reads the variables, computes, and updates them, without regard to other workers. A counter beside the variables
+says how many updates there were: read before the variables are, and raised by one after all of them are updated. How
+far it moved in between, the own update left out, is the step's staleness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, Specs, T, UpdateRule, Values
+from rnn_scaling.training.variable_update.parameter_server import ParameterServer, server_devices
+
+
+class AsyncParameterServer(ParameterServer):
+    """The parameter server's update for one step of one worker.
+
+    Made from arguments as in `independent.build`, and:
+
+    Args:
+      server_devices: that hold the parts; the first one the counter too.
+
+    Attributes:
+      staleness: an int64 scalar of the step being traced, once it was applied: updates of other steps that were counted
+        since it read the counter.
+    """
+
+    staleness: tf.Tensor
+
+    def __init__(
+        self,
+        specs: Specs,
+        values: Values,
+        engine: Engine,
+        server_devices: Sequence[str],
+        options: UpdateOptions,
+        rule: UpdateRule,
+    ) -> None:
+        super().__init__(specs, values, engine, server_devices, options, rule)
+        with tf.device(server_devices[0]):
+            self._version = tf.Variable(0, dtype=tf.int64, trainable=False, name="version")
+
+    @property
+    def num_updates(self) -> int:
+        """Steps that were applied so far; to be read outside of a step."""
+        return int(self._version.numpy())
+
+    def run(self, tower: Callable[[int], T]) -> list[T]:
+        with tf.name_scope("exchange/version/"):
+            self._read_version = self._version.read_value()
+        with tf.control_dependencies([self._read_version]):  # before any variable
+            return super().run(tower)
+
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        super().apply(tower_gradients)
+        with tf.name_scope("exchange/version/"), tf.control_dependencies(self._applied):
+            # Reads and raises the counter as one action: no two steps get the same number.
+            before = tf.raw_ops.ResourceCountUpTo(resource=self._version.handle, limit=tf.int64.max, T=tf.int64)
+        self.staleness = before - self._read_version
+
+
+def build(
+    specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule
+) -> AsyncParameterServer:
+    """See `VariableUpdate`; arguments as in `independent.build`."""
+    return AsyncParameterServer(specs, values, engine, server_devices(engine, options), options, rule)

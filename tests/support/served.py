@@ -1,0 +1,65 @@
+"""Clusters of real processes around an engine alone, without launcher, meeting and record."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rnn_scaling import registry
+from tests.support import forked
+
+Addresses = Mapping[str, tuple[str, ...]]
+
+
+@contextlib.contextmanager
+def servers(engine: str, **tasks: int) -> Iterator[tuple[Addresses, dict[tuple[str, int], Any]]]:
+    """Addresses of a cluster whose servers run, and their processes by (role, index); all are gone afterwards.
+
+    Args:
+      engine: its name; its first task, that of the client, is not started.
+      tasks: how many of each role, the client's first.
+    """
+    with contextlib.ExitStack() as held:
+        ports = iter([held.enter_context(_bound()) for _ in range(sum(tasks.values()))])
+        addresses = {role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for role, count in tasks.items()}
+    client = (next(iter(tasks)), 0)
+    processes = {
+        (role, index): forked.CONTEXT.Process(target=_serve, args=(engine, addresses, role, index), daemon=True)
+        for role, count in tasks.items()
+        for index in range(count)
+        if (role, index) != client
+    }
+    try:
+        for process in processes.values():
+            process.start()
+        yield addresses, processes
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.join()
+
+
+def request(addresses: Addresses, role: str, index: int, num_devices: int):
+    """What an engine is asked for by one process of such a cluster."""
+    from rnn_scaling.training.cluster import Place
+    from rnn_scaling.training.engines.local import Request
+
+    place = Place(role, index, addresses)
+    return Request("cpu", num_devices if role == "worker" else 1, 2, 1, place=place)
+
+
+@contextlib.contextmanager
+def _bound() -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        yield probe.getsockname()[1]
+
+
+def _serve(engine: str, addresses: Addresses, role: str, index: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what TensorFlow says when the client is gone
+    registry.load(registry.ENGINES, engine).start(request(addresses, role, index, 2))
+    multiprocessing.parent_process().join()

@@ -10,7 +10,7 @@ from rnn_scaling.analysis.rows import series_key
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.reports import again
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flags
+from rnn_scaling.settings import flags, scale
 from rnn_scaling.sweeps.plan import plan
 from tests.support.records import make_record
 from tests.support.scaling_runs import of, resolved
@@ -26,12 +26,15 @@ TEXT = dict.fromkeys(TEXT_FILES, "x")
         {"mode": "independent", "data": "host"},
         {"mode": "replicated", "data": "text", "num_buckets": 3, **TEXT},
         {"mode": "replicated", "global_batch_size": 64},
+        {"mode": "collective_all_reduce"},
+        {"mode": "collective_all_reduce", "data": "host", "global_batch_size": 64},
     ],
 )
 def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text("a b\n")
-    measured = of([resolved(100.0 * n, n, **options) for n in (1, 2, 4)])
+    axis = scale.axis({"variable_update": options["mode"]})
+    measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
     assert any(part.points is None for part in measured.series[0].largest.loss.parts), "alone it needs more runs"
     records = []
     for command in again.commands(measured.series[0]):
@@ -40,7 +43,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_p
         lists = flags.parse([word for word in words if not word.startswith(SWEEPS_OWN)], configs.OPTIONS, lists=True)
         for run in plan(lists, num_gpus=0, num_cores=8):
             flat = run.config.flat()
-            items = [1000 * flat["num_devices"]] * 40
+            items = [1000 * scale.num_devices(flat)] * 40
             records.append(make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10))
     key = series_key(measured.rows[0])
     (series,) = (each for each in of(records).series if series_key(each.rows[0].row) == key)
@@ -51,3 +54,12 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_p
 def test_a_series_without_a_loss_is_measured_as_it_was():
     (command,) = again.commands(of([resolved(100.0), resolved(101.0)]).series[0])
     assert " --num_devices=1 " in command and command.endswith(" --repeats=2 --out=results/again")
+
+
+def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
+    runs = [
+        resolved(100.0 * n * d, num_devices=d, num_workers=n, mode="collective_all_reduce") for n, d in ((1, 1), (2, 2))
+    ]
+    first, second = again.commands(of(runs).series[1])
+    assert " --num_devices=2 --num_workers=2 " in first and " --num_devices=1 --num_workers=1 " in second
+    assert all(" --variable_update=distributed_independent,collective_all_reduce" in each for each in (first, second))

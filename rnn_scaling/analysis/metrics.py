@@ -119,14 +119,28 @@ def _flops_per_second(measured: Measured) -> Interval | None:
 
 
 def _share_of_peak(measured: Measured) -> Interval | None:
-    """FLOP/s / those of the matrix products that were measured on the same devices, which count as exact."""
-    flops, peak = _flops_per_second(measured), _mean([run.resolved.peak_flops_per_second for run in measured.runs])
+    """FLOP/s / those of the matrix products that were measured on the same devices, which count as exact.
+
+    A record has the peak of its own process's devices; those of other workers count as the same.
+    """
+    flops, peak = _flops_per_second(measured), _mean([_peak(run, measured.num_devices) for run in measured.runs])
     return None if flops is None or peak is None else flops.scaled(1 / peak)
 
 
+def _peak(run: RunRecord, num_devices: int) -> float | None:
+    own, peak = len(run.resolved.devices or ()), run.resolved.peak_flops_per_second
+    return peak if peak is None or own in (0, num_devices) else peak * num_devices / own
+
+
 def _peak_memory_gib(measured: Measured) -> Interval | None:
-    """The most that the process had in use on the host."""
-    return _gib([run.memory.peak_process_bytes if run.memory else None for run in measured.runs])
+    """The most that a process had in use on the host: of several workers the one with the most."""
+    return _gib([_peak_bytes(run) for run in measured.runs])
+
+
+def _peak_bytes(run: RunRecord) -> int | None:
+    ranks = run.workers.workers if run.workers else ()
+    peaks = [run.memory.peak_process_bytes if run.memory else None, *(rank.peak_process_bytes for rank in ranks)]
+    return max((peak for peak in peaks if peak), default=None)
 
 
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:

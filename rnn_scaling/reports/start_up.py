@@ -101,9 +101,9 @@ def sentences(rows: list[StartUp]) -> list[str]:
         f"as measured, the other batches at the {unit}/s of the table.",
         f"On {most.row.devices} {most.initialisation:.1f} of {most.whole:.1f} s are initialisation{stays} (on one "
         f"device {one.initialisation:.1f} of {one.whole:.1f} s). Of the training the first batch is {own[0]} (on one "
-        f"device {own[1]}). So {unit}/s grow {plus_minus(most.by_rate, 2)} times, the training is "
-        f"{most.by_training:.2f} times as fast and the whole run {most.by_whole:.2f} times. The longer the training, "
-        "the nearer they come to each other.",
+        f"device {own[1]}). So {unit}/s are {plus_minus(most.by_rate, 2)} times those of one device, "
+        f"the training is {most.by_training:.2f} times as fast and the whole run {most.by_whole:.2f} times. The longer "
+        "the training, the nearer these three come to each other.",
     ]
 
 

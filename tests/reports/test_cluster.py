@@ -16,6 +16,7 @@ from rnn_scaling.analysis import loading
 from rnn_scaling.analysis.attribution import EXCHANGE
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
+from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import by_series, with_baselines
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
@@ -126,6 +127,17 @@ def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
     assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
     rows = loading.load(write_folder(tmp_path / "runs", folder())).to_records()
     assert {(row["num_workers"], row["num_devices"]) for row in rows} == {(1, 1), (2, 2), (4, 4)}
+
+
+def test_metrics_of_workers_are_of_all_of_them():
+    """FLOP/s against the peak of all workers' devices; memory of the worker that has the most."""
+    made = changed(run(4, 4000), flops_per_item=1e6, memory={"peak_process_bytes": 2**30})
+    made = changed(made, resolved={"devices": ["/cpu:0"], "peak_flops_per_second": 2e9})
+    ranks = fields_of(made)["workers"]["ranks"]
+    ranks[2]["peak_process_bytes"] = 3 * 2**30
+    row = of([changed(made, workers={"ranks": ranks})]).rows[0]
+    assert row.metric(METRICS["share_of_peak"]).value == pytest.approx(4e9 / 8e9, rel=0.01)
+    assert row.metric(METRICS["peak_memory_gib"]).value == pytest.approx(3)
 
 
 def test_many_ranks_are_folded():

@@ -47,11 +47,13 @@ def build(
     seed: int = 1,
     batch_sizes=None,
     layout: Layout = PAIRS,
+    first_tower: int = 0,
+    num_towers: int = 0,
     **options,
 ):
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
-    sizes, split = tuple(batch_sizes or (BATCH_SIZE,) * len(devices)), batch_sizes is not None
-    feed = Feed(data, layout, sizes, split, time_major, seed, tuple(devices))
+    sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
+    feed = Feed(data, layout, sizes, batch_sizes is not None, time_major, seed, tuple(devices), first_tower)
     return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
@@ -85,6 +87,17 @@ def test_batch_major_is_the_transpose(tf, devices, name, prefetch):
     time_major = run_steps(tf, build(name, devices[:2], prefetch), 3)
     batch_major = run_steps(tf, build(name, devices[:2], prefetch, time_major=False), 3)
     assert_equal(time_major, [[_transpose(batch) for batch in step] for step in batch_major])
+
+
+@every_source
+@pytest.mark.parametrize("batch_sizes", [None, (3, 2, 2)], ids=["weak", "strong"])
+def test_two_workers_get_what_one_gets_each_batch_once(tf, devices, name, prefetch, batch_sizes):
+    """One has a tower, the other two."""
+    options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
+    whole = run_steps(tf, build(name, devices[:3], **options), 4)
+    first = run_steps(tf, build(name, devices[:1], **options), 4)
+    second = run_steps(tf, build(name, devices[:2], first_tower=1, **options), 4)
+    assert_equal([[*left, *right] for left, right in zip(first, second)], whole)
 
 
 def _transpose(batch: Batch) -> Batch:

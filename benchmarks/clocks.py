@@ -52,7 +52,8 @@ def main() -> None:
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import local
 
-    engine = local.start(config.devices.device, count, count + 1, config.devices.cpu_cores_per_device, config.model.xla)
+    threads = count + 1, config.devices.cpu_cores_per_device
+    engine = local.start(local.Request(config.devices.device, count, *threads, config.model.xla))
     step = benchmark.build(config, engine)
     for _ in range(5):
         step()

@@ -91,7 +91,7 @@ def of_two_towers(inter_op_threads: int) -> dict[str, Any]:
     """
     from rnn_scaling.training.engines import local
 
-    engine = local.start("cpu", 2, inter_op_threads, 1, False)
+    engine = local.start(local.Request("cpu", 2, inter_op_threads, 1))
     probe = Probe(list(engine.devices), encoder_type="dynamic_rnn", **LONGER)
     steps = probe.every(4)
     counts = by_type(steps[0])

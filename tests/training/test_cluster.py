@@ -104,8 +104,8 @@ def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
 def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     """Rank 1 is slow: with workers that do not wait for each other, rank 0's rate is not the run's."""
     flags = ["--num_warmup_batches=2", "--num_batches=20", "--progress=false"]
-    words = [*(word for word in TINY if "batches" not in word), *flags, ALONE]
-    rank_0, rank_1 = run(tmp_path, 2, *words, prepare={1: (ranks.slow, 0.1)})
+    words = [*(word for word in TINY if "batches" not in word), *flags]
+    rank_0, rank_1 = run(tmp_path, 2, *words, ALONE, prepare={1: (ranks.slow, 0.1)})
     assert (rank_0.returncode, rank_1.returncode) == (0, 0), rank_0.stderr + rank_1.stderr
     assert (rank_1.stdout, rank_1.stderr) == ("", "")
     assert "words" in rank_0.stdout
@@ -126,6 +126,11 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
         assert rank.pid and rank.host and rank.cpu_affinity and rank.peak_process_bytes and rank.phases
         assert len(rank.tower_items) == len(rank.seconds) == 22
     assert result.batches.tower_items[0] == workers.ranks[0].tower_items[0] + workers.ranks[1].tower_items[0]
+    (one,) = run(tmp_path / "one", 1, *words, "--variable_update=independent", "--num_devices=2", prepare={})
+    assert one.returncode == 0, one.stderr
+    reference = the_record(tmp_path / "one").batches
+    np.testing.assert_allclose(result.batches.loss, reference.loss, rtol=1e-5)  # the same random words
+    assert result.batches.tower_items == reference.tower_items
 
 
 FAULTS = {  # what rank 1 does, its exit status, and what rank 0 says of it

@@ -145,10 +145,11 @@ class _Trainer:
 
     def _follow(self, rank: int) -> int:
         self._log(f"rank{rank}")
-        if self._fault == "rank_dies":
+        if self._fault == "rank_dies" and rank == 1:
             self._log("dead")
             os.kill(os.getpid(), signal.SIGKILL)
-        wait_until(lambda: self._label in logged(self._folder, "finish"), "rank 0 is done")
+        ends = ("finish", "dead")
+        wait_until(lambda: any(self._label in logged(self._folder, end) for end in ends), "rank 0 or 1 is done")
         return 0
 
     def _hang(self) -> None:

@@ -27,7 +27,7 @@ from rnn_scaling.machine.cluster.meeting import BEATS, Meeting
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
 
 LAST_WORDS_S = 2.0  # for what is said while a run ends
-ANSWER_S = 5.0  # within which rank 0 answers a connection
+CONNECT_S = 5.0  # of one attempt to reach rank 0
 
 
 class Member:
@@ -196,7 +196,7 @@ class Member:
         problem = "no answer"
         while time.monotonic() < deadline:
             try:
-                return self._introduced(socket.create_connection((host, port), ANSWER_S), deadline)
+                return self._introduced(socket.create_connection((host, port), CONNECT_S), deadline)
             except wire.Rubbish:
                 problem = "another program answers there"
             except OSError as e:
@@ -215,7 +215,7 @@ class Member:
         """
         launch, hello = self._launch, self._hello
         try:
-            connection.settimeout(ANSWER_S)
+            connection.settimeout(CONNECT_S)
             connection.sendall(
                 wire.encode(
                     "hello",
@@ -230,7 +230,8 @@ class Member:
                     flags=dict(hello.flags),
                 )
             )
-            answer = wire.first(connection, min(deadline, time.monotonic() + ANSWER_S))
+            # However long it takes: rank 0 may be loading TensorFlow, and takes who goes away for one that has crashed.
+            answer = wire.first(connection, deadline)
             if answer["kind"] == "refused":
                 raise ClusterError(f"rank {launch.rank}: {wire.field(answer, 'line', str)}")
             if answer["kind"] != "seen":

@@ -7,10 +7,12 @@ import os
 import resource
 import socket
 import threading
+import time
 
 import pytest
 
 from rnn_scaling.machine.cluster import meeting as meetings
+from rnn_scaling.machine.cluster import member as members
 from rnn_scaling.machine.cluster import peers, ports, wire
 from rnn_scaling.machine.cluster.launch import ClusterError
 from tests.machine.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
@@ -50,6 +52,20 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
     assert not any(member.failed.is_set() or member.lost for member in members)
     with socket.create_server(ports.split(meeting)):  # nothing listens there any longer
         pass
+
+
+def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
+    """Nobody gives up and comes again, which would look as if it had crashed."""
+    monkeypatch.setattr(members, "CONNECT_S", 0.1)
+    accept = meetings.Meeting._accept
+
+    def slowly(meeting):
+        time.sleep(0.5)
+        accept(meeting)
+
+    monkeypatch.setattr(meetings.Meeting, "_accept", slowly)
+    meeting = a_meeting()
+    assert together([a_member(rank, 3, meeting) for rank in range(3)], join_and_leave) == ["left"] * 3
 
 
 def test_different_flags_end_every_rank_with_one_line():

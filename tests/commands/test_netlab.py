@@ -10,8 +10,10 @@ import sys
 import pytest
 
 from rnn_scaling.commands import netlab
-from rnn_scaling.sweeps.netlab import network, options
+from rnn_scaling.records import record
+from rnn_scaling.sweeps.netlab import network, options, tools
 from tests.support.faults import wait_until
+from tests.support.forked import TINY
 from tests.support.paths import ROOT
 from tests.sweeps.test_netlab import real
 
@@ -54,12 +56,14 @@ from rnn_scaling.commands import netlab
 from rnn_scaling.sweeps.netlab import calibrate, tools
 tools.PACKAGES = {"ip": "iproute2"}
 calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)
-entry.leave(lambda: netlab.main(sys.argv[2:], [sys.executable, "-c", sys.argv[1]]))
+fake = [[sys.executable, "-c", sys.argv[1]]] if sys.argv[1] else []
+entry.leave(lambda: netlab.main(sys.argv[2:], *fake))
 """
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", AS_A_PROCESS, FAKE_TRAINER, *words]
+def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
+    """netlab as a process; fake: what its ranks run, empty: the trainer."""
+    command = [sys.executable, "-c", AS_A_PROCESS, fake, *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -133,3 +137,25 @@ def test_nothing_is_left_whatever_ends_it(number, status):
     assert namespaces_of(process) == []
     for stream in (process.stdout, process.stderr):
         stream.close()
+
+
+@real
+def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
+    """The trainer itself, in the middle of its steps."""
+    endless = ["--num_batches=1000000", "--cluster_heartbeat=2", "--cluster_timeout=60"]
+    tiny = [word for word in TINY if "num_batches" not in word]
+    result = tmp_path / "run.json"
+    process = start("--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake="")
+    assert process.stderr is not None
+    next(line for line in process.stderr if line.startswith(("warm-up: ", "measuring: ")))
+    (worker_1,) = (name for name in namespaces_of(process) if name.endswith("worker1"))
+    tools.call("ip", "-n", worker_1, "link", "set", network.DEVICE, "down")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and namespaces_of(process) == []
+    (line,) = (line for line in err.splitlines() if line.startswith("error: "))
+    assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
+    assert line.endswith("has not answered for 2 s: it is frozen, or the network to it is down")
+    failed = record.read(result)
+    # Each side of the break takes the other for lost, and on one disk either may write the record last.
+    assert failed.status == "failed" and failed.error and failed.error.message.endswith("or the network to it is down")
+    assert failed.batches.seconds and failed.workers and failed.workers.link and "1000 Mbit/s" in failed.workers.link

@@ -15,7 +15,8 @@ _MODES = ", ".join(mode for mode in registry.VARIABLE_UPDATES if registry.is_dis
 
 USAGE = f"""\
 Starts the trainer as a cluster on this machine: each worker, each parameter server and, where the mode has one, the
-coordinator is a process of its own, and they talk over the loopback interface. The flags behind -- are the trainer's
+coordinator is a process of its own, and they talk over a loopback interface that no other machine reaches, and no
+other program where Linux lets you have a network of your own. The flags behind -- are the trainer's
 (./run.sh train --help), the same for all processes, and checked once before any starts.
 
     ./run.sh local-cluster -- --num_devices=1                       two workers, {ranks.DEFAULT_MODE}
@@ -67,8 +68,8 @@ def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
         raise flags.FlagErrors([lost])
     starter = ranks.Starter(trainer)
     try:
-        tasks = starter.tasks(config, flags_of_all, has_streams=True)
-        ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
+        with ranks.fenced(starter.tasks(config, flags_of_all, has_streams=True)) as tasks:
+            ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
     except OSError as e:
         return entry.fail(f"the cluster was not started: {e.strerror or e}")
     return ranks.answer(ended, config)

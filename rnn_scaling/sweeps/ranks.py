@@ -5,16 +5,18 @@ RunConfig -> names of its ranks -> a process each, whose variables machine/clust
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
-from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.cluster import fence, ports
 from rnn_scaling.machine.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings import command_line, flags
@@ -60,7 +62,8 @@ class Starter:
         """
         if self.launch or config.num_processes == 1:
             return process.run(self._command(config, words), timeout_s, on_line, is_alive)
-        return process.run_together(self.tasks(config, words), timeout_s, on_line, is_alive)
+        with fenced(self.tasks(config, words)) as tasks:
+            return process.run_together(tasks, timeout_s, on_line, is_alive)
 
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
         """The processes on this machine.
@@ -125,6 +128,22 @@ def on_loopback(count: int) -> list[dict[str, str]]:
     meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
     common = {"RNN_SCALING_LAUNCHER": COMMAND, "RNN_SCALING_SIZE": str(count), "RNN_SCALING_MEETING": meeting}
     return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
+
+
+@contextlib.contextmanager
+def fenced(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """The tasks in a network of their own, whose ports nobody else reaches, where the system gives them one."""
+    with fence.network() as network:
+        if not network.enter:
+            _warn_of_open_ports(network.reason)
+        yield [dataclasses.replace(task, command=[*network.enter, *task.command]) for task in tasks]
+
+
+@functools.cache
+def _warn_of_open_ports(reason: str) -> None:
+    """Once a process, however many runs it starts."""
+    rule = "other machines may reach TensorFlow's ports of this run, which ask nobody who connects"
+    entry.warn(f"{rule}: it got no network of its own ({reason}); docs/cluster.md says how to fence them")
 
 
 def each_rank(

@@ -12,9 +12,11 @@ import textwrap
 import pytest
 
 from rnn_scaling.commands import local_cluster
+from rnn_scaling.sweeps import ranks
 from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
+OPEN = "other machines may reach"  # in the warning where the system gives a run no network of its own
 TRAINER = """
 import json, os, signal, sys, time
 rank = os.environ["RNN_SCALING_RANK"]
@@ -46,12 +48,35 @@ def test_rank_0_speaks_for_all_and_the_others_lines_are_named(trainer, tmp_path,
     assert local_cluster.main(["--workers=3", "--", "--seed=4"], trainer=trainer) == 0
     out, err = capfd.readouterr()
     assert out == "table of 0\n"
-    assert sorted(err.splitlines()) == ["[worker 1] progress of 1", "[worker 2] progress of 2", "progress of 0"]
+    assert sorted(line for line in err.splitlines() if OPEN not in line) == [
+        "[worker 1] progress of 1",
+        "[worker 2] progress of 2",
+        "progress of 0",
+    ]
     first, *others = told(tmp_path)
     assert {"--seed=4", "--num_workers=3", "--variable_update=collective_all_reduce"} == set(first["words"])
     assert all(each["words"] == first["words"] for each in others)
     assert [each["environment"]["RNN_SCALING_RANK"] for each in told(tmp_path)] == ["0", "1", "2"]
     assert {each["environment"]["RNN_SCALING_LAUNCHER"] for each in told(tmp_path)} == {"local-cluster"}
+
+
+def test_no_other_program_reaches_the_ports_of_the_ranks(trainer, capfd, monkeypatch):
+    monkeypatch.setenv("RANK_0", "print(*(line.split(':')[0] for line in open('/proc/net/dev') if ':' in line))")
+    assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
+    out, err = capfd.readouterr()
+    if OPEN in err:
+        pytest.skip("no network of its own here")
+    assert out.splitlines()[1].split() == ["lo"]
+
+
+def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monkeypatch):
+    no = tmp_path / "no.py"
+    no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
+    monkeypatch.setattr("rnn_scaling.machine.cluster.fence.__file__", str(no))
+    ranks._warn_of_open_ports.cache_clear()
+    for _ in range(2):
+        assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
+    assert capfd.readouterr().err.count("(unshare: Operation not permitted); docs/cluster.md says how to fence") == 1
 
 
 def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd, monkeypatch):

@@ -102,13 +102,16 @@ def enter(words: list[str]) -> NoReturn:
     """Becomes a command in a network; words: paths of its namespaces, --, the command.
 
     Raises:
-      OSError: if it cannot.
+      OSError: if it cannot enter.
     """
     paths, command = words[: words.index("--")], words[words.index("--") + 1 :]
     descriptors = [os.open(path, os.O_RDONLY) for path in paths]  # before the first is entered, which hides /proc
     for descriptor in descriptors:
         _call("setns", descriptor, 0)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as e:
+        sys.exit(f"error: {command[0]}: {e.strerror}")
 
 
 def _call(name: str, *values: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,10 +82,19 @@ def lateness(run: RunRecord) -> Lateness | None:
     return late_ranks.judge(run.workers, run.batches.warmup, exchanges)
 
 
-def by_rank(row: Row) -> tuple[Grid | None, list[str]]:
-    """(table by rank of its first good run, notes); no table where its ranks timed no batches of their own."""
+@dataclasses.dataclass(frozen=True)
+class ByRank:
+    """The ranks of a row's first good run: no table and no sentence where they timed no batches of their own."""
+
+    grid: Grid | None = None
+    late: str = ""  # which of them are, in a sentence
+    notes: tuple[str, ...] = ()
+
+
+def by_rank(row: Row) -> ByRank:
+    """The ranks of a row; nothing of one worker, or without a good run."""
     if row.num_workers == 1 or not row.good:
-        return None, []
+        return ByRank()
     run, *others = row.good
     told = lateness(run)
     notes = ranks_notes(run, told)
@@ -92,7 +102,14 @@ def by_rank(row: Row) -> tuple[Grid | None, list[str]]:
         same = sum(other is not None and other.late == told.late for other in map(lateness, others))
         again = "all say" if same == len(others) else f"{same} of the other {len(others)} say"
         notes.append(f"This is the first of {len(row.good)} runs; {again} the same of its ranks.")
-    return (ranks_grid(told, row.unit) if told else None), notes
+    if told is None:
+        return ByRank(notes=tuple(notes))
+    return ByRank(ranks_grid(told, row.unit), late_sentence(told), tuple(notes))
+
+
+def late_sentence(told: Lateness) -> str:
+    """Which ranks are late, and by how much."""
+    return f"{told.text[0].upper()}{told.text[1:]}."
 
 
 def ranks_grid(told: Lateness, unit: str) -> Grid:
@@ -127,13 +144,12 @@ def ranks_grid(told: Lateness, unit: str) -> Grid:
 
 
 def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
-    """What sd is, which ranks are late, which were lost, how the common window was made."""
+    """What sd is, which ranks were lost or failed, how the common window was made."""
     lines = []
     if told:
         folded = f" {len(told.ranks)} ranks: the slowest, the median and the fastest are shown."
         many = folded if len(told.ranks) > MOST_RANKS else ""
         lines.append(f"sd is the standard deviation over the {len(told.ranks[0].seconds)} measured batches.{many}")
-        lines.append(f"{told.text[0].upper()}{told.text[1:]}.")
     if run.workers:
         lines += [f"Lost: {why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
         lines += [f"Failed: {why_lost(rank)}." for rank in run.workers.ranks if rank.error][:MOST_RANKS]

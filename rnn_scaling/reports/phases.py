@@ -120,7 +120,8 @@ def _body(run: Run, step: int | None, colours: bool) -> str:
     sections = [_step(run.parts, run.record, step, colours)] if run.parts else []
     told = cluster.lateness(run.record)
     ranks = [f"By rank:\n\n{markdown_table(*cluster.ranks_grid(told, run.record.unit))}"] if told else []
-    notes = "".join(f"- {note}\n" for note in cluster.ranks_notes(run.record, told))
+    lines = [*([cluster.late_sentence(told)] if told else []), *cluster.ranks_notes(run.record, told)]
+    notes = "".join(f"- {line}\n" for line in lines)
     seconds = f"The seconds of the run:\n\n{markdown_table(*cluster.phases_grid(run.record))}"
     return "\n".join([*sections, *ranks, *([notes] if notes else []), seconds])
 

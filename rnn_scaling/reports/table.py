@@ -60,9 +60,9 @@ def _workers(series: SeriesSummary) -> str:
         notes = "".join(f"\n{line}\n" for line in start_up.sentences(started))
         text += f"\nInitialisation against training:\n\n{markdown_table(*start_up.grid(started))}{notes}"
     if series.largest:
-        ranks, lines = cluster.by_rank(series.largest.row)
-        text += f"\nBy rank on {series.largest.devices}:\n\n{markdown_table(*ranks)}" if ranks else ""
-        text += "".join(f"\n{line}\n" for line in lines)
+        ranks = cluster.by_rank(series.largest.row)
+        text += f"\nBy rank on {series.largest.devices}:\n\n{markdown_table(*ranks.grid)}" if ranks.grid else ""
+        text += "".join(f"\n{line}\n" for line in (ranks.late, *ranks.notes) if line)
     return text
 
 

@@ -45,11 +45,12 @@ def workers_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
         if each.largest is None or not each.largest.row.is_distributed:
             continue
         started = start_up.of([row.row for row in each.rows])
-        ranks, notes = cluster.by_rank(each.largest.row)
+        ranks = cluster.by_rank(each.largest.row)
         grids = [Grid(f"{each.title}: initialisation against training", *start_up.grid(started))] if started else []
-        grids += [Grid(f"{each.title}: by rank on {each.largest.devices}", *ranks, (1,))] if ranks else []
-        if grids or notes:
-            sentences = start_up.sentences(started) if started else []
+        grids += [Grid(f"{each.title}: by rank on {each.largest.devices}", *ranks.grid, (1,))] if ranks.grid else []
+        if grids or ranks.notes:
+            what, *why = start_up.sentences(started) if started else ("",)
+            sentences, notes = (list(filter(None, lines)) for lines in ((*why, ranks.late), (what, *ranks.notes)))
             told.append({"title": each.title, "sentences": sentences, "grids": grids, "notes": notes})
     return told[:MOST_FIGURES]
 

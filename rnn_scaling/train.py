@@ -58,7 +58,7 @@ def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
       ClusterError: if the launcher's variables are malformed.
     """
     from rnn_scaling.machine.cluster import launch as launches
-    from rnn_scaling.machine.cores import available_cores
+    from rnn_scaling.machine.cores import available_cores, share_of_cores
     from rnn_scaling.machine.gpus import visible_gpus
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import conflicts, flags
@@ -74,6 +74,9 @@ def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     launch = launches.of(os.environ, config.cluster.coordinator_address, socket.gethostname())
     if launch is not None:
+        num_cores = share_of_cores(launch.local_size)
+        if "CUDA_VISIBLE_DEVICES" not in os.environ:  # else the launcher gave this process its own
+            num_gpus = -(-num_gpus // launch.local_size)
         given = configs.as_started(given, launch.size)
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)

@@ -15,6 +15,14 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def share_of_cores(local_size: int) -> int:
+    """How many cores there are for each of so many processes on this machine: those that its launcher gave it alone,
+    or its part where it gave none.
+    """
+    cores = len(available_cores())
+    return max(1, cores // local_size) if cores == os.cpu_count() else cores
+
+
 def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
     """Binds this process to `count` of its cores, or to all when it has fewer; returns them.
 

@@ -26,5 +26,12 @@ def test_each_local_rank_takes_the_next_cores(four_cores, count, taken):
     assert four_cores == taken
 
 
+def test_processes_of_one_machine_divide_the_cores_that_no_launcher_has_divided(four_cores, monkeypatch):
+    monkeypatch.setattr(cores.os, "cpu_count", lambda: 4)
+    assert [cores.share_of_cores(size) for size in (1, 2, 3, 9)] == [4, 2, 1, 1]
+    monkeypatch.setattr(cores.os, "cpu_count", lambda: 8)
+    assert cores.share_of_cores(2) == 4
+
+
 def test_ranks_share_from_the_first_core_on_where_there_are_too_few(four_cores):
     assert [cores.bind_to_cores(3, rank) for rank in range(3)] == [[0, 1, 2], [0, 1, 3], [0, 2, 3]]

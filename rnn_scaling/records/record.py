@@ -190,7 +190,8 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     workers = parts.get("workers")
     devices = _towers(config) if config and not (workers and workers.lost) else None
     batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
-    noun = "items" if "items" in fields.get("batches", ()) else "words"
+    in_file = fields.get("batches")
+    noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
     if batches and (fields["status"] == "ok" or throughput):
         faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:

@@ -86,6 +86,7 @@ class Auditor:
     def audit(self, text: str, suffix: str) -> FileReport:
         """The report on one text, as if it were a file with this suffix."""
         path = Path(self._folder.name) / f"table.{suffix}"
+        path.unlink(missing_ok=True)  # to cut a file that is there takes longer than to read it
         path.write_text(text, encoding="utf-8")
         return auditing.audit(path)
 

@@ -138,7 +138,7 @@ def _audit_table(report: FileReport, table: ScalingTable, context: Context) -> N
     _keep(report, outcomes(table, context))
     judged = context.judged(table)
     if len(report.facts) < MAX_DERIVED:
-        facts = [*work_model.facts(table.rows), *(said for one in judged for said in one.readings)]
+        facts = [*work_model.facts(context.models(table)), *(said for one in judged for said in one.readings)]
         report.facts += [f"{_place(table)}: {fact}" for fact in facts]
     room = max(0, MAX_DERIVED - len(report.derived))
     report.derived += itertools.islice(derived.derive(table, [one.verdict for one in judged]), room)

@@ -218,8 +218,9 @@ def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) 
     said += re.findall(r"\b(weak|strong) scal", f"{table.title} {headers}".lower())
     if len(set(said)) == 1:
         return str(said[0])
-    kinds = {model.kind for model in work_model.models(rows)} & {work_model.WEAK, work_model.STRONG}
-    if len(kinds) == 1 and all(any(model.fits) for model in work_model.models(rows)):
+    models = work_model.models(rows)
+    kinds = {model.kind for model in models} & {work_model.WEAK, work_model.STRONG}
+    if len(kinds) == 1 and all(any(model.fits) for model in models):
         return str(kinds.pop())
     if verdict.reading in (TIME, TIME_BESIDE_RATE) and verdict.by_speedup and verdict.by_speedup.fit.hits:
         return STRONG

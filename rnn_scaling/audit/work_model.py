@@ -80,9 +80,9 @@ def models(rows: Sequence[ScalingRow]) -> list[WorkModel]:
     return [_model(members) for members in groups]
 
 
-def alone(rows: Sequence[ScalingRow]) -> list[Timed]:
-    """Usable rows that have no other to agree with."""
-    together = {id(row) for model in models(rows) for row in model.rows}
+def alone(rows: Sequence[ScalingRow], known: Sequence[WorkModel]) -> list[Timed]:
+    """Usable rows that are in none of the known models: they have no other to agree with."""
+    together = {id(row) for model in known for row in model.rows}
     return [row for row in having(rows, Timed) if id(row) not in together]
 
 
@@ -133,10 +133,10 @@ def falls(rows: Sequence[DevicesAndSeconds]) -> bool:
     return speedup > 1 + 0.2 * (many.devices / few.devices - 1)
 
 
-def facts(rows: Sequence[ScalingRow]) -> list[str]:
-    """What the rows imply, in a sentence a series: for the reader, not a fault."""
+def facts(known: Sequence[WorkModel]) -> list[str]:
+    """What rows imply, in a sentence a model of theirs: for the reader, not a fault."""
     out = []
-    for model in models(rows):
+    for model in known:
         if not model.absolute or model.kind == EACH:
             continue
         name = f"{model.rows[0].series}: " if model.rows[0].series else ""

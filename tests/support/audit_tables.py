@@ -63,5 +63,6 @@ def make(seed: int, words: int = 200, batches: int = 20) -> Made:
 def run(tmp_path, text: str, name: str = "table.md", **options):
     """The audit's report on a text."""
     path = tmp_path / name
+    path.unlink(missing_ok=True)  # to cut a file that is there takes longer than to read it
     path.write_text(text, encoding="utf-8")
     return audit(path, **options)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from rnn_scaling.audit import verdicts, whole_columns
+from rnn_scaling.audit import verdicts, whole_columns, work_model
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import GridRow, ScalingTable
 from rnn_scaling.audit.verdicts import Verdict
 from rnn_scaling.audit.whole_columns import WrongColumn
-from rnn_scaling.audit.work_model import Timed
+from rnn_scaling.audit.work_model import Timed, WorkModel
 
 MANY_COLUMNS = 256  # of which the work for one column must not grow with the width
 _AROUND = 32
@@ -48,6 +48,7 @@ class Context:
     items_per_sample: float | None = None
     works: list[Works] = dataclasses.field(default_factory=list)
     _known: dict[int, list[Judged]] = dataclasses.field(default_factory=dict, repr=False)
+    _models: dict[int, list[WorkModel]] = dataclasses.field(default_factory=dict, repr=False)
 
     def judged(self, table: ScalingTable) -> list[Judged]:
         """What each series of the table says of itself; made once, several checks read it."""
@@ -55,6 +56,12 @@ class Context:
             made = [(verdict, *whole_columns.examine(table, verdict)) for verdict in verdicts.verdicts(table.rows)]
             self._known[id(table)] = [Judged(*each) for each in made]
         return self._known[id(table)]
+
+    def models(self, table: ScalingTable) -> list[WorkModel]:
+        """What the rows of the table agree on; made once, too."""
+        if id(table) not in self._models:
+            self._models[id(table)] = work_model.models(table.rows)
+        return self._models[id(table)]
 
 
 def near(table: ScalingTable, k: int) -> range:

@@ -19,12 +19,13 @@ _MAX_ROWS = 10_000  # of one file
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Notes what rate x seconds is an item, where batch size and batches are known; `conclude` compares the tables."""
     items = []
-    for model in work_model.models(table.rows):
+    models = context.models(table)
+    for model in models:
         if model.absolute and model.kind in (work_model.WEAK, work_model.STRONG):
             items += [(row, _items(row)) for row, fits in zip(model.rows, model.fits) if fits]
         elif model.absolute and model.kind == work_model.VARIES and len(model.rows) == 2:
             items += [(row, _items(row)) for row in model.rows]
-    items += [(row, _items(row)) for row in work_model.alone(table.rows) if work_model.has_settings(row)]
+    items += [(row, _items(row)) for row in work_model.alone(table.rows, models) if work_model.has_settings(row)]
     if items and sum(len(works.items) for works in context.works) < _MAX_ROWS:
         context.works.append(Works(table, items))
     yield from ()

@@ -25,8 +25,7 @@ _IMPOSSIBLE = 1.5  # an efficiency that no cache explains
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each point out of line; None for each that is in line."""
     with_speedup = {(r.series, r.devices) for r in context.previous.rows if r.speedup} if context.previous else set()
-    models = work_model.models(table.rows)
-    misfits = {id(row) for model in models for row, fits in zip(model.rows, model.fits) if not fits}
+    misfits = {id(row) for model in context.models(table) for row, fits in zip(model.rows, model.fits) if not fits}
     for group in baselines.groups(table.rows):
         samples = dict(zip(map(id, group.rows), batches.in_samples(table, group.rows)))
         base = None if group.inferred or group.baseline is None else samples[id(group.baseline)]

@@ -26,9 +26,10 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         good = rounding.of(row.work).meets(work_model.product(row))
         yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
     trusted = _confirmed(table, context)
-    for model in work_model.models(table.rows):
+    models = context.models(table)
+    for model in models:
         yield from _series(table, model, context, trusted)
-    yield from _known(table, work_model.alone(table.rows), context.items_per_sample)
+    yield from _known(table, work_model.alone(table.rows, models), context.items_per_sample)
 
 
 def _confirmed(table: ScalingTable, context: Context) -> dict[int, bool]:

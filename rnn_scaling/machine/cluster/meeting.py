@@ -45,7 +45,7 @@ class Meeting:
         Args:
           launch: rank 0's.
           timeout_s: within which all ranks join.
-          heartbeat_s: of silence after which a rank counts as lost.
+          heartbeat_s: of silence after which a rank counts as lost; before the first barrier it is timeout_s.
           survives: roles whose loss does not end the run.
 
         Raises:
@@ -67,6 +67,8 @@ class Meeting:
         self._num_hellos = 0
         self._trouble = ""  # what went wrong before all were there: told once they are, so that each hears it
         self._has_begun, self._failure = False, ""
+        # Who loads a large library on a shared core may be silent for long: until all have met once, that is no loss.
+        self._silence_s = max(timeout_s, heartbeat_s)
         self._deadline = time.monotonic() + timeout_s
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meeting", daemon=True)
@@ -155,8 +157,8 @@ class Meeting:
         for each in list(self._connections):
             if each.peer is None and now - each.since > STRANGER_S:
                 self._drop(each)
-            elif each.peer is not None and each.peer.rank and now - each.heard_at > self._heartbeat_s:
-                silence = f"has not answered for {self._heartbeat_s:g} s"
+            elif each.peer is not None and each.peer.rank and now - each.heard_at > self._silence_s:
+                silence = f"has not answered for {self._silence_s:g} s"
                 self._lose(each, f"{silence}: it is frozen, or the network to it is down")
         for name, gathering in self._gatherings.items():
             if now > gathering.deadline:
@@ -252,6 +254,7 @@ class Meeting:
                 del self._gatherings[name]
                 if gathering.keeps_values:
                     self.gathered[name] = [gathering.values.get(rank) for rank in range(self._launch.size)]
+                self._silence_s = self._heartbeat_s
                 self._tell_all(wire.encode("pass", name=name))
 
     def _leave(self, connection: _Connection, peer: Peer) -> None:

@@ -46,14 +46,14 @@ class Member:
         launch: which rank of how many this is, and where they meet.
         hello: what it says of its run.
         timeout_s: within which all join, and leave.
-        heartbeat_s: of silence after which a rank counts as lost.
+        heartbeat_s: of silence after which a rank counts as lost; before the first barrier it is timeout_s.
         survives: roles whose loss does not end the run.
         """
         self.failed = threading.Event()
         self.failure = ""
         self.lost: tuple[tuple[int, str], ...] = ()
         self._launch, self._hello, self._survives = launch, hello, survives
-        self._timeout_s, self._heartbeat_s = timeout_s, heartbeat_s
+        self._timeout_s, self._heartbeat_s, self._silence_s = timeout_s, heartbeat_s, max(timeout_s, heartbeat_s)
         self._meeting: Meeting | None = None
         self._channel: wire.Channel | None = None
         self._selector = selectors.DefaultSelector()
@@ -290,8 +290,8 @@ class Member:
                     channel.flush()
                 if events & selectors.EVENT_READ and not self._hear(channel):
                     return
-            if now - channel.heard_at > self._heartbeat_s and not self._meeting and not self.failed.is_set():
-                silence = f"has not answered for {self._heartbeat_s:g} s"
+            if now - channel.heard_at > self._silence_s and not self._meeting and not self.failed.is_set():
+                silence = f"has not answered for {self._silence_s:g} s"
                 line = f"{self._rank_0} {silence}: it is frozen, or the network to it is down"
                 channel.send(wire.encode("gave_up", line=line))
                 self._fail(line)
@@ -318,6 +318,7 @@ class Member:
             self._peers = tuple(Peer(**each) for each in wire.field(message, "peers", list))
             self._pass("welcome")
         elif kind == "pass":
+            self._silence_s = self._heartbeat_s
             self._pass(wire.field(message, "name", str))
         elif kind == "lost":
             self.lost = (*self.lost, (wire.field(message, "rank", int), wire.field(message, "line", str)))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
-from tests.machine.cluster.ranks import processes
+from tests.machine.cluster.ranks import PATIENCE_S, processes
 
 SILENCE_S = 2.0
+
+
+def met_once(ranks):
+    """From here on silence counts."""
+    for each in ranks:
+        each.do("barrier", "built")
+    assert [each.hear() for each in ranks] == ["done barrier"] * len(ranks)
 
 
 def test_a_killed_rank_is_named_to_all_others_at_once():
@@ -37,6 +45,7 @@ def test_every_rank_notices_that_rank_0_was_killed():
 
 def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on():
     with processes(3, heartbeat_s=SILENCE_S) as ranks:
+        met_once(ranks)
         ranks[1].send_signal(signal.SIGSTOP)
         cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
         line = f"failed rank 1 (host h1, process {ranks[1].pid}) {cause}"
@@ -47,12 +56,27 @@ def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on():
 
 def test_a_frozen_rank_0_is_named_and_learns_it_when_it_goes_on():
     with processes(2, heartbeat_s=SILENCE_S) as ranks:
+        met_once(ranks)
         ranks[0].send_signal(signal.SIGSTOP)
         cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
         line = f"failed rank 0 (host h0, process {ranks[0].pid}) {cause}"
         assert ranks[1].hear() == line
         ranks[0].send_signal(signal.SIGCONT)
         assert ranks[0].hear() == line
+
+
+def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout():
+    """Python's lock may be held for long by one that loads a large library."""
+    with processes(2, heartbeat_s=0.2, timeout_s=PATIENCE_S) as ranks:
+        ranks[1].send_signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        ranks[1].send_signal(signal.SIGCONT)
+        for each in ranks:
+            each.do("report", "still there")
+        assert [each.hear() for each in ranks] == ["done report"] * 2
+    with processes(2, heartbeat_s=0.2, timeout_s=SILENCE_S) as ranks:
+        ranks[1].send_signal(signal.SIGSTOP)
+        assert "has not answered for 2 s: it is frozen" in ranks[0].hear()
 
 
 def test_an_error_of_a_rank_is_told_in_its_words():

@@ -53,7 +53,9 @@ def _losses(row: Row) -> str:
 
 
 def why_lost(rank: Rank) -> str:
-    """ "rank 2 on b: killed by signal 9"."""
+    """ "rank 2 on b: killed by signal 9"; the line that was said of it where that names it already."""
+    if rank.error and rank.error.startswith(f"rank {rank.rank} "):
+        return rank.error.rstrip(".")
     where = f" on {rank.host}" if rank.host else ""
     why = f": {rank.error.rstrip('.')}" if rank.error else ""
     return f"rank {rank.rank}{where}{why}"
@@ -103,8 +105,21 @@ def by_rank(row: Row) -> ByRank:
         again = "all say" if same == len(others) else f"{same} of the other {len(others)} say"
         notes.append(f"This is the first of {len(row.good)} runs; {again} the same of its ranks.")
     if told is None:
-        return ByRank(notes=tuple(notes))
+        return ByRank(steps_grid(run), notes=tuple(notes))
     return ByRank(ranks_grid(told, row.unit), late_sentence(told), tuple(notes))
+
+
+def steps_grid(run: RunRecord) -> Grid | None:
+    """(header, a line for each worker to which a coordinator handed steps): how many it did; None of other runs."""
+    workers = [rank for rank in (run.workers.workers if run.workers else ()) if rank.items and not rank.seconds]
+    if not workers:
+        return None
+    steps, items = sum(len(rank.items) for rank in workers), sum(sum(rank.items) for rank in workers)
+    fewest_first = sorted(workers, key=lambda rank: len(rank.items))
+    return ["Rank", "Host", f"Steps (of {steps:,})", f"{run.unit.capitalize()} (%)"], [
+        [f"{rank.rank}{remark}", rank.host or "n/a", f"{len(rank.items):,}", f"{100 * sum(rank.items) / items:.1f}"]
+        for rank, remark in _folded(workers, fewest_first)
+    ]
 
 
 def late_sentence(told: Lateness) -> str:

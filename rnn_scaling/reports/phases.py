@@ -119,7 +119,8 @@ def _series(runs: Sequence[Run]) -> list[list[Row]]:
 def _body(run: Run, step: int | None, colours: bool) -> str:
     sections = [_step(run.parts, run.record, step, colours)] if run.parts else []
     told = cluster.lateness(run.record)
-    ranks = [f"By rank:\n\n{markdown_table(*cluster.ranks_grid(told, run.record.unit))}"] if told else []
+    grid = cluster.ranks_grid(told, run.record.unit) if told else cluster.steps_grid(run.record)
+    ranks = [f"By rank:\n\n{markdown_table(*grid)}"] if grid else []
     lines = [*([cluster.late_sentence(told)] if told else []), *cluster.ranks_notes(run.record, told)]
     notes = "".join(f"- {line}\n" for line in lines)
     seconds = f"The seconds of the run:\n\n{markdown_table(*cluster.phases_grid(run.record))}"

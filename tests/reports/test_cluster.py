@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
 from tests.support.scaling_runs import of, timed, write_folder
 
-SYNC, ALONE, ASYNC = "collective_all_reduce", "distributed_independent", "multi_worker_mirrored"
+SYNC, ALONE, ASYNC = "collective_all_reduce", "distributed_independent", "async_parameter_server"
 
 
 def folder(**config):
@@ -84,7 +85,7 @@ def test_the_answer_names_workers_and_what_they_trained():
     assert "In 1 of its 3 runs on 4 workers of one device each a worker was lost (rank 3 on d: no sign of life" in said
     both = answer.lead(of([*runs, *(each for each in folder() if each.config["variable_update"] == SYNC)]))
     assert "is fastest on 4 workers of one device each cannot be told" in both or "The fastest" in both
-    assert "cudnn_lstm, multi_worker_mirrored: Its" in both or "It trains" in both or "updates old" in both
+    assert "cudnn_lstm, async_parameter_server: Its" in both or "It trains" in both or "updates old" in both
 
 
 def test_a_series_that_lost_workers_is_not_called_slower():
@@ -229,6 +230,14 @@ def test_runs_that_failed_or_lost_their_window_are_still_told():
     """No table of ranks without batches of several; a mode whose client drives all ranks has none at all."""
     bare = changed(run(2, 1900), workers={"ranks": [{"rank": k} for k in range(2)]})
     text = table.text(of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]))
+    asked = [{"rank": 0, "role": "coordinator", "seconds": [1.0] * 40, "items": [2000] * 40}]
+    asked += [{"rank": k, "items": [1000] * 40 * k, "error": f"rank {k} (host b) ended."} for k in (1, 3)]
+    driven = changed(run(2, 1900, variable_update=ASYNC), workers={"ranks": asked, "lost": asked[2:]})
+    told = table.text(of([driven]))
+    assert "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told) and "Steps (of 160)" in told
+    assert "Lost: rank 3 (host b) ended.\n" in told and "(rank 3 (host b) ended): the rate" in told + answer.lead(
+        of([driven])
+    )
     assert "By rank" not in text and "Initialisation against training" in text
     assert " 4 workers of one device each no run succeeded" in answer.sentence(
         of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]).series[0]

@@ -14,7 +14,7 @@ from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
-OF_WORKERS = ("distributed_independent", "collective_all_reduce", "multi_worker_mirrored")
+OF_WORKERS = ("distributed_independent", "collective_all_reduce", "async_parameter_server")
 ONE_MODEL = (*MODES[1:], *OF_WORKERS[1:])
 DEVICES = "(?:devices|workers of one device each)"
 NUMBER = r"-?[\d,]+(?:\.\d+)?"
@@ -69,7 +69,7 @@ def among(made, count, disturbed, random_):
     loads = [random_.choice([None, 0.03, 0.07]) if disturbed else None for _ in range(count)]
     own = [{"rank": k, "host": "a", "cpu_affinity": [k % 2], "load_others": load} for k, load in enumerate(loads)]
     told = {"ranks": own}
-    if made.config["variable_update"] == "multi_worker_mirrored":
+    if made.config["variable_update"] == "async_parameter_server":
         told["staleness"] = {"0": 5, str(count - 1): 5}
         told["lost"] = [{"rank": count, "error": "killed"}] if random_.random() < 0.3 else []
     return changed(made, workers=told)

@@ -201,7 +201,8 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
-    display = progress.Progress(config.output.progress and cluster.rank == 0, most, warmup, state.unit)
+    shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
+    display = progress.Progress(shows, most, warmup, state.unit, whose=whose)
     scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit)
     # Of steps that go on between two calls no pause may be left out.
     resume = timer.resume if not isinstance(step, ScheduledStep) else lambda: None

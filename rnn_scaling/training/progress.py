@@ -23,6 +23,7 @@ class Progress:
         unit: str,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        whose: str = "",
     ) -> None:
         """Args:
         enabled: False shows nothing.
@@ -31,10 +32,11 @@ class Progress:
         unit: of the items.
         stream: where to; sys.stderr when not given.
         clock: returns seconds.
+        whose: follows the rate, where it is not that of the whole run.
         """
         first = "warm-up" if warmup else "measuring"
         self._board = Board(total, LAYOUT, enabled=enabled, stream=stream, desc=first, postfix="compiling", leave=False)
-        self._total, self._warmup, self._unit, self._clock = total, warmup, unit, clock
+        self._total, self._warmup, self._rate_unit, self._clock = total, warmup, f"{unit}/s{whose}", clock
         self._done, self._seconds, self._last_line = 0, 0.0, clock()
 
     def batch(self, step_s: float, items: int, loss: float) -> None:
@@ -46,7 +48,7 @@ class Progress:
           loss: of the batch.
         """
         self._done += 1
-        rate = f"{items / step_s:,.0f} {self._unit}/s, loss {loss:.4g}"
+        rate = f"{items / step_s:,.0f} {self._rate_unit}, loss {loss:.4g}"
         if self._board.has_bar:
             phase = "measuring" if self._done == self._warmup else None
             return self._board.move(self._done, phase, rate, redraw=False)

@@ -99,13 +99,13 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     bar, lines, silent = Terminal(), io.StringIO(), Terminal()
     clock = itertools.count(0.0, progress.PLAIN_INTERVAL_S / 2).__next__
     for enabled, stream in ((True, bar), (True, lines), (False, silent)):
-        shown = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock)
+        shown = progress.Progress(enabled, 4, 2, "words", stream=stream, clock=clock, whose=" at rank 0")
         for _ in range(4):
             shown.batch(0.5, 1000, 2.5)
         shown.close()
     assert lines.getvalue().splitlines() == [
-        "warm-up: 2/4 batches, 2,000 words/s, loss 2.5, 1 s left",
-        "measuring: 4/4 batches, 2,000 words/s, loss 2.5, 0 s left",
+        "warm-up: 2/4 batches, 2,000 words/s at rank 0, loss 2.5, 1 s left",
+        "measuring: 4/4 batches, 2,000 words/s at rank 0, loss 2.5, 0 s left",
     ]
     assert drawn(bar)[0].startswith("warm-up |") and "0/4 batches, compiling, " in drawn(bar)[0]
     assert silent.getvalue() == ""

@@ -32,7 +32,7 @@ Grid = tuple[list[str], list[list[str]]]
 
 def remarks(row: Row) -> list[str]:
     """What must be said beside the rate of several workers: how old their gradients were, and that some were lost."""
-    return [text for text in (_staleness(row), _losses(row)) if text]
+    return [text for text in (_staleness(row.good), _losses(row)) if text]
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
@@ -61,9 +61,9 @@ def why_lost(rank: Rank) -> str:
     return f"rank {rank.rank}{where}{why}"
 
 
-def _staleness(row: Row) -> str:
+def _staleness(runs: Sequence[RunRecord]) -> str:
     counts: dict[int, int] = {}
-    for run in row.good:
+    for run in runs:
         for age, count in ((run.workers.staleness if run.workers else None) or {}).items():
             counts[int(age)] = counts.get(int(age), 0) + count
     updates, largest = sum(counts.values()), max((age for age, count in counts.items() if count), default=0)
@@ -159,8 +159,8 @@ def ranks_grid(told: Lateness, unit: str) -> Grid:
 
 
 def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
-    """What sd is, which ranks were lost or failed, how the common window was made."""
-    lines = []
+    """What sd is, how old gradients were, which ranks were lost or failed, how the common window was made."""
+    lines = [text] if (text := _staleness([run])) else []
     if told:
         folded = f" {len(told.ranks)} ranks: the slowest, the median and the fastest are shown."
         many = folded if len(told.ranks) > MOST_RANKS else ""

@@ -232,8 +232,10 @@ def test_runs_that_failed_or_lost_their_window_are_still_told():
     text = table.text(of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]))
     asked = [{"rank": 0, "role": "coordinator", "seconds": [1.0] * 40, "items": [2000] * 40}]
     asked += [{"rank": k, "items": [1000] * 40 * k, "error": f"rank {k} (host b) ended."} for k in (1, 3)]
-    driven = changed(run(2, 1900, variable_update=ASYNC), workers={"ranks": asked, "lost": asked[2:]})
+    parts = {"ranks": asked, "lost": asked[2:], "staleness": {"2": 80}}
+    driven = changed(run(2, 1900, variable_update=ASYNC), workers=parts)
     told = table.text(of([driven]))
+    assert "Its gradients were 2.0 updates old on average, 2 at most" in told
     assert "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told) and "Steps (of 160)" in told
     assert "Lost: rank 3 (host b) ended.\n" in told and "(rank 3 (host b) ended): the rate" in told + answer.lead(
         of([driven])

@@ -68,7 +68,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
         raise flags.FlagErrors([lost])
     starter = ranks.Starter(trainer)
     try:
-        with ranks.fenced(starter.tasks(config, flags_of_all, has_streams=True)) as tasks:
+        with ranks.fenced(config, starter.tasks(config, flags_of_all, has_streams=True)) as tasks:
             ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
     except OSError as e:
         return entry.fail(f"the cluster was not started: {e.strerror or e}")

@@ -62,7 +62,7 @@ class Starter:
         """
         if self.launch or config.num_processes == 1:
             return process.run(self._command(config, words), timeout_s, on_line, is_alive)
-        with fenced(self.tasks(config, words)) as tasks:
+        with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
@@ -131,10 +131,11 @@ def on_loopback(count: int) -> list[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def fenced(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """The tasks in a network of their own, whose ports nobody else reaches, where the system gives them one."""
+def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """The tasks of a run, whose ports nobody else reaches where the system gives them a network of their own."""
+    exchanges = registry.VARIABLE_UPDATES[config.update.variable_update].trains_one_model
     with fence.network() as network:
-        if not network.enter:
+        if exchanges and not network.enter:
             _warn_of_open_ports(network.reason)
         yield [dataclasses.replace(task, command=[*network.enter, *task.command]) for task in tasks]
 
@@ -142,7 +143,7 @@ def fenced(tasks: Sequence[Task]) -> Iterator[list[Task]]:
 @functools.cache
 def _warn_of_open_ports(reason: str) -> None:
     """Once a process, however many runs it starts."""
-    rule = "other machines may reach TensorFlow's ports of this run, which ask nobody who connects"
+    rule = "other machines may reach the ports of this run, which ask nobody who connects"
     entry.warn(f"{rule}: it got no network of its own ({reason}); docs/cluster.md says how to fence them")
 
 

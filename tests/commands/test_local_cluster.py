@@ -19,6 +19,7 @@ from tests.support.paths import ROOT
 OPEN = "other machines may reach"  # in the warning where the system gives a run no network of its own
 TRAINER = """
 import json, os, signal, sys, time
+exec(os.environ.get("FIRST", ""))
 rank = os.environ["RNN_SCALING_RANK"]
 folder = os.environ["FOLDER"]
 with open(os.path.join(folder, rank + ".tmp"), "w") as file:
@@ -33,10 +34,9 @@ exec(os.environ.get("RANK_" + rank, ""))
 
 @pytest.fixture
 def trainer(tmp_path, monkeypatch):
-    """A trainer that leaves what it was told, and does what RANK_N says."""
+    """A trainer that leaves what it was told, and does what RANK_N says, after what FIRST says to all."""
     (tmp_path / "trainer.py").write_text(TRAINER)
     monkeypatch.setenv("FOLDER", str(tmp_path))
-    monkeypatch.setattr("rnn_scaling.machine.process.FOLLOWING_GRACE_S", 0.2)
     return [sys.executable, str(tmp_path / "trainer.py")]
 
 
@@ -77,12 +77,16 @@ def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monk
     for _ in range(2):
         assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
     assert capfd.readouterr().err.count("(unshare: Operation not permitted); docs/cluster.md says how to fence") == 1
+    ranks._warn_of_open_ports.cache_clear()
+    assert local_cluster.main(["--", "--variable_update=distributed_independent"], trainer=trainer) == 0
+    assert OPEN not in capfd.readouterr().err  # they exchange nothing, and open none
 
 
 def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("RANK_0", "time.sleep(600)")
     monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
     monkeypatch.setattr("rnn_scaling.machine.process.TELLING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.machine.process.FOLLOWING_GRACE_S", 0.2)
     assert local_cluster.main(["--"], trainer=trainer) == 1
     err = capfd.readouterr().err.splitlines()
     assert (
@@ -128,7 +132,7 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
     """
     on_signal = "signal.signal(2, lambda *_: (print('interrupted by SIGINT', file=sys.stderr), os._exit(130)))"
-    hang = {f"RANK_{rank}": f"{on_signal}; time.sleep(600)" for rank in range(3)}
+    hang = {"FIRST": on_signal} | {f"RANK_{rank}": "time.sleep(600)" for rank in range(3)}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     started = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **hang}, stderr=subprocess.PIPE, text=True)
     try:

@@ -5,8 +5,8 @@ TensorFlow binds its servers to all addresses of the host and asks nobody who co
     with fence.network() as fenced:
         subprocess.run([*fenced.enter, "program", ...])
 
-python -I fence.py make                      makes a network, says "ready", and ends when its stdin does
-python -I fence.py enter PATH... -- COMMAND  becomes COMMAND in the namespaces at these paths
+python -I -S fence.py make                      makes a network, says "ready", and ends when its stdin does
+python -I -S fence.py enter PATH... -- COMMAND  becomes COMMAND in the namespaces at these paths
 
 Linux lets root make networks, and most distributions let everybody who makes a user namespace with it, in which each
 user stays who he is. Processes, files and memory are as without.
@@ -29,6 +29,7 @@ from typing import NoReturn
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40  # <linux/sockios.h>, <linux/if.h>
 READY = "ready"
+PROGRAM = (sys.executable, "-I", "-S")  # the standard library alone starts sooner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Fenced:
 def network() -> Iterator[Fenced]:
     """A network that lasts as long as the block and the programs that were started into it."""
     maker = subprocess.Popen(
-        [sys.executable, "-I", __file__, "make"],
+        [*PROGRAM, __file__, "make"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -72,7 +73,7 @@ def network() -> Iterator[Fenced]:
     try:
         if said == READY:
             paths = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in opened]
-            yield Fenced((sys.executable, "-I", __file__, "enter", *paths, "--"))
+            yield Fenced((*PROGRAM, __file__, "enter", *paths, "--"))
         else:
             yield Fenced(reason=said or "no network could be made")
     finally:

@@ -57,7 +57,7 @@ def test_processes_in_a_network_reach_each_other_and_nobody_else_reaches_them():
         finally:
             listener.kill()
             listener.communicate()
-    assert not os.path.exists(fenced.enter[4])  # nothing of it is left open
+    assert not os.path.exists(fenced.enter[5])  # nothing of it is left open
 
 
 def test_a_user_without_rights_gets_a_network_and_stays_who_he_is():

@@ -17,11 +17,24 @@ def is_alive(process: str | None, root: str = "/proc") -> bool:
     return number.isdecimal() and len(number) < 10 and _of(number, int(number), root) == process
 
 
+def is_stopped(process: str | None, root: str = "/proc") -> bool:
+    """Whether the process of `this_process` still is, but a signal as SIGSTOP keeps it from doing anything."""
+    number = (process or "").partition(" ")[0]
+    return is_alive(process, root) and _stat(number, root)[:1] in (["T"], ["t"])
+
+
 def _of(folder: str, number: int, root: str) -> str | None:
     try:
         boot = Path(root, "sys/kernel/random/boot_id").read_text().strip()
-        # The name of the program stands in brackets and may hold anything; the start is the 22nd word of all.
-        words = Path(root, folder, "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if words[0] == "Z" else f"{number} {words[19]} {boot}"
+        words = _stat(folder, root)
+        return None if words[0] == "Z" else f"{number} {words[19]} {boot}"  # the start is the 22nd word of all
     except (OSError, IndexError):
         return None
+
+
+def _stat(folder: str, root: str) -> list[str]:
+    """What stands behind the name of the program, which is in brackets and may hold anything; [] if there is none."""
+    try:
+        return Path(root, folder, "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

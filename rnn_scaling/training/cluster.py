@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis import common_window
+from rnn_scaling.machine import alive
 from rnn_scaling.machine.cluster import connections, ports
 from rnn_scaling.machine.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.machine.cluster.member import Member
@@ -253,7 +254,10 @@ class Cluster(Alone):
 
     def rank_0_left(self, process: str | None) -> bool:
         is_lost = self.rank == 1 and self._refusal == "" and self._line().startswith("rank 0 ")
-        return is_lost and bool(self._peers) and (process or "").partition(" ")[0] == str(self._peers[0].pid)
+        # Only the network between them broke: it writes what it knows, which is more.
+        is_there = alive.is_alive(process) and not alive.is_stopped(process)
+        is_its = bool(self._peers) and (process or "").partition(" ")[0] == str(self._peers[0].pid)
+        return is_lost and is_its and not is_there
 
 
 def of(launch: Launch | None, config: RunConfig) -> Alone:

@@ -142,20 +142,19 @@ def test_nothing_is_left_whatever_ends_it(number, status):
 @real
 def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     """The trainer itself, in the middle of its steps."""
-    endless = ["--num_batches=1000000", "--cluster_heartbeat=2", "--cluster_timeout=60"]
+    endless = ["--num_batches=1000000", "--cluster_heartbeat=8", "--cluster_timeout=60"]
     tiny = [word for word in TINY if "num_batches" not in word]
     result = tmp_path / "run.json"
     process = start("--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake="")
     assert process.stderr is not None
-    next(line for line in process.stderr if line.startswith(("warm-up: ", "measuring: ")))
+    next(line for line in process.stderr if line.startswith("measuring: "))
     (worker_1,) = (name for name in namespaces_of(process) if name.endswith("worker1"))
     tools.call("ip", "-n", worker_1, "link", "set", network.DEVICE, "down")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and namespaces_of(process) == []
     (line,) = (line for line in err.splitlines() if line.startswith("error: "))
     assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
-    assert line.endswith("has not answered for 2 s: it is frozen, or the network to it is down")
+    assert line.endswith("has not answered for 8 s: it is frozen, or the network to it is down")
     failed = record.read(result)
-    # Each side of the break takes the other for lost, and on one disk either may write the record last.
-    assert failed.status == "failed" and failed.error and failed.error.message.endswith("or the network to it is down")
+    assert failed.status == "failed" and failed.error and failed.error.message in line
     assert failed.batches.seconds and failed.workers and failed.workers.link and "1000 Mbit/s" in failed.workers.link

@@ -21,12 +21,14 @@ TESTS = Path(__file__).parent
 # first: so two processes, which take file by file, come to their ends together.
 SLOW = (
     "training/test_variable_update.py",
+    "test_faults.py",
     "test_train.py",
     "inspection/test_step_counts.py",
     "test_hostile_files.py",
     "models",
     "browser",
     "commands",
+    "test_launchers.py",
     "training",
     "data",
     "links",

@@ -6,18 +6,26 @@ to tests that start the real command.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
 import traceback
+import types
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry, train
+from rnn_scaling.commands import local_cluster
+from rnn_scaling.machine import process, tether
+from rnn_scaling.training import cluster as clusters
+from rnn_scaling.training import progress
 
 # Flags of a run of one cell a side and five batches.
 TINY = [
@@ -107,10 +115,15 @@ class Trainer:
             assert time.monotonic() < deadline, self._read(self._err)
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process.pid
+        return self._process.pid
+
     def send_signal(self, number: int) -> None:
         """Sends it to the process."""
-        assert self._process.pid
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Ends the process, frozen or not."""
@@ -155,3 +168,84 @@ def _train(words: list[str], out: str, err: str, env: dict[str, str], prepare: t
         function, *args = prepare
         function(*args)
     entry.leave(train.main, at_once=True)
+
+
+class LocalCluster(Trainer):
+    """python -m rnn_scaling local-cluster, whose ranks start with TensorFlow loaded; with a fault in one of them."""
+
+    def __init__(self, words: Sequence[str], folder: Path, faults: Mapping[int, Callable[[], None]] = {}) -> None:  # noqa: B006
+        """Args:
+        words: of its command line.
+        folder: where its stdout and stderr are kept.
+        faults: by rank, what it does before the trainer begins: a function of a module's top level.
+        """
+        self._out, self._err, self._words = folder / "stdout.txt", folder / "stderr.txt", list(words)
+        arguments = (self._words, str(self._out), str(self._err), dict(faults))
+        # Not a daemon, which may have no children.
+        self._process = CONTEXT.Process(target=_local_cluster, args=arguments)
+        self._process.start()
+
+
+def _local_cluster(words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]) -> None:
+    ctypes.CDLL(None).prctl(tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the fork server ends with the tests
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), number)
+    process.subprocess = types.SimpleNamespace(
+        Popen=functools.partial(_ForkedRank, faults=faults), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL
+    )
+    entry.leave(lambda: local_cluster.main(words))
+
+
+class _ForkedRank:
+    """Stands for subprocess.Popen: runs the trainer in a fork of this process, which has TensorFlow."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stderr: int | None,
+        faults: Mapping[int, Callable[[], None]],
+        **_: Any,
+    ) -> None:
+        self.returncode: int | None = None
+        reading, writing = os.pipe() if stderr is not None else (None, None)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_rank(list(command[command.index("rnn_scaling.train") + 1 :]), env, writing, faults)
+        if writing is not None:
+            os.close(writing)
+        self.stderr = None if reading is None else os.fdopen(reading, "rb", buffering=0)
+
+    def wait(self) -> int:
+        """As Popen's."""
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def _be_rank(
+    words: list[str], env: Mapping[str, str], writing: int | None, faults: Mapping[int, Callable[[], None]]
+) -> None:
+    """Does not return."""
+    try:
+        os.setsid()
+        ctypes.CDLL(None).prctl(tether.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if writing is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(writing, 2)
+            # The present objects remember of their files that one can seek in them.
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        os.environ.clear()
+        os.environ.update(env)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        progress.PLAIN_INTERVAL_S = clusters.REPORT_S = 0.2  # so that a test need not wait for either
+        faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
+        sys.argv = ["rnn_scaling.train", *words]
+        entry.leave(train.main, at_once=True)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(99)

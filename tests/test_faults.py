@@ -1,0 +1,162 @@
+"""Faults of a real local cluster: each ends the run in time, with one line that names rank and cause, a record of what
+had been measured, and no process left behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+
+from rnn_scaling import train
+from rnn_scaling.machine.cluster import ports
+from rnn_scaling.records import record
+from rnn_scaling.training import cluster as clusters
+from tests.support.faults import alive, children, wait_until
+from tests.support.forked import TINY, LocalCluster
+
+HEARTBEAT_S = 8  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
+ENDLESS = [*TINY, "--num_batches=1000000", "--cluster_timeout=60"]
+COLLECTIVE, SERVERS, ASYNC = (
+    f"--variable_update={mode}"
+    for mode in ("collective_all_reduce", "distributed_parameter_server", "async_parameter_server")
+)
+SOON_S = 60  # the limit of every run here
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts clusters, and lets none live on."""
+    clusters = []
+
+    def start(*words, **faults):
+        by_rank = {int(name.removeprefix("rank_")): fault for name, fault in faults.items()}
+        result = f"--result_file={tmp_path}/run.json"
+        own = ["--workers=2", *(["--ps=1"] if COLLECTIVE not in words else [])]
+        clusters.append(LocalCluster([*own, "--", *ENDLESS, result, *words], tmp_path, by_rank))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.kill()
+
+
+def measures(cluster, tmp_path):
+    """Waits until all ranks have told of batches; returns their processes, in the order of ranks."""
+    cluster.wait_for("measuring")
+    wait_until(lambda: (tmp_path / "stderr.txt").read_text().count("measuring: ") > 5, "batches are told")
+    return sorted(children(cluster.pid))
+
+
+def ends(cluster, pids, tmp_path):
+    """(The line that says why a cluster ended, its record)."""
+    done = cluster.end(SOON_S + 60)
+    assert done.returncode == 1, done.stderr
+    for pid in pids:
+        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+    lines = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0], record.read(tmp_path / "run.json")
+
+
+KILLED, FROZEN = "ended: killed or crashed", f"has not answered for {HEARTBEAT_S} s"
+
+
+@pytest.mark.parametrize(
+    ("mode", "rank", "number", "line", "said"),
+    [
+        (COLLECTIVE, 1, signal.SIGKILL, "rank 1 ", KILLED),
+        (COLLECTIVE, 1, signal.SIGSTOP, "rank 1 ", FROZEN),
+        (COLLECTIVE, 0, signal.SIGKILL, "worker 0 (rank 0) was killed by SIGKILL", KILLED),
+        (COLLECTIVE, 0, signal.SIGSTOP, "rank 0 ", FROZEN),
+        (SERVERS, 2, signal.SIGKILL, "rank 2 ", KILLED),
+        (ASYNC, 0, signal.SIGKILL, "coordinator (rank 0) was killed by SIGKILL", KILLED),
+    ],
+    ids=["worker-killed", "worker-frozen", "rank-0-killed", "rank-0-frozen", "ps-killed", "coordinator-killed"],
+)
+def test_a_rank_that_is_lost_while_it_trains(mode, rank, number, line, said, started, tmp_path):
+    cluster = started(mode, f"--cluster_heartbeat={HEARTBEAT_S if number == signal.SIGSTOP else 300}")
+    pids = measures(cluster, tmp_path)
+    os.kill(pids[rank], number)
+    told, found = ends(cluster, pids, tmp_path)
+    assert told.startswith(line) and (said in told or number == signal.SIGKILL)
+    assert found.status == "failed" and found.error.message.startswith(f"rank {rank} ") and said in found.error.message
+    assert len(found.workers.ranks) == len(pids)
+    if rank:
+        assert found.batches.measured > 0 and found.workers.ranks[0].seconds
+    elif mode == COLLECTIVE:  # what all did needs rank 0's times, too, and these are gone with it
+        assert found.workers.ranks[1].seconds
+
+
+def sleep():
+    time.sleep(600)
+
+
+def take_engine_port():
+    """The rank's engine gets a port at which another program listens."""
+    taken = socket.socket()
+    taken.bind(("", 0))
+    taken.listen()
+    port = taken.getsockname()[1]
+    taken.detach()
+    ports.free = lambda *_: port
+
+
+def differ_in_version():
+    versions = clusters._versions()
+    clusters._versions = lambda: {**versions, "tensorflow": "2.0.0"}
+
+
+def fill_disk():
+    """The disk is full from the second record on: the first is written before anything else."""
+    fsync, count = os.fsync, [0]
+
+    def full(file):
+        count[0] += 1
+        if count[0] > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    os.fsync = full
+
+
+def differ_in_flags():
+    main = train.main
+    train.main = lambda: main([*sys.argv[1:], "--seed=7"])
+
+
+def take_meeting_port():
+    """Another program listens where rank 0 is to wait for the others."""
+    taken = socket.create_server(ports.split(os.environ["RNN_SCALING_MEETING"]))
+    taken.detach()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "words", "line"),
+    [
+        (sleep, 1, ["--cluster_timeout=5"], "rank 1 of 2 did not join within 5 s (--cluster_timeout)"),
+        (take_engine_port, 1, [], "rank 1 (host 127.0.0.1, process "),
+        (take_meeting_port, 0, [], "port "),
+        (differ_in_version, 1, [], "rank 1 (host 127.0.0.1): tensorflow 2.0.0, but rank 0 has "),
+        (differ_in_flags, 1, [], "rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1; "),
+    ],
+    ids=["never-joins", "engine-port-taken", "meeting-port-taken", "other-version", "other-flags"],
+)
+def test_a_rank_that_does_not_fit(fault, rank, words, line, started, tmp_path):
+    cluster = started(COLLECTIVE, *words, **{f"rank_{rank}": fault})
+    wait_until(lambda: len(children(cluster.pid)) == 2, "both run")
+    told, found = ends(cluster, children(cluster.pid), tmp_path)
+    assert told.startswith(line)
+    assert found.status == "failed" and found.error.message == told
+
+
+def test_a_full_disk_at_the_record(started, tmp_path):
+    cluster = started(COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk)
+    wait_until(lambda: len(children(cluster.pid)) == 2, "both run")
+    told, _ = ends(cluster, children(cluster.pid), tmp_path)
+    assert told == f"--result_file={tmp_path}/run.json: No space left on device; the record was not written"

@@ -170,6 +170,21 @@ def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
     assert [(each.column, each.expected) for each in found] == [("throughput.words", "60500 (sum of all ranks' words)")]
 
 
+def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(tmp_path):
+    one, two = (
+        [timed(2, 1900, k, variable_update="replicated") for k in range(3)],
+        [run(2, 1880, k) for k in range(3)],
+    )
+    sides = judgement.read(*(write_folder(tmp_path / name, runs) for name, runs in (("a", one), ("b", two))))
+    question = Question(accepted=frozenset({"cpu_model"}))
+    told = judgement.judge(*sides, question)
+    assert {each.name for each in told.changes} >= {"variable_update", "num_devices", "num_workers"}
+    assert [each.gate for each in told.results] == ["ok"], told.found
+    four = write_folder(tmp_path / "four", [run(4, 3700, k) for k in range(3)])
+    told = judgement.judge(*judgement.read(tmp_path / "a", four), question)
+    assert "incomparable: --num_devices, --num_workers" in told.results[0].reason
+
+
 def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
     before, after = (
         write_folder(tmp_path / name, [run(n, rate * n, k, batches=b) for n in (1, 2, 4) for k in range(3)])

@@ -19,6 +19,7 @@ from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, 
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import scale
 
 UNKNOWN = "unknown"
 UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"
@@ -62,6 +63,7 @@ MEASURING_OPTIONS = {
     ),
     "seed": "other random words and weights: no effect on synthetic data, another order of batches on text",
 }
+SAME_DEVICES = "as many devices in all, in other processes: a difference in speed is what that does"
 COMPARED_EFFECT = "an option that leaves the work the same: a difference in speed is what it does"
 
 # Variables by the start of their names: what they do, and how grave a difference is.
@@ -253,11 +255,16 @@ def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
             for name, value in key.items():
                 values.setdefault(name, {})[value] = None
         sides.append(values)
-    return [
+    unlike = [
         option_difference(name, _some(list(sides[0][name])), _some(list(sides[1][name])))
         for name in sides[0]
         if name in sides[1] and not sides[0][name].keys() & sides[1][name].keys()
     ]
+    in_a, in_b = ({scale.num_devices(run.config) for run in side} for side in (a, b))
+    if in_a != in_b:
+        return unlike
+    spread = [f"--{name}" for name in scale.AXES]
+    return [dataclasses.replace(d, effect=SAME_DEVICES, severity=CAUTION) if d.what in spread else d for d in unlike]
 
 
 def option_difference(name: str, a: str, b: str) -> Difference:

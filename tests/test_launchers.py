@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
+from rnn_scaling.records import record
 from tests.support import slurm
 from tests.support.faults import alive, wait_until
+from tests.support.forked import TINY
 from tests.support.paths import ROOT
 
 MPIRUN = ["mpirun", "--oversubscribe"]
@@ -82,6 +84,15 @@ def test_ranks_find_each_other_on_two_nodes(srun, tmp_path):
     done = start(srun, "-N 2 -n 3", tmp_path)
     assert done.returncode == 0, done.stderr
     assert [known[1:] for known in json.loads(done.stdout)["known"]] == [[0, 0, 2], [1, 1, 2], [2, 0, 1]]
+
+
+def test_the_trainer_trains_with_as_many_workers_as_were_started(launcher, tmp_path):
+    words = ["--variable_update=collective_all_reduce", f"--result_file={tmp_path}/run.json", *TINY]
+    done = start(launcher, HERE[launcher[0][0]].replace("-n 3", "-n 2"), *words, module="rnn_scaling.train")
+    assert done.returncode == 0, done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert (result.status, result.config["num_workers"]) == ("ok", 2) and "Processing speed" in done.stdout
+    assert (result.workers.launcher, len(result.workers.ranks)) == (launcher[0][0], 2)
 
 
 @pytest.mark.parametrize("fault", ["exit", "kill"])

@@ -71,7 +71,7 @@ class Ranks:
         for trainer in self.trainers:
             trainer.kill()
 
-    def end(self, timeout_s: float = 120) -> list[subprocess.CompletedProcess[str]]:
+    def end(self, timeout_s: float = 300) -> list[subprocess.CompletedProcess[str]]:
         """Waits until all have ended.
 
         Raises:
@@ -90,8 +90,14 @@ def slow(step_s: float) -> None:
 
 
 def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
-    """The process sends itself a signal before this step."""
-    _before_each_step(lambda at: os.kill(os.getpid(), number) if at == step else None)
+    """The process sends itself a signal before this step, which it does not begin."""
+
+    def end(at: int) -> None:
+        if at == step:
+            os.kill(os.getpid(), number)
+            time.sleep(600)
+
+    _before_each_step(end)
 
 
 def run_out_of_memory(step: int) -> None:

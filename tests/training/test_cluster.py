@@ -26,6 +26,8 @@ MODEL = [
     *("--src_vocab_size=60", "--tgt_vocab_size=60", "--src_max_len=9", "--tgt_max_len=8", "--progress=false"),
     *("--optimizer=sgd", "--learning_rate=0.5", f"--num_warmup_batches={WARMUP}", f"--num_batches={STEPS - WARMUP}"),
 ]
+# Of other processes: a machine that runs tests is slow.
+PATIENT = ["--cluster_heartbeat=100", "--cluster_timeout=200"]
 COLLECTIVE, ALONE = "--variable_update=collective_all_reduce", "--variable_update=distributed_independent"
 
 
@@ -42,9 +44,9 @@ def text(tmp_path_factory) -> list[str]:
 
 def run(folder: Path, size: int, *words: str, **options: Any) -> list[Any]:
     """What each rank's process gave; the record is run.json, the weights are weights_RANK."""
-    result = f"--result_file={folder}/run.json"
+    result = [f"--result_file={folder}/run.json", *(PATIENT if size > 1 else ())]
     keep = {rank: (ranks.keep_weights, f"{folder}/weights_{rank}") for rank in range(size)}
-    with Ranks([*words, result], folder, size, **{"prepare": keep, **options}) as started:
+    with Ranks([*words, *result], folder, size, **{"prepare": keep, **options}) as started:
         return started.end()
 
 
@@ -135,11 +137,11 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
 
 FAULTS = {  # what rank 1 does, its exit status, and what rank 0 says of it
     "killed": ((ranks.kill_itself, 3), -9, "killed or crashed"),
-    "frozen": ((ranks.kill_itself, 3, signal.SIGSTOP), None, "has not answered for 2 s"),
+    "frozen": ((ranks.kill_itself, 3, signal.SIGSTOP), None, "has not answered for 8 s"),
     "out of memory": ((ranks.run_out_of_memory, 3), 1, "out of memory"),
     "terminated": ((ranks.kill_itself, 3, signal.SIGTERM), 130, "interrupted by SIGTERM"),
 }
-FAULTY = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=2", "--cluster_timeout=30"]
+FAULTY = [*TINY, COLLECTIVE, "--progress=false", "--cluster_heartbeat=8", "--cluster_timeout=200"]
 
 
 def errors_of(done: Any) -> list[str]:
@@ -159,7 +161,7 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     expected = (130, "interrupted") if fault == "terminated" else (1, "failed")
     assert (rank_0.returncode, result.status) == expected
     assert result.error and said in result.error.message
-    assert result.workers and len(result.workers.ranks[0].seconds) in (3, 4)
+    assert result.workers and len(result.workers.ranks[0].seconds) == 3
     assert result.workers.ranks[1].error == result.error.message
 
 

@@ -48,10 +48,12 @@ def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
     """
     engine = _start(config, state, cluster)
     state.clients = engine.size
-    state.resolved.update(devices=list(engine.tower_devices or engine.devices), device_type=engine.device_type)
+    # Those of one process, also where it drives others; of a coordinator's workers, which are alike, the first.
+    devices = engine.tower_devices[:1] or engine.own_devices
+    state.resolved.update(devices=list(devices), device_type=engine.device_type)
     state.resolved["onednn"] = uses_onednn()
     state.resolved["tower_batch_sizes"] = list(config.tower_batch_sizes())
-    state.resolved["logical_devices"] = len(engine.devices) > engine.num_physical
+    state.resolved["logical_devices"] = len(devices) > engine.num_physical
     state.enter("build")
     step = None
     if engine.devices:

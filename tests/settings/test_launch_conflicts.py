@@ -10,6 +10,8 @@ from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.launch_conflicts import started_otherwise
 
 COLLECTIVE = {"variable_update": "collective_all_reduce"}
+SERVED = {"variable_update": "distributed_parameter_server"}
+ASYNC = {"variable_update": "async_parameter_server"}
 
 
 def launch(size: int) -> Launch:
@@ -69,6 +71,10 @@ def test_a_mode_of_one_process_does_not_run_several_times():
             {"variable_update": "multi_worker_mirrored", "num_devices": 2},
             "--num_devices=2: MultiWorkerMirroredStrategy",
         ),
+        ({**ASYNC, "num_devices": 3}, "a step has one tower; use --num_devices=1 --num_workers=6"),
+        ({**ASYNC, "global_batch_size": 3}, "--global_batch_size=3 must be a multiple of --num_workers=2"),
+        ({**ASYNC, "data_source": "host"}, "--data_source=host: with --variable_update=async_parameter_server a step"),
+        ({**ASYNC, "trace_batches": 1}, "trace --variable_update=distributed_parameter_server"),
         ({"variable_update": "replicated"}, "--num_workers=2 would be ignored here; it needs --variable_update="),
     ],
 )
@@ -78,6 +84,20 @@ def test_what_several_workers_cannot_is_refused(options, said):
     assert len(lines) == 1 and said in lines[0], lines
 
 
-def test_what_several_workers_can_is_not():
-    given = {**COLLECTIVE, "num_workers": 2, "num_devices": 2, "all_reduce_spec": "collective", "gradient_repacking": 2}
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**COLLECTIVE, "num_devices": 2, "all_reduce_spec": "collective", "gradient_repacking": 2},
+        {**SERVED, "num_devices": 2, "data_source": "host", "until_steady": True, "partition_large_variables": True},
+        {**ASYNC, "global_batch_size": 4, "until_steady": True, "num_ps": 3},
+    ],
+)
+def test_what_several_workers_can_is_not(options):
+    given = {**options, "num_workers": 2}
     assert conflicts.problems(config_of(**given), given, num_gpus=0) == []
+
+
+def test_processes_are_counted_with_servers_and_coordinator():
+    assert started(4, **SERVED, num_workers=3, num_ps=1) == [] == started(5, **ASYNC, num_workers=3, num_ps=1)
+    (line,) = started(4, **ASYNC, num_workers=3, num_ps=1)
+    assert "need 5 processes (one of them the coordinator) and mpirun started 4" in line

@@ -43,8 +43,7 @@ def start(request: Request) -> Engine:
         for worker in range(place.num_workers)
         for index in range(request.num_devices)
     ]
-    num_physical = own.num_physical * place.num_workers
-    return dataclasses.replace(own, devices=tuple(devices), num_physical=num_physical, servers=server_devices(place))
+    return dataclasses.replace(own, devices=tuple(devices), servers=server_devices(place))
 
 
 def serve(request: Request, place: Place) -> Engine:

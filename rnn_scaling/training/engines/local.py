@@ -28,7 +28,7 @@ class Engine:
     devices: tuple[str, ...]  # full name of each tower's device
     host: str  # the CPU device that holds what belongs to no tower
     device_type: str  # "CPU" or "GPU"
-    num_physical: int  # real devices behind `devices`
+    num_physical: int  # real devices behind `own_devices`
     strategy: Any = None  # tf.distribute's, of modes that train with one which must be made before anything else
     servers: tuple[str, ...] = ()  # devices of the processes that only hold variables
     tower_devices: tuple[str, ...] = ()  # where each step's tower may be, if `devices` does not say

@@ -109,7 +109,10 @@ def _prepare_gloo(place: Place) -> None:
     if place.index == 0:
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-        server = RendezvousHTTPServer((host, port), RendezvousHandler, False)  # at this address alone
+        try:
+            server = RendezvousHTTPServer((host, port), RendezvousHandler, False)  # at this address alone
+        except OSError as e:
+            raise OSError(f"port {port} of {host}, where Horovod's workers find each other: {e.strerror}") from None
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
 

@@ -22,10 +22,12 @@ TESTS = Path(__file__).parent
 SLOW = (
     "training/test_variable_update.py",
     "test_faults.py",
+    "training/test_cluster.py",
+    "training/test_servers.py",
     "test_train.py",
     "inspection/test_step_counts.py",
-    "test_hostile_files.py",
     "models",
+    "test_hostile_files.py",
     "browser",
     "commands",
     "test_launchers.py",

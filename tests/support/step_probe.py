@@ -23,15 +23,7 @@ TINY = {
     "trace_batches": 1,
 }
 # For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
-LONGER = {
-    "num_encoder_layers": 2,
-    "num_decoder_layers": 2,
-    "direction": "bi",
-    "num_units": 64,
-    "batch_size": 16,
-    "src_max_len": 8,
-    "tgt_max_len": 8,
-}
+LONGER = {"num_units": 64, "batch_size": 16, "src_max_len": 8, "tgt_max_len": 8}
 
 
 class Probe:

@@ -24,34 +24,39 @@ from rnn_scaling.reports.markdown import markdown_table
 
 RATES = ("1000mbit", "200mbit", "50mbit")
 WORKERS = (2, 3, 4)
+COMPRESSIONS, COMPRESSED_WORKERS = ("bfloat16", "float16", "int8"), (2, 4)
 ALONE = "distributed_independent"
 RING, SERVERS = "collective_all_reduce", "distributed_parameter_server"
 # Little to compute for what is exchanged: else two cores hide the network behind themselves.
 SMALL = (
     *("--model=lm", "--num_encoder_layers=1", "--num_units=256", "--embedding_dim=256", "--tgt_vocab_size=1000"),
-    *("--batch_size=32", "--tgt_max_len=20", "--num_warmup_batches=3", "--num_batches=12", "--progress=false"),
+    *("--batch_size=32", "--tgt_max_len=20", "--num_warmup_batches=2", "--num_batches=10", "--progress=false"),
 )
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One row. `servers`: parameter servers; 0 with a mode that has none."""
+    """One run. servers: parameter servers, 0 with a mode that has none; compressed: --compress_gradients."""
 
     mode: str
     servers: int
     workers: int
     rate: str
+    compressed: str = "none"
 
     @property
     def name(self) -> str:
         """Of its record, without the round."""
         kind = {ALONE: "alone", RING: "ring", SERVERS: f"ps{self.servers}"}[self.mode]
-        return f"{kind}-{self.workers}-{self.rate}"
+        ending = "" if self.compressed == "none" else f"-{self.compressed}"
+        return f"{kind}-{self.workers}-{self.rate}{ending}"
 
     def command(self, flags: list[str], result_file: Path) -> list[str]:
         """What makes its record."""
         own = [f"--workers={self.workers}", f"--rate={self.rate}", *([f"--ps={self.servers}"] if self.servers else [])]
         made = [f"--variable_update={self.mode}", f"--result_file={result_file}", *SMALL, *flags]
+        if self.compressed != "none":
+            made.append(f"--compress_gradients={self.compressed}")
         return [sys.executable, "-m", "rnn_scaling", "netlab", *own, "--", *made]
 
 
@@ -62,6 +67,13 @@ def settings() -> Iterator[Setting]:
     for rate, workers in itertools.product(RATES, WORKERS):
         for mode, servers in ((RING, 0), (SERVERS, 1), (SERVERS, 2)):
             yield Setting(mode, servers, workers, rate)
+    yield from compressed_settings()
+
+
+def compressed_settings() -> Iterator[Setting]:
+    """Rings on the slowest network."""
+    for workers, kind in itertools.product(COMPRESSED_WORKERS, COMPRESSIONS):
+        yield Setting(RING, 0, workers, RATES[-1], kind)
 
 
 def main() -> None:
@@ -90,7 +102,8 @@ def _run(setting: Setting, path: Path, flags: list[str]) -> None:
 def _records(folder: Path) -> dict[Setting, list[RunRecord]]:
     """The records of each setting that has any."""
     found = {s: [record.read(path) for path in sorted(folder.glob(f"{s.name}.r*.json"))] for s in settings()}
-    return {setting: records for setting, records in found.items() if records}
+    whole = {setting: [each for each in records if each.status == "ok"] for setting, records in found.items()}
+    return {setting: records for setting, records in whole.items() if records}
 
 
 def table(records: dict[Setting, list[RunRecord]]) -> str:
@@ -110,7 +123,17 @@ def table(records: dict[Setting, list[RunRecord]]) -> str:
     header = ["Mbit/s", "workers"]
     for kind in ("ring", "1 server", "2 servers"):
         header += [f"{kind}: speedup", f"{kind}: % of no exchange"]
-    return markdown_table(header, rows)
+    return markdown_table(header, rows) + "\n" + _compressed_table(rates)
+
+
+def _compressed_table(rates: dict[Setting, float]) -> str:
+    rows = []
+    for workers in COMPRESSED_WORKERS:
+        for kind in ("none", *COMPRESSIONS):
+            whole, own = (rates.get(Setting(RING, 0, workers, RATES[-1], each)) for each in ("none", kind))
+            cells = [f"{own:,.0f}" if own else "n/a", f"{own / whole:.2f}" if own and whole else "n/a"]
+            rows.append([str(workers), kind, *cells])
+    return markdown_table(["workers", "--compress_gradients", "tokens/s", "times none"], rows)
 
 
 def _rate(run: RunRecord) -> float:

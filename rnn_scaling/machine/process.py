@@ -21,6 +21,7 @@ LINES_KEPT = 200
 LONGEST_LINE = 65536
 READS_AT_END = 64
 INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
+SEVERAL_GRACE_S = 5.0  # instead, where several run: they share the cores while the first writes down what was measured
 # When one of several children has ended: how long the first that still can may take to say why, and then the others.
 TELLING_GRACE_S, FOLLOWING_GRACE_S = 20.0, 5.0
 TETHER = Path(__file__).with_name("tether.py")
@@ -173,6 +174,7 @@ class _Children:
 
     def end_first(self, number: int, seconds: float) -> None:
         """Ends the first that still runs with a signal; waits so many seconds for it, and then for the others."""
+        seconds = max(seconds, SEVERAL_GRACE_S) if len(self._all) > 1 else seconds
         first = next((child for child in self._all if child.status() is None and not child.is_stopped()), None)
         if first is not None:
             first.signal(number)

@@ -214,7 +214,7 @@ def task(code, **how):
 
 @pytest.fixture
 def short_graces(monkeypatch):
-    for name in ("FOLLOWING_GRACE_S", "TIMEOUT_GRACE_S"):
+    for name in ("FOLLOWING_GRACE_S", "TIMEOUT_GRACE_S", "SEVERAL_GRACE_S"):
         monkeypatch.setattr(process, name, 0.2)
 
 

@@ -1,4 +1,4 @@
-"""Workers whose sums are Horovod's, by Gloo or by MPI: each on its own devices, as `alone`."""
+"""Workers whose sums are Horovod's, by Gloo: each on its own devices, as `alone`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def start(request: Request) -> Engine:
     place, hvd = request.place, load()
     hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]
     os.environ.update(slots(hosts, engine.rank))
-    transport = os.environ.setdefault("HOROVOD_CONTROLLER", "mpi" if _has_mpi(hvd) else "gloo")
+    # Also under mpirun, which takes the end of a run for a failure where MPI was begun and not finished.
+    transport = os.environ.setdefault("HOROVOD_CONTROLLER", "gloo")
     os.environ.setdefault("HOROVOD_CPU_OPERATIONS", transport)
     if transport == "gloo" and place:
         _prepare_gloo(place)
@@ -114,8 +115,3 @@ def _prepare_gloo(place: Place) -> None:
         except OSError as e:
             raise OSError(f"port {port} of {host}, where Horovod's workers find each other: {e.strerror}") from None
         threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-def _has_mpi(hvd: ModuleType) -> bool:
-    """Whether mpirun started this process, and Horovod was built with MPI."""
-    return "OMPI_COMM_WORLD_RANK" in os.environ and bool(hvd.mpi_built())

@@ -278,8 +278,8 @@ class Meeting:
             self._drop(connection)
             return
         line = f"{peer} {what}"
-        if not self._has_begun:
-            self._trouble = self._trouble or line
+        if not self._has_begun and peer.rank:
+            self._trouble = self._trouble or line  # without rank 0 nobody would be told later
         elif peer.role in self._survives and peer.rank:
             connection.send(wire.encode("failed", line=line))
             self._drop(connection)

@@ -94,6 +94,20 @@ def test_ranks_that_never_join_are_named_to_those_that_did():
     assert together(members, join_and_leave) == [line] * 2
 
 
+def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others():
+    meeting = a_meeting()
+    both = [a_member(rank, 3, meeting) for rank in range(2)]
+
+    def interrupt():
+        while not (both[0]._meeting and both[0]._meeting.others()):
+            time.sleep(0.01)
+        both[0].abort("interrupted by SIGINT")
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
+    assert together(both, members.Member.join) == [line, line]
+
+
 def test_a_rank_whose_rank_0_never_listens_says_so():
     meeting = a_meeting()
     with pytest.raises(ClusterError) as error:

@@ -77,7 +77,7 @@ def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
         num_cores = share_of_cores(launch.local_size)
         if "CUDA_VISIBLE_DEVICES" not in os.environ:  # else the launcher gave this process its own
             num_gpus = -(-num_gpus // launch.local_size)
-        given = configs.as_started(given, launch.size)
+        given = configs.as_started(given, launch.size, launch.num_ps)
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     lines += conflicts.problems(config, given, num_gpus=num_gpus)
     lines += filter(None, [conflicts.keeps_trace(config)])

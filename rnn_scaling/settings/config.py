@@ -315,18 +315,20 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
     return RunConfig(**{name: GROUPS[name](**fields) for name, fields in by_group.items()})
 
 
-def as_started(given: Mapping[str, Any], num_processes: int) -> dict[str, Any]:
-    """The given options with as many workers as a launcher started, where the user does not say how many.
+def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None = None) -> dict[str, Any]:
+    """The given options with as many workers and servers as a launcher started, where the user does not say how many.
 
     Args:
       given: the options that the user set, by name.
       num_processes: that were started; coordinator and parameter servers are among them.
+      num_ps: how many of them are parameter servers; None: the launcher does not say.
     """
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     if mode is None or mode.engine == "local" or "num_workers" in given:
         return dict(given)
-    num_ps = given.get("num_ps", OPTIONS["num_ps"].default) if mode.has_servers else 0
-    return {**given, "num_workers": max(1, num_processes - num_ps - mode.has_coordinator)}
+    servers = {"num_ps": given.get("num_ps", num_ps or OPTIONS["num_ps"].default)} if mode.has_servers else {}
+    num_workers = max(1, num_processes - sum(servers.values()) - mode.has_coordinator)
+    return {**given, **servers, "num_workers": num_workers}
 
 
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:

@@ -27,6 +27,11 @@ def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]
         )
     elif launch.size != wanted:
         yield f"{_processes(config)} and {launch.launcher} started {launch.size}; start {wanted}, or change the numbers"
+    elif launch.num_ps not in (None, num_ps := config.roles().count("ps")):
+        yield (
+            f"--variable_update={update} needs {num_ps} parameter servers and {launch.launcher} has {launch.num_ps}; "
+            "list as many there, or change --num_ps"
+        )
 
 
 def _processes(config: RunConfig) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rnn_scaling.machine.cluster.launch import Launch
@@ -101,3 +103,24 @@ def test_processes_are_counted_with_servers_and_coordinator():
     assert started(4, **SERVED, num_workers=3, num_ps=1) == [] == started(5, **ASYNC, num_workers=3, num_ps=1)
     (line,) = started(4, **ASYNC, num_workers=3, num_ps=1)
     assert "need 5 processes (one of them the coordinator) and mpirun started 4" in line
+
+
+@pytest.mark.parametrize("mode, num_ps, roles", [
+    ("distributed_parameter_server", 2, ("worker", "worker", "ps", "ps")),
+    ("async_parameter_server", 2, ("coordinator", "worker", "ps", "ps")),
+])  # fmt: skip
+def test_a_launcher_that_names_parameter_servers_has_its_way(mode, num_ps, roles):
+    given = configs.as_started({"variable_update": mode}, 4, num_ps)
+    assert config_of(**given).roles() == roles
+    assert [*started_otherwise(config_of(**given), dataclasses.replace(launch(4), num_ps=num_ps))] == []
+
+
+@pytest.mark.parametrize("options, num_ps, line", [
+    (COLLECTIVE, 1, "collective_all_reduce needs 0 parameter servers and mpirun has 1;"),
+    ({**SERVED, "num_ps": 1}, 2, "distributed_parameter_server needs 1 parameter servers and mpirun has 2;"),
+    (SERVED, 0, "distributed_parameter_server needs 1 parameter servers and mpirun has 0;"),
+])  # fmt: skip
+def test_servers_that_the_launcher_does_not_name_are_refused(options, num_ps, line):
+    config = config_of(**configs.as_started(options, 4, num_ps))
+    (told,) = started_otherwise(config, dataclasses.replace(launch(4), num_ps=num_ps))
+    assert line in told

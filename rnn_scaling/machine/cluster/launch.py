@@ -49,6 +49,7 @@ class Launch:
       local_size: how many are on this host.
       addresses: HOST:PORT of every rank's engine; empty: each takes a port that is free.
       job: what tells this job from others that meet at the same address.
+      num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
     """
 
     rank: int
@@ -60,6 +61,7 @@ class Launch:
     local_size: int
     addresses: tuple[str, ...] = ()
     job: str = ""
+    num_ps: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -186,6 +188,7 @@ def _tf_config(variables: _Variables, coordinator_address: str, host_name: str) 
         local_size=len(same_host),
         addresses=addresses,
         job=f"TF_CONFIG {digest}",
+        num_ps=len(cluster.get("ps", [])),
     )
 
 

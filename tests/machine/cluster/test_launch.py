@@ -78,7 +78,7 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     assert found.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
     # 2223 and 2224 of host a are taken, by an address of its own each.
     assert (found.rank, found.size, found.meeting, found.host) == (2, 4, "a:2225", "b")
-    assert (found.local_rank, found.local_size, found.engine_address()) == (0, 1, "b:2222")
+    assert (found.local_rank, found.local_size, found.engine_address(), found.num_ps) == (0, 1, "b:2222", 1)
     ranks = [of(tf_config(*task)).rank for task in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0))]
     assert ranks == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))

@@ -58,10 +58,12 @@ def shared_cores(row: Row) -> int:
 
 
 def _num_cores(record: RunRecord) -> int:
-    """The cores of a run, of all hosts on which it had workers."""
-    hosts = record.workers.hosts if record.workers else {}
-    own = [{core for rank in ranks for core in rank.cpu_affinity or ()} for ranks in hosts.values()]
-    return sum(map(len, own)) or len(cores_of(record))
+    """The cores of a run, of all machines on which it had workers."""
+    workers = record.workers
+    if workers is None or not workers.hosts:
+        return len(cores_of(record))
+    cores = {(workers.machine(rank), core) for rank in workers.workers for core in rank.cpu_affinity or ()}
+    return len(cores) or len(cores_of(record))
 
 
 def most_efficiency(row: Row) -> float:

@@ -60,6 +60,10 @@ class Workers(Sparse):
         """The processes with towers, without servers and coordinator."""
         return tuple(rank for rank in self.ranks if rank.role == WORKER)
 
+    def machine(self, rank: Rank) -> str:
+        """What a rank's cores belong to: its host; "" where the network was made for the run, all of it on one."""
+        return "" if self.link else rank.host or ""
+
     @property
     def hosts(self) -> dict[str, list[Rank]]:
         """The workers of each host, in their order; empty where one does not tell its own."""

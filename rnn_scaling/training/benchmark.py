@@ -199,6 +199,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
     costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
     milliseconds, is not.
     """
+    cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
     measure, timer = config.measure, state.timer
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
     most = measure.max_batches if measure.until_steady else fewest
@@ -210,7 +211,6 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
     resume = timer.resume if not isinstance(step, ScheduledStep) else lambda: None
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
-        cluster.barrier(clusters.BUILT)
         state.enter("batches")
         state.sample_clocks()
         timer.start()

@@ -234,7 +234,7 @@ class Cluster(Alone):
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
         for index, rank in enumerate(workers if told.staleness() else ()):
             reports.setdefault(rank, []).append({"batches": told.of_worker(index), "details": {}})
-        return Workers(
+        known = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
             window=self._window,
@@ -243,6 +243,7 @@ class Cluster(Alone):
             lost=tuple(_rank(self._peers[rank], [], line) for rank, line in self._member.lost),
             staleness=told.staleness(),
         )
+        return without_each_other(known)
 
     def lost(self) -> Sequence[str]:
         lost = self._member.lost
@@ -273,17 +274,34 @@ def of(launch: Launch | None, config: RunConfig) -> Alone:
     return Alone() if launch is None or config.num_processes == 1 else Cluster(launch, config)
 
 
-def shared_cores(ranks: Sequence[Rank]) -> str:
-    """What is to be known where processes on one host share cores; empty where none do."""
-    users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for rank in ranks:
-        for core in rank.cpu_affinity or ():
-            users[rank.host or "", core].append(rank.rank)
-    for (host, core), sharing in users.items():
+def shared_cores(workers: Workers) -> str:
+    """What is to be known where processes on one machine share cores; empty where none do."""
+    for (host, core), sharing in _users(workers).items():
         if len(sharing) > 1:
-            rule = "the run is slower than with a core for each"
-            return f"{ranks_text(sharing)} share core {core} of host {host}: {rule}"
+            where, rule = f" of host {host}" if host else "", "the run is slower than with a core for each"
+            return f"{ranks_text(sharing)} share core {core}{where}: {rule}"
     return ""
+
+
+def sharing_a_core(workers: Workers) -> set[int]:
+    """The ranks that share a core with another of the run, to which each of them seems load of others."""
+    return {rank for sharing in _users(workers).values() if len(sharing) > 1 for rank in sharing}
+
+
+def _users(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
+    """Machine and core -> the ranks that are bound to it."""
+    users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for rank in workers.ranks:
+        for core in rank.cpu_affinity or ():
+            users[workers.machine(rank), core].append(rank.rank)
+    return users
+
+
+def without_each_other(workers: Workers) -> Workers:
+    """Without the load of others where that is also other ranks of the run."""
+    sharing = sharing_a_core(workers)
+    ranks = (dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank for rank in workers.ranks)
+    return dataclasses.replace(workers, ranks=tuple(ranks))
 
 
 def _rank(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:

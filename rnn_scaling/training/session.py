@@ -147,11 +147,13 @@ class Session:
 
     def _tell(self, result: record.RunRecord) -> None:
         """What a finished run says of itself."""
+        if caution := self._state.load_caution():
+            entry.warn(caution)
         if result.steady_state:
             entry.note(result.steady_state.text)
         if grown := divergence.growth(result.batches.loss):
             entry.warn(f"the loss grew {grown:,.3g}-fold: {divergence.REMEDY}")
-        if result.workers and (shared := clusters.shared_cores(result.workers.ranks)):
+        if result.workers and (shared := clusters.shared_cores(result.workers)):
             entry.warn(shared)
         self._table = table.render_runs([result])  # also when the record cannot be written
 
@@ -217,8 +219,11 @@ class Session:
 
     def _record(self, status: str, error: RunError | None = None) -> record.RunRecord:
         workers = self._cluster.workers(self._state)
-        if workers and clusters.shared_cores(workers.ranks):
+        sharing = clusters.sharing_a_core(workers) if workers else set()
+        if sharing:
             self._state.resolved["oversubscribed"] = True
+        if self._cluster.rank in sharing:
+            self._state.watched(None)  # it took the other ranks for load
         return self._state.record(status, error, workers)
 
     def _on_signal(self, number: int, _frame: object) -> None:

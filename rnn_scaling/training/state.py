@@ -155,12 +155,15 @@ class RunState:
         }
 
     def watched(self, load: Load | None) -> None:
-        """Keeps what others did to the run's cores, and says so when it matters."""
+        """Keeps what others did to the run's cores; None: that is not known."""
         self._load = load
-        cores, devices = len(self.resolved.get("cpu_affinity", [])), self._config.devices.num_devices
-        if load is not None and of_one_device(load.others, cores, devices) > NOTICEABLE:
-            others = f"other processes used {load.others:.0%} of this run's cores while it ran"
-            entry.warn(f"{others}; {self.unit}/s may be low")
+
+    def load_caution(self) -> str:
+        """What others did to the run's cores, where it matters; empty where not."""
+        load, cores = self._load, len(self.resolved.get("cpu_affinity", []))
+        if load is None or of_one_device(load.others, cores, self._config.devices.num_devices) <= NOTICEABLE:
+            return ""
+        return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
         """Keeps the most memory that was in use so far; to be called after the last measured batch."""

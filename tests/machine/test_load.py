@@ -48,8 +48,8 @@ def test_unknown_where_the_system_does_not_tell():
 
 
 @pytest.mark.parametrize("num_devices, warned", [(1, False), (2, True)])
-def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned, capsys):
+def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned):
     state = RunState(configs.resolve({"num_devices": num_devices}, num_gpus=0, num_cores=2))
     state.resolved["cpu_affinity"] = [*range(num_devices)]
     state.watched(Load(0.045, 0.0, 9.0))
-    assert ("other processes used 4% of this run's cores" in capsys.readouterr().err) == warned
+    assert ("other processes used 4% of this run's cores" in state.load_caution()) == warned

@@ -24,6 +24,8 @@ EXIT_INTERRUPTED = 130
 EXIT_INTERNAL = 70  # a fault of this program (EX_SOFTWARE of sysexits.h): no answer to what was asked
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| head`) has what it wanted
 DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
+# TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
+_NOWHERE, _WHERE = "Graph execution error:", ("Detected at node ", "  File ", "    ", "Stack trace for op")
 _speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
@@ -111,7 +113,10 @@ def be_quiet() -> None:
 
 def first_line(error: Exception) -> str:
     """An error in one line: what it says, or of what kind it is where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    first, *others = (str(error).strip() or type(error).__name__).splitlines()
+    if not first.startswith(_NOWHERE):
+        return first
+    return next((line for line in others if line.strip() and not line.startswith(_WHERE)), first)
 
 
 def plain(text: object) -> str:

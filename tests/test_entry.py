@@ -282,3 +282,14 @@ def test_an_error_without_words_is_said_by_its_kind():
         "ValueError",
         "a",
     ]
+
+
+def test_an_error_of_a_graph_is_what_happened_and_not_where():
+    said = (
+        "Graph execution error:\n\nDetected at node sum/Reduce defined at (most recent call last):\n"
+        '  File "/a/threading.py", line 1002, in _bootstrap\n    self._bootstrap_inner()\n\n'
+        "Collective ops is aborted by: failed to connect to 10.0.0.2:25001\nRestart your program.\n\t [[{{node sum}}]]"
+    )
+    assert entry.first_line(RuntimeError(said)) == "Collective ops is aborted by: failed to connect to 10.0.0.2:25001"
+    assert entry.first_line(RuntimeError("Graph execution error:")) == "Graph execution error:"
+    assert entry.first_line(RuntimeError("one\ntwo")) == "one" and entry.first_line(KeyError()) == "KeyError"

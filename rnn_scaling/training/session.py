@@ -122,8 +122,7 @@ class Session:
 
             step = benchmark.run(self._config, self._state, self._cluster)
         except Exception as e:
-            if _may_be_others_fault(e) and self._cluster.wait_for_failure():
-                self._is_others_fault = True
+            if self._comes_of_others(e):
                 return EXIT_FAILED
             change = self._texts.change()
             return self._fail(corpus.DataError(change) if change else e)
@@ -135,6 +134,8 @@ class Session:
         is_kept = self._is_recorded = self._save(result)
         if step is not None and self._config.output.trace_batches:
             is_kept, result = self._trace(step, result)
+            if self._is_others_fault:
+                return EXIT_FAILED
         if step is not None:
             is_kept &= self._write_logs(step, result)
         try:
@@ -144,6 +145,11 @@ class Session:
         except ClusterError as e:
             return entry.fail(str(e))
         return 0 if is_kept else EXIT_FAILED
+
+    def _comes_of_others(self, error: Exception) -> bool:
+        """Whether another process's end explains an error, and will be told in its place."""
+        self._is_others_fault = _may_be_others_fault(error) and self._cluster.wait_for_failure()
+        return self._is_others_fault
 
     def _tell(self, result: record.RunRecord) -> None:
         """What a finished run says of itself."""
@@ -173,6 +179,8 @@ class Session:
             result = self._record("ok")
             return self._save(result), result
         except Exception as e:
+            if self._comes_of_others(e):
+                return False, result
             line = f"--trace_batches={output.trace_batches}: {entry.first_line(e)}"
             entry.fail(line)
             self._cluster.abort(line)

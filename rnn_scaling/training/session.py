@@ -77,10 +77,10 @@ class Session:
         self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
         while not self._finished.wait(TICK_S):
+            if self._cluster.failure:  # first: launchers end the others with a signal
+                return self._give_up()
             if self._interrupted.is_set():
                 return self._interrupt()
-            if self._cluster.failure:
-                return self._give_up()
             self._cluster.report(self._state)
             self._tell_of_losses()
         if self._is_others_fault:

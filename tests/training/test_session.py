@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.settings import config as configs
+from rnn_scaling.training import session as sessions
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.session import Session
 
@@ -20,6 +21,19 @@ class Others(Alone):
 
     def abort(self, line: str) -> None:
         self.told.append(line)
+
+
+def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(monkeypatch, capsys):
+    monkeypatch.setattr(sessions.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sessions, "_prepare_process", lambda *_: None)
+    monkeypatch.setattr(sessions, "NativeLog", lambda: None)
+    monkeypatch.setattr(Session, "_work", lambda self: None)
+    session = Session(configs.resolve({}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)
+    session._cluster = others = Others(has_failed=True)
+    others.failure = "rank 1 (host b, process 7) ended: killed or crashed"
+    session._on_signal(sessions.signal.SIGTERM, None)
+    assert session.run() == 1
+    assert capsys.readouterr().err == f"error: {others.failure}\n"
 
 
 @pytest.mark.parametrize("has_failed", [True, False])

@@ -49,7 +49,10 @@ class ClusterOptions:
         maximum=86_400.0,
     )
     cluster_heartbeat: float = option(
-        10.0, "seconds without a sign of life after which a process counts as lost", minimum=0.1, maximum=3_600.0
+        10.0,
+        "seconds without a sign of life after which a process counts as lost, --cluster_timeout at most",
+        minimum=0.1,
+        maximum=3_600.0,
     )
     coordinator_address: str = option(
         "", "HOST:PORT at which rank 0 waits for the others, where the launcher does not tell it"

@@ -148,7 +148,7 @@ class Cluster(Alone):
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
         self._launch, self._clock, self._timeout_s = launch, clock, cluster.cluster_timeout
-        self._heartbeat_s = cluster.cluster_heartbeat
+        self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)  # within which a fault ends the run
         hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
         self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, _survived(config))
         self._window = ONE_CLOCK if "ps" in roles else common_window.WINDOW

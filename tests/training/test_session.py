@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rnn_scaling.machine.cluster.launch import Launch
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import session as sessions
-from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.cluster import Alone, Cluster
 from rnn_scaling.training.session import Session
 
 
@@ -48,3 +49,10 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(has_failed, caps
     line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
     assert others.told == ([] if has_failed else [line])
     assert capsys.readouterr().err == ("" if has_failed else f"error: {line}\n")
+
+
+@pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])
+def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(timeout_s, silence_s):
+    wanted = {"variable_update": "distributed_independent", "num_workers": 2, "cluster_timeout": timeout_s}
+    launch = Launch(1, 2, "test", "127.0.0.1:20000", "127.0.0.1", 1, 2, addresses=("127.0.0.1:1", "127.0.0.1:2"))
+    assert Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s == silence_s

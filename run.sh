@@ -22,7 +22,8 @@ usage() {
 USAGE
   commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
   cat <<'USAGE'
-  test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without TensorFlow)
+  test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without
+                 TensorFlow; --clusters: with those that start clusters of processes, as .ci/run does)
   lint           ruff's checks of style and mypy's of types
   setup          only sets up the environment
   setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod

@@ -40,8 +40,20 @@ SLOW = (
 )
 
 
+# What starts clusters of TensorFlow processes, each of which takes seconds to load: --clusters runs it too.
+CLUSTERS = (
+    "test_faults.py",
+    "test_launchers.py",
+    "training/test_cluster.py",
+    "training/test_horovod.py",
+    "training/test_servers.py",
+    "training/test_server_faults.py",
+)
+
+
 def pytest_addoption(parser):
-    """Adds --quick."""
+    """Adds --quick and --clusters."""
+    parser.addoption("--clusters", action="store_true", help="also what starts clusters of TensorFlow processes")
     parser.addoption("--quick", action="store_true", help="only what loads no TensorFlow and runs no long process")
 
 
@@ -53,8 +65,12 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Under --quick, slow files are not even imported."""
-    return True if config.getoption("quick") and _rank(collection_path) < len(SLOW) else None
+    """Under --quick, slow files are not even imported; without --clusters, those of clusters unless they are named."""
+    if config.getoption("quick") and _rank(collection_path) < len(SLOW):
+        return True
+    named = any(collection_path.name in str(word) for word in config.args)
+    is_clusters = collection_path.is_relative_to(TESTS) and collection_path.relative_to(TESTS).as_posix() in CLUSTERS
+    return True if is_clusters and not (config.getoption("clusters") or named) else None
 
 
 def pytest_collection_modifyitems(config, items):

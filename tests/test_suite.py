@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conftest import SLOW, TESTS
+from tests.conftest import CLUSTERS, SLOW, TESTS
 from tests.support.paths import ROOT
 
 NO_TESTS_COLLECTED = 5  # pytest's own exit status
@@ -30,5 +30,12 @@ def test_quick_leaves_out_what_loads_tensorflow():
     assert "test_graph_view" not in done.stdout and "test_the_batches_of_a_run_are_sampled" not in done.stdout
 
 
+def test_clusters_are_started_where_they_are_asked_for():
+    lists = ["--numprocesses=0", "--collect-only", "-q"]
+    assert "test_server_faults" not in run_tests(*lists, "tests/training").stdout
+    for words in (["--clusters", "tests/training"], ["tests/training/test_server_faults.py"]):
+        assert "tests/training/test_server_faults.py" in run_tests(*lists, *words).stdout
+
+
 def test_slow_files_are_there():
-    assert all((TESTS / name).exists() for name in SLOW)
+    assert all((TESTS / name).exists() for name in (*SLOW, *CLUSTERS))

@@ -10,8 +10,7 @@ one runs beside another. Worker i has core i, modulo their number; a mode of one
 a device for each worker. The gradients are those of preset small (8.2 million parameters, half of them in embeddings,
 batch 32), or 80MB: four dense variables of 20 MB, whose gradients one multiplication makes, so that a step is exchange
 and update alone. A step takes as long as its slowest worker. Ratios are geometric means over the rounds, with 95 %
-intervals; the last mode is what the others are divided by. With --realtime other programs of the machine wait while
-steps are made, and have their turn after them.
+intervals; the last mode is what the others are divided by.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ flags.DEFINE_list("workers", ["2", "3"], "numbers of workers")
 flags.DEFINE_list("gradients", ["small", "80MB"], "small: of preset small; 80MB: four dense ones")
 flags.DEFINE_integer("rounds", 12, "rounds; each times every mode", lower_bound=2)
 flags.DEFINE_integer("steps", 8, "steps of each mode in a round", lower_bound=1)
-flags.DEFINE_bool("realtime", False, "steps go before all else on the machine, which others use: needs root")
 flags.DEFINE_string("worker", "", "what one process does, as JSON; the benchmark gives it to its own processes")
 
 STARTING_S = 180  # within which a process must answer that it is ready
@@ -69,10 +67,6 @@ class Cluster:
             )
         self._answers()
         self.stop()
-        if FLAGS.realtime:
-            for process in self._processes:
-                for thread in os.listdir(f"/proc/{process.pid}/task"):
-                    os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
 
     def measure(self, count: int) -> tuple[float, float]:
         """Seconds of a step by the clock, its slowest worker's, and of CPU, of all workers: means of `count`."""
@@ -82,8 +76,6 @@ class Cluster:
             process.stdin.flush()
         wall_s, cpu_s = zip(*self._answers())
         self.stop()
-        if FLAGS.realtime:
-            time.sleep(max(wall_s))  # the others' turn
         return max(wall_s) / count, sum(cpu_s) / count
 
     def stop(self) -> None:

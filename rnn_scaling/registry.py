@@ -41,6 +41,8 @@ class UpdateMode(Choice):
       has_coordinator: whether a process of its own drives the workers.
       alone: the mode without any exchange that its loss is split against; empty: it is that mode.
       needs: a package that ./run.sh setup-PACKAGE adds; empty: none.
+      step: what is called and timed, a name of STEPS.
+      one_tower_on_cpus: whether a worker without GPUs can have no second tower.
     """
 
     trains_one_model: bool = True
@@ -49,6 +51,8 @@ class UpdateMode(Choice):
     has_coordinator: bool = False
     alone: str = "independent"
     needs: str = ""
+    step: str = "towers"
+    one_tower_on_cpus: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +147,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "tf.distribute.MultiWorkerMirroredStrategy",
         engine="multi_worker",
         alone="distributed_independent",
+        one_tower_on_cpus=True,
     ),
     "horovod": UpdateMode(
         "rnn_scaling.training.variable_update.horovod",
@@ -168,6 +173,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         has_servers=True,
         has_coordinator=True,
         alone="distributed_independent",
+        step="scheduled_step",
     ),
 }
 ALL_REDUCES: Mapping[str, AllReduce] = {
@@ -206,6 +212,7 @@ ENGINES = _modules(
     "rnn_scaling.training.engines",
     *("local", "alone", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"),
 )
+STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step")
 REPORTS: Mapping[str, Report] = {
     "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

@@ -100,8 +100,8 @@ def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
     workers = config.cluster.num_workers
     if not is_read(config, "num_workers") or workers == 1:
         return
-    is_mirrored = config.update.variable_update == "multi_worker_mirrored"
-    if is_mirrored and config.devices.device == "cpu" and config.devices.num_devices > 1:
+    has_one = VARIABLE_UPDATES[config.update.variable_update].one_tower_on_cpus
+    if has_one and config.devices.device == "cpu" and config.devices.num_devices > 1:
         yield (
             f"--num_devices={config.devices.num_devices}: MultiWorkerMirroredStrategy has one tower a worker on CPUs; "
             "use --num_devices=1 and more workers, or collective_all_reduce"

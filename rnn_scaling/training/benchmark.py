@@ -12,7 +12,7 @@ from models import workloads
 from models.workload import Workload, initial_value
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
-from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.data.source import Feed
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
@@ -23,10 +23,8 @@ from rnn_scaling.training import optimizers, progress
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
-from rnn_scaling.training.scheduled_step import ScheduledStep
 from rnn_scaling.training.state import NotFiniteError, RunState
 from rnn_scaling.training.towers import TrainStep
-from rnn_scaling.training.variable_update.async_parameter_server import AsyncParameterServer
 
 
 def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
@@ -59,11 +57,9 @@ def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
     if engine.devices:
         step = build(config, engine, state)
         _announce(config, state.resolved)
-        if isinstance(step, ScheduledStep):
-            state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
+        state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         _train(config, step, state, cluster)
-        if isinstance(step, ScheduledStep):
-            _end(step)
+        _end(step)
         state.keep_memory(peak_device_bytes(engine))
     else:
         for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
@@ -91,7 +87,7 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     )
 
 
-def _end(step: ScheduledStep) -> None:
+def _end(step: TrainStep) -> None:
     """Lets the last steps end, and says where updates and steps do not match."""
     surplus = step.end()
     if surplus > 0:
@@ -139,7 +135,8 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
     source = build_source(feed)
-    step = _step(config, engine, workload, source, update)
+    kind = registry.VARIABLE_UPDATES[config.update.variable_update].step
+    step = registry.load(registry.STEPS, kind).build(workload, source, update, engine, config)
     if state is not None:
         trainable = sum(math.prod(spec.shape) for spec in workload.variables)
         state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
@@ -150,13 +147,6 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             variable_placement=bytes_by_device(step.variable_states()),
         )
     return step
-
-
-def _step(config: RunConfig, engine: Engine, workload: Workload, source: Source, update: VariableUpdate) -> TrainStep:
-    if engine.strategy is not None and isinstance(update, AsyncParameterServer):
-        workers, timeout_s = config.cluster.num_workers, config.cluster.cluster_timeout
-        return ScheduledStep(workload, source, update, engine, config.training.seed, workers, timeout_s)
-    return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
@@ -207,8 +197,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
     display = progress.Progress(shows, most, warmup, state.unit, whose=whose)
     scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit)
-    # Of steps that go on between two calls no pause may be left out.
-    resume = timer.resume if not isinstance(step, ScheduledStep) else lambda: None
+    resume = timer.resume if not step.goes_on else lambda: None
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import tensorflow as tf
 from models.workload import Workload
 from rnn_scaling.data.source import Source
 from rnn_scaling.machine.cluster.launch import ClusterError
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import towers
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import Done
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -29,6 +31,8 @@ class ScheduledStep(TrainStep):
 
     Steps are begun without regard to these calls, so that no worker ever waits for another.
     """
+
+    goes_on = True
 
     def __init__(
         self,
@@ -47,7 +51,6 @@ class ScheduledStep(TrainStep):
         """
         super().__init__(workload, source, update, engine, seed)
         self.done: list[Done] = []  # in the order of their ends
-        self.num_lost: Callable[[], int] = lambda: 0  # workers that have died
         self._async_update, self._num_workers, self._timeout_s = update, num_workers, timeout_s
         self._schedule = tf.distribute.coordinator.ClusterCoordinator(engine.strategy).schedule
         self._function = tf.function(self._build_one, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
@@ -143,3 +146,15 @@ def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
 def _done(number: int, row: Sequence[float]) -> Done:
     worker, staleness, loss_sum, loss_items, items, positions = row
     return Done(number, int(worker), int(staleness), float(loss_sum), float(loss_items), int(items), int(positions))
+
+
+def build(
+    workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
+) -> TrainStep:
+    """Steps for the workers of a coordinator; where one process does all, as `towers.build`. Arguments as there."""
+    if engine.strategy is None:
+        return towers.build(workload, source, update, engine, config)
+    cluster = config.cluster
+    return ScheduledStep(
+        workload, source, update, engine, config.training.seed, cluster.num_workers, cluster.cluster_timeout
+    )

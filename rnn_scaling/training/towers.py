@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ import tensorflow as tf
 
 from models.workload import Workload
 from rnn_scaling.data.source import Source
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate
+from rnn_scaling.training.state import Done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,16 @@ class StepResult:
 
 
 class TrainStep:
-    """Callable: runs one step, waits until every device has finished it and says what was processed."""
+    """Callable: runs one step, waits until every device has finished it and says what was processed.
+
+    Attributes:
+      goes_on: whether steps run between two calls, too; then no pause between them may be left out of the clock.
+      done: each step by itself where a call waits for several, whoever ran them.
+      num_lost: tells how many workers have died, to a step that outlives them.
+    """
+
+    goes_on = False
+    done: Sequence[Done] = ()
 
     def __init__(
         self,
@@ -64,6 +75,7 @@ class TrainStep:
         self._function = tf.function(self._build, autograph=False)
         self._first_call = first_call.FirstCall(self._function) if collects_graphs else None
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
+        self.num_lost: Callable[[], int] = lambda: 0
 
     def __call__(self) -> StepResult:
         begun = time.time()  # tf.timestamp's clock
@@ -72,6 +84,10 @@ class TrainStep:
         loss_sum, loss_items, items, positions = np.stack([tower.numpy() for tower in counts]).T
         ready_s = None if ready is None else float(ready) - begun
         return StepResult(loss_sum, loss_items, items, positions, ready_s)
+
+    def end(self) -> int:
+        """Lets end what still runs after the last call; returns how many updates were made beyond one a step."""
+        return 0
 
     def graph(self) -> tf.Graph:
         """The graph of the step as traced from Python."""
@@ -169,3 +185,13 @@ def _divide(gradient: tf.Tensor | tf.IndexedSlices, scale: tf.Tensor) -> tf.Tens
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values / scale, gradient.indices, gradient.dense_shape)
     return gradient / scale
+
+
+def build(workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig) -> TrainStep:
+    """The step of most modes.
+
+    Args:
+      workload, source, update, engine: as of `TrainStep`.
+      config: resolved options.
+    """
+    return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)

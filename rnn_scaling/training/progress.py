@@ -59,8 +59,9 @@ class Progress:
             return None
         self._last_line = now
         phase = "warm-up" if self._done <= self._warmup else "measuring"
-        left_s = (self._total - self._done) * self._seconds / max(1, self._done - 1)
-        return self._board.line(f"{phase}: {self._done}/{self._total} batches, {rate}, {left_s:.0f} s left")
+        each_s = self._seconds / max(1, self._done - 1)
+        left = f", {(self._total - self._done) * each_s:.0f} s left" if self._done > 1 else ""
+        return self._board.line(f"{phase}: {self._done}/{self._total} batches, {rate}{left}")
 
     def close(self) -> None:
         self._board.close()

@@ -107,6 +107,10 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
         "warm-up: 2/4 batches, 2,000 words/s at rank 0, loss 2.5, 1 s left",
         "measuring: 4/4 batches, 2,000 words/s at rank 0, loss 2.5, 0 s left",
     ]
+    slow = itertools.count(0.0, progress.PLAIN_INTERVAL_S).__next__
+    first = progress.Progress(True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow)
+    first.batch(0.5, 1000, 2.5)  # it compiled: how long the others take is not known yet
+    assert late.getvalue() == "warm-up: 1/4 batches, 2,000 words/s, loss 2.5\n"
     assert drawn(bar)[0].startswith("warm-up |") and "0/4 batches, compiling, " in drawn(bar)[0]
     assert silent.getvalue() == ""
 

@@ -151,7 +151,12 @@ def _done(number: int, row: Sequence[float]) -> Done:
 def build(
     workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
 ) -> TrainStep:
-    """Steps for the workers of a coordinator; where one process does all, as `towers.build`. Arguments as there."""
+    """Steps for the workers of a coordinator; those of `towers.build` where one process does all.
+
+    Args:
+      workload, source, update, engine: as of `TrainStep`.
+      config: resolved options.
+    """
     if engine.strategy is None:
         return towers.build(workload, source, update, engine, config)
     cluster = config.cluster

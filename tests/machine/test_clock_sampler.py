@@ -337,16 +337,19 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import Alone
-    from rnn_scaling.training.towers import StepResult
+    from rnn_scaling.training.towers import StepResult, TrainStep
 
     state, cards = state_of(monkeypatch, Cards()), []
 
-    def step():
-        cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
-        wait_until(lambda: state._sampler.read())
-        return StepResult(*np.full([4, 1], 7.0))
+    class Step(TrainStep):
+        __init__ = object.__init__
+
+        def __call__(self):
+            cards.extend(thread for thread in threading.enumerate() if thread.name == "clocks")
+            wait_until(lambda: state._sampler.read())
+            return StepResult(*np.full([4, 1], 7.0))
 
     config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
-    benchmark._train(config, step, state, Alone())
+    benchmark._train(config, Step(), state, Alone())
     assert len(cards) == 3 and not cards[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

@@ -64,7 +64,7 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, t
 def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp_path, monkeypatch):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.cluster import Alone
-    from rnn_scaling.training.towers import StepResult
+    from rnn_scaling.training.towers import StepResult, TrainStep
 
     given = {"log_dir": str(tmp_path), "num_batches": 4, "num_warmup_batches": 1, "device": "cpu", "progress": False}
     config, now, seen = configs.resolve(given, num_gpus=0, num_cores=1), [0.0], []
@@ -78,12 +78,15 @@ def test_writing_between_two_batches_is_in_neithers_seconds(tf, event_files, tmp
     monkeypatch.setattr(event_files, "INTERVAL_S", 0.0)
     state = RunState(config, clock=lambda: now[0])
 
-    def step():
-        seen.append(len(on_disk(tf, tmp_path).get("batch/loss", [])))
-        now[0] += 1.0
-        return StepResult(*np.full([4, 1], 8.0))
+    class Step(TrainStep):
+        __init__ = object.__init__
 
-    benchmark._train(config, step, state, Alone())
+        def __call__(self):
+            seen.append(len(on_disk(tf, tmp_path).get("batch/loss", [])))
+            now[0] += 1.0
+            return StepResult(*np.full([4, 1], 8.0))
+
+    benchmark._train(config, Step(), state, Alone())
     assert seen == [0, 1, 2, 3, 4], "each batch is on disk before the next one begins"
     assert state.timer.step_s == [1.0] * 5
     assert len(on_disk(tf, tmp_path)["batch/loss"]) == 5

@@ -92,7 +92,7 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
         dense = {spec.name: variables[spec.name].read_value() for spec in specs if spec.kind == "dense"}
         with tf.GradientTape() as tape:
             tape.watch([rows, dense])
-            loss = network.loss(dense, rows, batch, tf.constant([1, 1])) / (length * batch_size)
+            loss = network.forward(dense, rows, batch, tf.constant([1, 1])).loss_sum / (length * batch_size)
         gradients = tape.gradient(loss, {**rows, **dense})
         for name, ids in words.items():
             flat = tf.reshape(gradients[name], [-1, variables[name].shape[1]])

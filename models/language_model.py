@@ -13,13 +13,15 @@ import tensorflow as tf
 from models import cross_entropy, kernels, lstm
 from models.batch import Layout, Side, TargetBatch
 from models.config import ModelConfig
-from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from models.workload import Counts, Outcome, VariableSpec, Workload, gemm_flops, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
 
 class _LanguageModel:
     """See `Workload`."""
+
+    moving = ()
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
@@ -37,18 +39,19 @@ class _LanguageModel:
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def loss(
+    def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> Outcome:
         dropout = self._config.dropout
         with tf.name_scope("lstm"):
             inputs = lstm.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
             layers_seed = lstm.fold_in(seed, _LAYERS_STREAM) if dropout else seed
             cells = lstm.weights_of(self._cells, weights)
             outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
-        return cross_entropy.next_word_loss(
+        loss_sum = cross_entropy.next_word_loss(
             outputs, weights["projection"], batch.target_output, batch.target_length, self._config.time_major
         )
+        return Outcome(loss_sum)
 
     def loss_items(self, batch: TargetBatch) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

@@ -13,13 +13,15 @@ import tensorflow as tf
 from models import cross_entropy, kernels, lstm
 from models.batch import Batch, Layout, Side
 from models.config import ModelConfig
-from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from models.workload import Counts, Outcome, VariableSpec, Workload, gemm_flops, total
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
 class _Translation:
     """See `Workload`."""
+
+    moving = ()
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
@@ -38,9 +40,9 @@ class _Translation:
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
 
-    def loss(
+    def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> Outcome:
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
@@ -54,9 +56,10 @@ class _Translation:
             target = lstm.drop(rows["tgt_embedding"], config.dropout, seed, _TARGET_STREAM)
             cells = lstm.weights_of(_decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
-        return cross_entropy.next_word_loss(
+        loss_sum = cross_entropy.next_word_loss(
             outputs, weights["projection"], batch.target_output, batch.target_length, config.time_major
         )
+        return Outcome(loss_sum)
 
     def loss_items(self, batch: Batch) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

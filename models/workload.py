@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,11 +19,20 @@ INITIAL_RANGE = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class VariableSpec:
-    """One trainable float32 variable; an "embedding" is looked up by rows, a "dense" one is read whole."""
+    """One float32 variable.
+
+    Attributes:
+      name: of the variable.
+      shape: its sizes.
+      kind: an "embedding" is trained and looked up by rows, a "dense" one is trained and read whole; a "moving" one is
+        no gradient's, the towers themselves give it its next value.
+      initial: its first values, a name of `INITIAL`.
+    """
 
     name: str
     shape: tuple[int, ...]
     kind: str
+    initial: str = "uniform"
 
 
 class Counts(NamedTuple):
@@ -32,27 +43,39 @@ class Counts(NamedTuple):
     positions: tf.Tensor  # int64; what is computed in place of `items`, padding included
 
 
+class Outcome(NamedTuple):
+    """What the forward pass of one tower's batch gives."""
+
+    loss_sum: tf.Tensor  # over the batch's `loss_items`; a float32 scalar
+    moving: Mapping[str, tf.Tensor] = MappingProxyType({})  # next values of the moving variables, by name
+    correct: tf.Tensor | None = (
+        None  # of `loss_items`, how many were predicted right; a float32 scalar; None: not asked
+    )
+
+
 class Workload(Protocol):
     """A network with its data; batches are of the type that `layout` makes.
 
-    variables: in a fixed order. kernels: what really runs, by name in the record's `resolved`.
+    variables: that are trained, in a fixed order. moving: averages that each tower keeps for itself and that no loss
+    depends on, such as a batch normalisation's. kernels: what really runs, by name in the record's `resolved`.
     """
 
     layout: Layout
     variables: tuple[VariableSpec, ...]
+    moving: tuple[VariableSpec, ...]
     kernels: Mapping[str, str]
 
     def lookups(self, batch: Any) -> dict[str, tf.Tensor]:
         """The ids that are looked up in each embedding, by its name."""
         ...
 
-    def loss(
+    def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> tf.Tensor:
-        """The loss of a batch, summed over its `loss_items`; a float32 scalar.
+    ) -> Outcome:
+        """The loss of a batch, and what else its forward pass gives.
 
         Args:
-          weights: the dense variables by name.
+          weights: the dense and the moving variables by name.
           rows: what `lookups` found, `ids.shape + [E]`, by the embedding's name.
           batch: of one tower.
           seed: [2] int; draws the dropout.
@@ -91,10 +114,39 @@ def gemm_flops(variables: Iterable[VariableSpec]) -> float:
     return 6.0 * sum(s.shape[0] * s.shape[1] for s in variables if s.kind == "dense" and len(s.shape) == 2)
 
 
+def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Inputs and outputs of one position that a matrix, or a convolution's kernel [H, W, in, out], connects."""
+    field = math.prod(shape[:-2])
+    return field * shape[-2], field * shape[-1]
+
+
+def _uniform(shape: tuple[int, ...], generator: np.random.Generator, limit: float = INITIAL_RANGE) -> np.ndarray:
+    return (generator.random(shape, np.float32) * 2.0 - 1.0) * np.float32(limit)
+
+
+def _glorot_uniform(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    return _uniform(shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape))))
+
+
+def _he_normal(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    return generator.standard_normal(shape, np.float32) * np.float32(math.sqrt(2.0 / _fan_in_out(shape)[0]))
+
+
+INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]] = {
+    "uniform": _uniform,  # in +-INITIAL_RANGE
+    "zeros": lambda shape, generator: np.zeros(shape, np.float32),
+    "ones": lambda shape, generator: np.ones(shape, np.float32),
+    "glorot_uniform": _glorot_uniform,
+    "he_normal": _he_normal,
+}
+
+
 def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
-    """float32 weights, uniform in +-INITIAL_RANGE, and zeros for a bias; equal for equal (spec, seed)."""
-    if spec.name.endswith("/bias"):
-        return np.zeros(spec.shape, np.float32)
-    generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
-    unit = generator.random(spec.shape, np.float32)
-    return (unit * 2.0 - 1.0) * np.float32(INITIAL_RANGE)
+    """float32 values of a variable's shape, zeros for a bias; equal for equal (spec, seed)."""
+    initial = "zeros" if spec.name.endswith("/bias") else spec.initial
+    return INITIAL[initial](spec.shape, np.random.default_rng([seed, zlib.crc32(spec.name.encode())]))
+
+
+def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:
+    """The initial value of each variable, by name."""
+    return {spec.name: initial_value(spec, seed) for spec in specs}

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from models import workloads
-from models.workload import Workload, initial_value
+from models.workload import Workload, first_values
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Feed
@@ -152,7 +152,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
 def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
     """The workload's variables, with their initial values, under the chosen update mode; arguments as in `feed_of`."""
     training = config.training
-    values = {spec.name: initial_value(spec, training.seed) for spec in workload.variables}
+    values = first_values(workload.variables, training.seed)
     rule = UpdateRule(
         optimizers.build(training.optimizer, training.learning_rate),
         training.max_gradient_norm,

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models.workload import Workload
+from models.workload import Outcome, Workload, first_values
 from rnn_scaling.data.source import Source
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate
+from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
 from rnn_scaling.training.state import Done
 
 
@@ -74,6 +74,10 @@ class TrainStep:
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
         self._first_call = first_call.FirstCall(self._function) if collects_graphs else None
+        self._moving = [
+            place(workload.moving, first_values(workload.moving, seed), device, f"tower_{number}/moving")
+            for number, device in enumerate(engine.devices)
+        ]
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
         self.num_lost: Callable[[], int] = lambda: 0
 
@@ -117,13 +121,16 @@ class TrainStep:
         with tf.name_scope("exchange/items/"):
             denominators = self._denominators(batches)
 
-        def tower(index: int) -> tuple[tf.Tensor, Gradients]:
+        def tower(index: int) -> tuple[Outcome, Gradients]:
             return self._tower(index, batches[index], denominators[index], step)
 
-        losses, self.tower_gradients = zip(*self._update.run(tower))
+        outcomes, self.tower_gradients = zip(*self._update.run(tower))
         ready = self._ready_at() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
-        return [self._counts(index, loss, batches[index]) for index, loss in enumerate(losses)], ready
+        for variables, outcome in zip(self._moving, outcomes):
+            for name, value in outcome.moving.items():
+                variables[name].assign(value)
+        return [self._counts(*each) for each in zip(range(len(outcomes)), outcomes, batches)], ready
 
     def _ready_at(self) -> tf.Tensor | None:
         """When the gradients of all towers were computed, on CPUs; what a GPU's host knows of is when they began."""
@@ -139,7 +146,7 @@ class TrainStep:
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
             return self._update.total_items([self._workload.loss_items(batch) for batch in batches])
 
-    def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Gradients]:
+    def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[Outcome, Gradients]:
         scope = f"tower_{index}/"
         with tf.name_scope(scope + "input/"):
             ids = self._workload.lookups(batch)
@@ -150,8 +157,9 @@ class TrainStep:
                 seed = tf.stack([number, self._seed])
             loss_scale = self._update.loss_scale(index)
         with tf.name_scope(scope + "forward/"):
-            loss_sum = self._workload.loss(weights, rows, batch, seed)
-            mean_loss = loss_sum / denominator
+            moving = {name: variable.read_value() for name, variable in self._moving[index].items()}
+            outcome = self._workload.forward({**weights, **moving}, rows, batch, seed)
+            mean_loss = outcome.loss_sum / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
         with tf.name_scope(scope + "backward/"):
@@ -162,12 +170,12 @@ class TrainStep:
                 grads[name] = _slices(grads[name], ids[name], self._embedding_rows[name])
             if loss_scale is not None:
                 grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
-        return loss_sum, grads
+        return outcome, grads
 
-    def _counts(self, index: int, loss_sum: tf.Tensor, batch: Any) -> tf.Tensor:
+    def _counts(self, index: int, outcome: Outcome, batch: Any) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             counts = self._workload.counts(batch)
-            floats = tf.cast(loss_sum, tf.float64), counts.loss_items, counts.items
+            floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
             return tf.stack([*floats, tf.cast(counts.positions, tf.float64)])
 
 

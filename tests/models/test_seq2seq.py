@@ -50,7 +50,7 @@ def loss_and_gradients(tf, config, inputs, seed=(1, 2)):
     with tf.GradientTape() as tape:
         tape.watch(watched)
         rows = {"src_embedding": source_rows, "tgt_embedding": target_rows}
-        loss = network.loss(dense, rows, batch, tf.constant(seed))
+        loss = network.forward(dense, rows, batch, tf.constant(seed)).loss_sum
     return loss, tape.gradient(loss, watched)
 
 

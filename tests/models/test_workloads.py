@@ -70,7 +70,7 @@ def test_the_language_model_is_the_reference_network(tf, encoder_type, time_majo
         want_gradients["embedding"] = tf.transpose(want_gradients["embedding"], [1, 0, 2])
     workload = workload_of(dataclasses.replace(model, time_major=time_major))
     loss, gradients = gradients_of(
-        tf, lambda dense, rows: workload.loss(dense, rows, batch, tf.constant([0, 0])), dense, rows
+        tf, lambda dense, rows: workload.forward(dense, rows, batch, tf.constant([0, 0])).loss_sum, dense, rows
     )
     np.testing.assert_allclose(loss, want, rtol=1e-6)
     for key, gradient in want_gradients.items():
@@ -83,7 +83,10 @@ def test_dropout_of_the_language_model_follows_the_seed_and_meets_its_inputs(tf)
     losses, shares = [], []
     for seed in ((1, 2), (1, 2), (1, 3)):
         loss, gradients = gradients_of(
-            tf, lambda dense, rows, seed=seed: workload.loss(dense, rows, batch, tf.constant(seed)), dense, rows
+            tf,
+            lambda dense, rows, seed=seed: workload.forward(dense, rows, batch, tf.constant(seed)).loss_sum,
+            dense,
+            rows,
         )
         losses.append(float(loss))
         inside = np.arange(MAX_LEN)[:, None] < batch.target_length.numpy()
@@ -103,7 +106,7 @@ def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, monke
 
     @tf.function
     def step(dense, rows):
-        loss = workload.loss(dense, rows, batch, tf.constant([0, 0]))
+        loss = workload.forward(dense, rows, batch, tf.constant([0, 0])).loss_sum
         return tf.gradients(loss, [*dense.values(), *rows.values()])
 
     graph = step.get_concrete_function(dense, rows).graph

@@ -144,7 +144,7 @@ def _gradient_function(model: ModelConfig) -> Callable:
             ids = workload.lookups(batch)
             rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
             dense = {name: tensor for name, tensor in weights.items() if name not in ids}
-            loss = workload.loss(dense, rows, batch, tf.constant([0, 1])) / workload.loss_items(batch)
+            loss = workload.forward(dense, rows, batch, tf.constant([0, 1])).loss_sum / workload.loss_items(batch)
         gradients = tape.gradient(loss, weights)
         return loss, {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}
 

@@ -58,6 +58,24 @@ def next_word_loss(
         )
 
 
+def logits_of(outputs: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
+    """[T, B, V] logits of outputs [T, B, U] and the projection [U, V] float32, in the type of `outputs`."""
+    units, vocabulary = projection.shape
+    flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype))
+    return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
+
+
+def loss_of_logits(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+    """What `next_word_loss` computes, from logits that exist already.
+
+    Args:
+      logits: [T, B, V], or [B, T, V].
+      labels, lengths, time_major: as of `next_word_loss`.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    return tf.reduce_sum(losses * _inside(labels, lengths, time_major))
+
+
 def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
     """float32, 1 before each sentence's length and 0 in its padding; the shape of `labels`."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.

@@ -10,21 +10,20 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import cross_entropy, kernels, lstm
+from models import kernels, lstm
 from models.batch import Layout, Side, TargetBatch
 from models.config import ModelConfig
-from models.workload import Counts, Outcome, VariableSpec, Workload, gemm_flops, total
+from models.next_words import NextWords
+from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
 
-class _LanguageModel:
+class _LanguageModel(NextWords):
     """See `Workload`."""
 
-    moving = ()
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
-        self._config = config
+        super().__init__(config)
         kernel, stack = kernels.load(config.encoder_type, device_type), lstm_stack(config)
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
@@ -39,22 +38,16 @@ class _LanguageModel:
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def forward(
+    def last_layer(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
-    ) -> Outcome:
+    ) -> tf.Tensor:
         dropout = self._config.dropout
         with tf.name_scope("lstm"):
             inputs = lstm.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
             layers_seed = lstm.fold_in(seed, _LAYERS_STREAM) if dropout else seed
             cells = lstm.weights_of(self._cells, weights)
             outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
-        loss_sum = cross_entropy.next_word_loss(
-            outputs, weights["projection"], batch.target_output, batch.target_length, self._config.time_major
-        )
-        return Outcome(loss_sum)
-
-    def loss_items(self, batch: TargetBatch) -> tf.Tensor:
-        return total(batch.target_length, tf.float32)
+        return outputs
 
     def counts(self, batch: TargetBatch) -> Counts:
         tokens = total(batch.target_length, tf.float64)

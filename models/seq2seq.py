@@ -10,21 +10,20 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import cross_entropy, kernels, lstm
+from models import kernels, lstm
 from models.batch import Batch, Layout, Side
 from models.config import ModelConfig
-from models.workload import Counts, Outcome, VariableSpec, Workload, gemm_flops, total
+from models.next_words import NextWords
+from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
-class _Translation:
+class _Translation(NextWords):
     """See `Workload`."""
 
-    moving = ()
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
-        self._config = config
+        super().__init__(config)
         encoder_kernel = kernels.load(config.encoder_type, device_type)
         decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type)
         encoder, decoder = encoder_stack(config), decoder_stack(config)
@@ -40,9 +39,9 @@ class _Translation:
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
 
-    def forward(
+    def last_layer(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
-    ) -> Outcome:
+    ) -> tf.Tensor:
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
@@ -56,13 +55,7 @@ class _Translation:
             target = lstm.drop(rows["tgt_embedding"], config.dropout, seed, _TARGET_STREAM)
             cells = lstm.weights_of(_decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
-        loss_sum = cross_entropy.next_word_loss(
-            outputs, weights["projection"], batch.target_output, batch.target_length, config.time_major
-        )
-        return Outcome(loss_sum)
-
-    def loss_items(self, batch: Batch) -> tf.Tensor:
-        return total(batch.target_length, tf.float32)
+        return outputs
 
     def counts(self, batch: Batch) -> Counts:
         source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))

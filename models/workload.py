@@ -53,6 +53,13 @@ class Outcome(NamedTuple):
     )
 
 
+class Outputs(NamedTuple):
+    """What a network makes of one tower's batch, before its loss is computed."""
+
+    logits: tf.Tensor  # of classes or words, the last axis, in any floating type; samples as in the layout's parts
+    moving: Mapping[str, tf.Tensor] = MappingProxyType({})  # as of an `Outcome`
+
+
 class Workload(Protocol):
     """A network with its data; batches are of the type that `layout` makes.
 
@@ -79,6 +86,25 @@ class Workload(Protocol):
           rows: what `lookups` found, `ids.shape + [E]`, by the embedding's name.
           batch: of one tower.
           seed: [2] int; draws the dropout.
+        """
+        ...
+
+    def outputs(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
+    ) -> Outputs:
+        """The forward pass up to what the loss is computed from.
+
+        Args:
+          weights, rows, batch, seed: as of `forward`.
+        """
+        ...
+
+    def loss(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        """The `loss_sum` of `forward`, from `outputs`, which may be those of several towers one after the other.
+
+        Args:
+          logits: float, of the whole batch.
+          batch: whose parts that `outputs` did not read are read here.
         """
         ...
 

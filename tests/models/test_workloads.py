@@ -95,6 +95,29 @@ def test_dropout_of_the_language_model_follows_the_seed_and_meets_its_inputs(tf)
     assert all(0.2 < share < 0.8 for share in shares)
 
 
+@pytest.mark.parametrize("name", ["nmt", "lm"])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_the_loss_of_the_outputs_is_that_of_the_forward_pass(tf, name, time_major):
+    """Also its gradients; the one computes logits, the other is fused."""
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
+    if not time_major:
+        batch = type(batch)(*(tf.transpose(part) for part in batch))
+        rows = {key: tf.transpose(value, [1, 0, 2]) for key, value in rows.items()}
+        workload = workload_of(dataclasses.replace(MODEL, model=name, time_major=False))
+    seed = tf.constant([0, 0])
+
+    def forward(dense, rows):
+        return workload.forward(dense, rows, batch, seed).loss_sum
+
+    def in_two(dense, rows):
+        return workload.loss(workload.outputs(dense, rows, batch, seed).logits, batch)
+
+    (want, wanted), (got, gradients) = (gradients_of(tf, loss, dense, rows) for loss in (forward, in_two))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    for key, gradient in wanted.items():
+        np.testing.assert_allclose(gradients[key], gradient, rtol=0, atol=2e-5 * np.abs(gradient).max(), err_msg=key)
+
+
 @every_workload
 def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, monkeypatch):
     """Every MatMul of [M, K] with [K, N] is 2*M*K*N; the reference kernel is unrolled, so each of them stands there."""

@@ -1,0 +1,58 @@
+"""What workloads share that predict the next word at each position of a target side.
+
+T: words of the longest sentence, B: sentences, U: units, V: vocabulary.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from models import cross_entropy
+from models.config import ModelConfig
+from models.workload import Outcome, Outputs, VariableSpec, total
+
+PROJECTION = "projection"  # the variable [U, V]
+
+
+class NextWords(abc.ABC):
+    """Forward pass and loss of a `Workload` on top of its last layer."""
+
+    moving: tuple[VariableSpec, ...] = ()
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+
+    @abc.abstractmethod
+    def last_layer(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Its outputs, [T, B, U] or [B, T, U].
+
+        Args:
+          weights, rows, batch, seed: as of `Workload.forward`.
+        """
+
+    def forward(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
+    ) -> Outcome:
+        hidden, time_major = self.last_layer(weights, rows, batch, seed), self._config.time_major
+        return Outcome(
+            cross_entropy.next_word_loss(
+                hidden, weights[PROJECTION], batch.target_output, batch.target_length, time_major
+            )
+        )
+
+    def outputs(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
+    ) -> Outputs:
+        return Outputs(cross_entropy.logits_of(self.last_layer(weights, rows, batch, seed), weights[PROJECTION]))
+
+    def loss(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        return cross_entropy.loss_of_logits(logits, batch.target_output, batch.target_length, self._config.time_major)
+
+    def loss_items(self, batch: Any) -> tf.Tensor:
+        return total(batch.target_length, tf.float32)

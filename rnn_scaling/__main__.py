@@ -13,6 +13,7 @@ COMMANDS = {
     "train": ("rnn_scaling.train", "one run"),
     "local-cluster": ("rnn_scaling.commands.local_cluster", "one run of several processes on this machine"),
     "sweep": ("rnn_scaling.commands.sweep", "many runs: any flag of the trainer takes a list"),
+    "verify": ("rnn_scaling.commands.verify", "does a mode train what serial training does? a certificate"),
     "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, pictures and one HTML page of a folder of records"),
     "ab": ("rnn_scaling.commands.ab", "two settings in turns, and whether they differ"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and exit status for a CI job"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
 
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> int:
 
     flags.answer(words, USAGE, list(configs.GROUPS.values()), "train")
     try:
-        config, launch = _configuration(words)
+        config, launch = configuration(words)
         from rnn_scaling.training.session import Session
 
         session = Session(config, _STARTED, look_inside, launch)
@@ -50,8 +50,12 @@ def main(words: Sequence[str]) -> int:
     return session.run()
 
 
-def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
+def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = None) -> tuple[RunConfig, Launch | None]:
     """What the command line asks for, and which of several processes this is, if a launcher started several.
+
+    Args:
+      words: the command line.
+      defaults: options that count as given where the words do not give them.
 
     Raises:
       FlagErrors: naming everything that is wrong with it.
@@ -70,6 +74,7 @@ def _configuration(words: Sequence[str]) -> tuple[RunConfig, Launch | None]:
         given = flags.parse(words, configs.OPTIONS)
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
+    given = {**(defaults or {}), **given}
     num_cores = len(available_cores())
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     launch = launches.of(os.environ, config.cluster.coordinator_address, socket.gethostname())

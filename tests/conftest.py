@@ -32,6 +32,7 @@ SLOW = (
     "commands",
     "test_launchers.py",
     "training",
+    "verification",
     "data",
     "links",
     "inspection/test_inspection.py",

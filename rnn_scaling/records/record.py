@@ -18,6 +18,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import checks, cluster_checks
+from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
@@ -67,6 +68,7 @@ class RunRecord:
     unit: str = "words"
     flops_per_item: float | None = None
     workers: Workers | None = None  # None: a run of one process
+    certificate: Certificate | None = None  # None: nobody has compared it with serial training
     schema: str = SCHEMA
 
     def to_json(self) -> str:
@@ -74,8 +76,9 @@ class RunRecord:
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
-        if self.workers is None:
-            del fields["workers"]
+        for name in ("workers", "certificate"):
+            if getattr(self, name) is None:
+                del fields[name]
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
@@ -91,6 +94,7 @@ PARTS: dict[str, type[Part]] = {
     "graph": Graph,
     "trace": Trace,
     "workers": Workers,
+    "certificate": Certificate,
 }
 
 

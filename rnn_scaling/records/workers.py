@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Count, Length, Loss, Name, Number, PositiveCount, Seconds, Sparse
 from rnn_scaling.records.parts import Phases
 
@@ -17,7 +18,7 @@ class Rank(Sparse):
 
     role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; ready: of each
     batch, seconds until the gradients of its last tower were computed and the exchange could begin; error: how it
-    ended, where it did not end well.
+    ended, where it did not end well; certificate: of its own replicas.
     """
 
     rank: Count
@@ -36,6 +37,7 @@ class Rank(Sparse):
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None
     error: str | None = None
+    certificate: Certificate | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,17 +23,18 @@ from rnn_scaling.training import optimizers, progress
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
-from rnn_scaling.training.state import NotFiniteError, RunState
+from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch, Watch
 from rnn_scaling.training.towers import TrainStep
 
 
-def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
+def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWatch | None = None) -> TrainStep | None:
     """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
 
     Args:
       config: resolved options.
       state: of the run.
       cluster: the processes of the run.
+      start_watch: of a run that somebody watches; what it sees becomes the state's `certificate`.
 
     Returns:
       The step that was run, for `write_logs`; None where others run it.
@@ -58,8 +59,10 @@ def run(config: RunConfig, state: RunState, cluster: Alone) -> TrainStep | None:
         step = build(config, engine, state)
         _announce(config, state.resolved)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
-        _train(config, step, state, cluster)
+        watch = start_watch(config, engine, step) if start_watch else None
+        _train(config, step, state, cluster, watch)
         _end(step)
+        state.certificate = watch.end() if watch else None
         state.keep_memory(peak_device_bytes(engine))
     else:
         for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
@@ -182,7 +185,7 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
     )
 
 
-def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) -> None:
+def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, watch: Watch | None = None) -> None:
     """Warm-up and measured batches; with several processes from one barrier to the next.
 
     What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
@@ -217,6 +220,8 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone) 
                     "or set --max_gradient_norm"
                 )
             display.batch(step_s, items, loss)
+            if watch is not None:
+                watch.batch(result)
             if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
                 if known.reached(timer.step_s, timer.step_items):
                     break

@@ -34,7 +34,7 @@ from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.native_log import NativeLog
-from rnn_scaling.training.state import NotFiniteError, RunState
+from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
 LookInside = Callable[[RunConfig, Any, RunState], None]
@@ -43,16 +43,25 @@ LookInside = Callable[[RunConfig, Any, RunState], None]
 class Session:
     """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
 
-    def __init__(self, config: RunConfig, started: float, look_inside: LookInside, launch: Launch | None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        started: float,
+        look_inside: LookInside,
+        launch: Launch | None,
+        watch: StartWatch | None = None,
+    ) -> None:
         """Args:
         config: resolved options without a conflict.
         started: `time.perf_counter()` when the program started.
         look_inside: fills the state's `graph` and `trace` from the step that was run; called where the user asked.
         launch: which of several processes this is; None: it is alone.
+        watch: begins to watch the run's batches; None: nobody does.
 
         Raises:
           ClusterError: if this host has no address for the others.
         """
+        self._watch = watch
         self._config, self._state = _of_rank(config, launch), RunState(config, started=started)
         self._cluster, self._launch = clusters.of(launch, config), launch
         self._look_inside = look_inside
@@ -120,7 +129,7 @@ class Session:
         try:
             from rnn_scaling.training import benchmark  # loads TensorFlow
 
-            step = benchmark.run(self._config, self._state, self._cluster)
+            step = benchmark.run(self._config, self._state, self._cluster, self._watch)
         except Exception as e:
             if self._comes_of_others(e):
                 return EXIT_FAILED

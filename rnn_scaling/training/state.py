@@ -7,7 +7,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
@@ -19,6 +19,8 @@ from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
+from rnn_scaling.records import certificate as certificates
+from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
@@ -50,11 +52,26 @@ class Done:
     positions: int
 
 
+class Watch(Protocol):
+    """What looks at each batch of a run whose times nobody reads."""
+
+    def batch(self, result: Any) -> None:
+        """Told of the `StepResult` of a batch that has ended, before the next one begins."""
+
+    def end(self) -> Certificate:
+        """What it saw, once the last step has ended."""
+
+
+StartWatch = Callable[[RunConfig, Any, Any], Watch]
+"""Begins to watch: of the options, the engine, and the step before its first call."""
+
+
 class RunState:
     """Fills while a run goes on. `start`, `cluster` if there is one, `build`, `batches` and `teardown` are entered in
     this order.
 
     clients: how many processes run the step, each for its own towers; known once the engine has started.
+    certificate: what a watch of this process saw.
     steps: that a coordinator handed to workers, in the order of their ends; as many for each batch.
     """
 
@@ -75,6 +92,7 @@ class RunState:
         self.parameters: dict[str, int] = {}
         self.graph: Graph | None = None
         self.trace: Trace | None = None
+        self.certificate: Certificate | None = None
         self._environment: Environment | None = None
         self._memory: Memory | None = None
         self._load: Load | None = None
@@ -152,6 +170,7 @@ class RunState:
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self._load.others if self._load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+            "certificate": encode(self.certificate),
         }
 
     def watched(self, load: Load | None) -> None:
@@ -223,7 +242,13 @@ class RunState:
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
+            certificate=self._certificate(workers),
         )
+
+    def _certificate(self, workers: Workers | None) -> Certificate | None:
+        """What all processes saw, this one first; None: nobody watched."""
+        several = [rank.certificate for rank in workers.ranks] if workers else [self.certificate]
+        return certificates.joined(each for each in several if each)
 
     def _batches(self, workers: Workers | None) -> Batches:
         """Those of all ranks that run the step, or of this process if it runs the step for all."""

@@ -1,0 +1,114 @@
+"""python -m rnn_scaling verify: does a mode train what serial training does? Batch by batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import entry, registry
+from rnn_scaling.machine import process
+from rnn_scaling.machine.cluster import launch as launches
+from rnn_scaling.machine.cluster.launch import ClusterError
+from rnn_scaling.settings import command_line, flags
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps import ranks
+
+USAGE = """\
+Does a mode train right? Trains on several devices and, batch by batch, serially on one: the towers' batches one after
+the other at the same weights, gradients summed and divided by the items of all, one update. Compares losses and weights
+of every replica, and says "equal within 1e-5", "stale by 1 step" (which relaxed and staged modes promise), or what is
+wrong: "sum" where it should be the mean, "mean" for the sum, which variable, which tower, from which batch.
+
+    ./run.sh verify                                                 replicated on 2 devices
+    ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
+    ./run.sh verify --variable_update=collective_all_reduce --num_workers=2     starts its own cluster here
+
+Takes the trainer's flags (./run.sh train --help). What is not given: --variable_update=replicated --num_devices=2, or
+--variable_update=collective_all_reduce with --num_workers; --optimizer=sgd --learning_rate=0.5, since Adam hides a
+factor of the gradient; 6 batches (--num_warmup_batches=1 --num_batches=5). The certificate goes into --result_file, and
+./run.sh sweep --certify puts it beside each speed; docs/verify.md says what is compared, how closely, and what is not.
+
+Exit status: 0 it does what the mode promises, 1 it does not, or a process failed, 2 the flags conflict,
+130 interrupted."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "optimizer": "sgd",
+    "learning_rate": 0.5,
+    "num_warmup_batches": 1,
+    "num_batches": 5,
+    "progress": False,
+}
+WITHOUT = ("log_dir", "trace_batches", "until_steady", "target_ci", "max_batches")  # nothing here is timed
+VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
+
+_STARTED = time.perf_counter()
+
+
+@entry.command
+def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
+    """Verifies one configuration; returns the exit status.
+
+    Args:
+      words: the command line.
+      verifier: the command of each process where several take part.
+    """
+    flags.answer(words, USAGE, list(configs.GROUPS.values()), "verify")
+    given, wrong = _given(words)
+    try:
+        launch = launches.of(os.environ, given.get("coordinator_address", ""), socket.gethostname())
+        defaults = defaults_of(given, has_launcher=launch is not None)
+        if launch is None:
+            given, config = command_line.checked(words, wrong, defaults)
+            if config.num_processes > 1:
+                return _together(config, [spell(name, value) for name, value in given.items()], verifier)
+        else:
+            from rnn_scaling.train import configuration
+
+            config, launch = configuration(words, defaults)
+        from rnn_scaling.verification.session import VerifySession
+
+        session = VerifySession(config, _STARTED, launch)
+    except ClusterError as e:
+        return entry.fail(str(e), status=entry.EXIT_USAGE)
+    return session.run()
+
+
+def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
+    """What counts as given where the user does not give it.
+
+    Args:
+      given: options of the user.
+      has_launcher: whether several processes were started, as many as there are to be.
+    """
+    is_several = has_launcher or given.get("num_workers", 1) > 1
+    mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
+    own = {**DEFAULTS, "variable_update": mode, "num_devices": 1 if registry.is_distributed(mode) else 2}
+    if registry.is_distributed(mode) and not has_launcher:
+        own["num_workers"] = ranks.DEFAULT_WORKERS
+    return own
+
+
+def _given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """(what the command line gives, as far as it can be read; what is wrong that only this command finds wrong)."""
+    try:
+        given = flags.parse(words, configs.OPTIONS)
+    except flags.FlagErrors as e:
+        given = e.given
+    useless = [name for name in WITHOUT if name in given]
+    return given, [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
+
+
+def _together(config: RunConfig, words: Sequence[str], verifier: Sequence[str]) -> int:
+    """Runs all processes on this machine; returns the exit status of rank 0, or of the first that failed."""
+    try:
+        with ranks.fenced(config, ranks.Starter(verifier).tasks(config, words, has_streams=True)) as tasks:
+            ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
+    except OSError as e:
+        return entry.fail(f"the cluster was not started: {e.strerror or e}")
+    return ranks.answer(ended, config)

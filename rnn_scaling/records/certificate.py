@@ -1,0 +1,60 @@
+"""What a run's record says of whether its mode trains right: the part `certificate`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
+
+Difference = Seconds  # any number that is not negative
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CertifiedBatch(Part):
+    """One batch: the loss of both, and the largest difference of a weight after it."""
+
+    loss_serial: Loss | None
+    loss_parallel: Loss | None
+    weights_difference: Difference | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate(Part):
+    """What came of training the same batches serially.
+
+    verdict: in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"; holds: whether that is what the mode
+    promises; sentence: the same for a person; compared: what with what; replicas: how many were compared; tolerance:
+    the share of a variable's way by which it may differ; loss_difference: the largest, as a share of the loss;
+    weights_difference, weights_moved: the largest difference of a weight, and the largest way of one.
+    """
+
+    verdict: Name
+    holds: bool
+    sentence: str
+    compared: str = ""
+    replicas: PositiveCount = 1
+    tolerance: Difference | None = None
+    loss_difference: Difference | None = None
+    weights_difference: Difference | None = None
+    weights_moved: Difference | None = None
+    batches: tuple[CertifiedBatch, ...] = ()
+
+
+def joined(certificates: Iterable[Certificate]) -> Certificate | None:
+    """What the processes of a run say together: the first fault of any, the largest differences of all."""
+    several = list(certificates)
+    if not several:
+        return None
+    said = next((each for each in several if not each.holds), several[0])
+    return dataclasses.replace(
+        said,
+        replicas=sum(each.replicas for each in several),
+        loss_difference=_largest(each.loss_difference for each in several),
+        weights_difference=_largest(each.weights_difference for each in several),
+        weights_moved=_largest(each.weights_moved for each in several),
+    )
+
+
+def _largest(numbers: Iterable[float | None]) -> float | None:
+    return max((number for number in numbers if number is not None), default=None)

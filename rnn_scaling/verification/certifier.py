@@ -1,0 +1,255 @@
+"""Watches a run batch by batch beside a serial one, and says whether its mode does what it promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.workload import first_values
+from rnn_scaling import entry
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.verification import diagnosis, promise, telling
+from rnn_scaling.verification.diagnosis import Evidence, Findings, Gradient
+from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
+from rnn_scaling.verification.rule import Arrays
+from rnn_scaling.verification.serial import Serial, Step, norm
+
+ROUNDING = 2.0**-23  # of a weight's size: both sides round once an update
+BLIND = 0.1  # of a variable's way: what may differ by more says nothing of it
+MOST_EXPLAINED = 3  # batches
+UNEQUAL = "unequal"  # the word where weights differ, until it is explained
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """One copy of the variables. tower: whose it is; None: all towers'."""
+
+    tower: int | None
+    weights: Arrays
+
+    @property
+    def name(self) -> str:
+        """In a sentence."""
+        return "" if self.tower is None else f"tower {self.tower}"
+
+
+class Certifier:
+    """The watch of one process's replicas; see `benchmark.Watch`."""
+
+    def __init__(
+        self, config: RunConfig, engine: Engine, step: TrainStep, gradients: SerialGradients | None = None
+    ) -> None:
+        """Args:
+        config: resolved options.
+        engine: of the run.
+        step: that it trains with, before its first call.
+        gradients: of serial training; its own where none are given.
+        """
+        self._config, self._engine, self._step = config, engine, step
+        self._promise = promise.of(config)
+        self._gradients = gradients or SerialGradients(config, engine)
+        self._own = range(engine.first_tower, engine.first_tower + len(engine.devices))
+        first = first_values(self._gradients.specs, config.training.seed)
+        self._serial = Serial(config, self._gradients, first, self._promise, self._own)
+        self._before = self._replicas()
+        self._stale = self._before
+        self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
+        self._findings, self._explained = Findings(), 0
+        self._word, self._wrong, self._first_wrong = "", "", 0
+        self._batches: list[CertifiedBatch] = []
+        self._largest = {"loss_difference": 0.0, "weights_difference": 0.0, "weights_moved": 0.0}
+        self._first = first
+        self._check_beginning()
+
+    def batch(self, result: StepResult) -> None:
+        """Compares what the towers did in the batch that has just ended with serial training."""
+        number = len(self._batches)
+        towers = self._gradients.towers(number)
+        before, after = self._before, self._replicas()
+        steps = self._serial.step(number, towers)
+        if not self._word:
+            self._check_forward(number, result, towers, steps)
+        largest = self._compare(number, after)
+        if self._word == UNEQUAL and self._explained < MOST_EXPLAINED:
+            self._explain(number, towers, before, after, steps)
+        else:
+            gradients = [summed([part.gradient for part in step.parts.values()]) for step in steps]
+            self._previous = [gradients[self._training(replica)] for replica in after]
+        self._tell(number, result, towers, steps, largest)
+        self._before, self._stale = after, before
+
+    def end(self) -> Certificate:
+        """The certificate of all batches."""
+        word, text = self._word, self._wrong
+        if self._findings.by_place:
+            word, text = self._findings.sentence([replica.name for replica in self._before])
+        seen = telling.Seen(
+            config=self._config,
+            promise=self._promise,
+            replicas=[replica.name for replica in self._before],
+            batches=tuple(self._batches),
+            blind=self._blind(),
+            variables=len(self._first),
+            **self._largest,
+        )
+        if self._wrong:
+            return telling.wrong(seen, word, text, self._first_wrong)
+        return telling.right(seen)
+
+    def _replicas(self) -> list[Replica]:
+        """Every copy of the variables as it is now, parts joined."""
+        pieces: dict[int | None, dict[str, list[np.ndarray]]] = {}
+        for state in self._step.variable_states():
+            tower = None if state.tower is None else self._engine.first_tower + state.tower
+            pieces.setdefault(tower, {}).setdefault(state.name, []).append(state.variable.numpy())
+        return [
+            Replica(tower, {name: each[0] if len(each) == 1 else np.concatenate(each) for name, each in parts.items()})
+            for tower, parts in pieces.items()
+        ]
+
+    def _fault(self, number: int, word: str, text: str) -> None:
+        if not self._wrong:
+            self._word, self._wrong, self._first_wrong = word, text, number
+
+    def _check_beginning(self) -> None:
+        sizes = self._config.tower_batch_sizes()
+        wanted = self._config.training.global_batch_size or self._config.training.batch_size * self._config.num_towers
+        if sum(sizes) != wanted:
+            self._fault(0, "samples left out", f"the towers take {sum(sizes)} of the {wanted} samples of a batch")
+        for replica in self._before:
+            for name, value in replica.weights.items():
+                if not np.array_equal(value, self._first[name]):
+                    where = f" on {replica.name}" if replica.name else ""
+                    self._fault(0, "other weights", f"{name} begins with other weights{where}")
+
+    def _training(self, replica: Replica) -> int:
+        return 0 if replica.tower is None else self._serial.of_tower(replica.tower)
+
+    def _check_forward(self, number: int, result: StepResult, towers: Towers, steps: Sequence[Step]) -> None:
+        """Whether each tower had its own batch and lost what serial training loses on it, at weights that are equal."""
+        for index, tower in enumerate(self._own):
+            step = steps[self._serial.of_tower(tower)]
+            got, items = float(result.loss_sum[index]), float(result.loss_items[index])
+            expected = step.parts[tower].loss_sum
+            has_own = items == towers.loss_items[tower]
+            if has_own and self._is_near(got, expected):
+                continue
+            at = self._weights_at(tower)
+            for other in range(self._gradients.num_towers):
+                if other == tower:
+                    continue
+                if items == towers.loss_items[other] and self._is_near(got, self._loss(number, towers, at, other)):
+                    self._fault(number, "another's batch", f"tower {tower} trains the batch of tower {other}")
+                if has_own and self._is_near(got, self._loss(number, towers, at, tower, other)):
+                    self._fault(number, "another's dropout", f"tower {tower} drops what tower {other} drops")
+            if not has_own:
+                text = f"tower {tower} trains {items:,.0f} of its {towers.loss_items[tower]:,.0f} items"
+                self._fault(number, "items left out", text)
+            self._fault(
+                number,
+                "unequal loss",
+                f"the loss of tower {tower} is {got / items:.6g} and not {expected / items:.6g} at the same weights",
+            )
+
+    def _weights_at(self, tower: int) -> Arrays:
+        """At which a tower has just computed."""
+        replicas = self._stale if self._promise.staged else self._before
+        return next(replica.weights for replica in replicas if replica.tower in (None, tower))
+
+    def _loss(self, number: int, towers: Towers, at: Arrays, tower: int, drawn_by: int | None = None) -> float:
+        """The summed loss of a tower's batch at these weights, with the dropout of `drawn_by`."""
+        draw = number * self._gradients.num_towers + (tower if drawn_by is None else drawn_by)
+        return self._gradients.part(at, towers.batches[tower], 1.0, draw).loss_sum
+
+    def _is_near(self, got: float, expected: float) -> bool:
+        return abs(got - expected) <= self._promise.loss * abs(expected)
+
+    def _compare(self, number: int, after: Sequence[Replica]) -> float:
+        """The largest difference of a weight; a fault where a variable is farther off than it may be."""
+        largest = 0.0
+        for replica in after:
+            training = self._serial.trainings[self._training(replica)]
+            for name, value in replica.weights.items():
+                difference = value - training.weights[name]
+                largest = max(largest, float(np.abs(difference).max(initial=0.0)))
+                moved = float(np.abs(training.weights[name] - self._first[name]).max(initial=0.0))
+                self._largest["weights_moved"] = max(self._largest["weights_moved"], moved)
+                if not norm(difference) <= self._allowed(training.way[name], training.lost[name], value, number):
+                    self._fault(number, UNEQUAL, f"{name} differs")
+        self._largest["weights_difference"] = max(self._largest["weights_difference"], largest)
+        return largest
+
+    def _allowed(self, way: float, lost: float, value: np.ndarray, number: int) -> float:
+        """By how much a variable may be off after this batch, as a Euclidean norm."""
+        return self._promise.share * way + lost + (number + 1) * ROUNDING * norm(value)
+
+    def _explain(
+        self,
+        number: int,
+        towers: Towers,
+        before: Sequence[Replica],
+        after: Sequence[Replica],
+        steps: Sequence[Step],
+    ) -> None:
+        """Tries explanations on every variable of every replica, at the weights that the towers really had."""
+        if self._explained and self._config.training.optimizer != "sgd":
+            return  # what else an update depends on is no longer known
+        shares = {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}
+        fresh = self._parts(number, towers, before)
+        stale = self._parts(number, towers, self._stale) if number else fresh
+        right = []
+        for index, (old, new) in enumerate(zip(before, after)):
+            evidence = Evidence(
+                tower=old.tower,
+                change={name: new.weights[name] - value for name, value in old.weights.items()},
+                before=old.weights,
+                rule=steps[self._training(old)].rule,
+                fresh=fresh,
+                shares=shares,
+                previous=None if self._previous is None else self._previous[index],
+                stale=lambda: stale,
+            )
+            self._findings.add(number, index, diagnosis.explain(evidence, self._promise))
+            right.append(diagnosis.right_gradient(self._promise, old.tower, fresh, shares))
+        self._previous = right
+        self._explained += 1
+
+    def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, Part]:
+        """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""
+        by_tower = {replica.tower: replica.weights for replica in replicas}
+        some = replicas[0].weights
+        weights = {tower: by_tower.get(tower, some) for tower in range(self._gradients.num_towers)}
+        scale = self._serial.trainings[0].rule.loss_scale
+        return self._serial.parts(number, towers, weights, scale)
+
+    def _tell(
+        self, number: int, result: StepResult, towers: Towers, steps: Sequence[Step], weights_difference: float
+    ) -> None:
+        own = {tower: steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._own}
+        serial = sum(own.values()) / sum(towers.loss_items[tower] for tower in self._own)
+        parallel = result.loss
+        difference = abs(parallel - serial) / max(abs(serial), 1e-30)
+        if math.isfinite(difference):
+            self._largest["loss_difference"] = max(self._largest["loss_difference"], difference)
+        self._batches.append(
+            CertifiedBatch(loss_serial=serial, loss_parallel=parallel, weights_difference=weights_difference)
+        )
+        entry.note(
+            f"batch {number}: loss {parallel:.6f}, serial {serial:.6f}; weights differ by {weights_difference:.1e}"
+        )
+
+    def _blind(self) -> list[str]:
+        """Variables that moved so little that a fault of a tenth of it would not show."""
+        blind = []
+        for training in self._serial.trainings[:1]:
+            for name, way in training.way.items():
+                allowed = self._allowed(way, training.lost[name], training.weights[name], len(self._batches) - 1)
+                if allowed > BLIND * way:
+                    blind.append(name)
+        return blind

@@ -1,0 +1,123 @@
+"""Batches and gradients of every tower, one after the other on one device: what serial training is made of.
+
+The batches come from a data source of their own, built from the run's flags, so that a tower which got another's shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import workloads
+from models.workload import VariableSpec, first_values
+from rnn_scaling import registry
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import benchmark
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.verification.rule import Arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Towers:
+    """The batches of one step, all towers'.
+
+    Attributes:
+      batches: one a tower.
+      loss_items: what each tower's loss is a sum over.
+      positions: what each tower computes, padding included.
+    """
+
+    batches: Sequence[Any]
+    loss_items: Sequence[float]
+    positions: Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What one tower's batch gives: its summed loss, and its part of the gradient of the mean loss."""
+
+    loss_sum: float
+    gradient: Arrays
+
+
+class SerialGradients:
+    """Computes on one device what the towers of a run compute side by side."""
+
+    def __init__(self, config: RunConfig, engine: Engine) -> None:
+        """Args:
+        config: resolved options of the run.
+        engine: of the run; the first of this process's devices does everything.
+        """
+        self.num_towers, self._seed = config.num_towers, config.training.seed
+        self._device = (engine.own_devices or (engine.host,))[0]
+        self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+        feed = benchmark.feed_of(config, engine, self._workload)
+        with tf.device(self._device):
+            self._source = tf.autograph.experimental.do_not_convert(
+                registry.load(registry.DATA_SOURCES, config.data.data_source).build
+            )(
+                dataclasses.replace(
+                    feed,
+                    options=dataclasses.replace(feed.options, prefetch_data_to_device=False),
+                    devices=(self._device,) * self.num_towers,
+                    first_tower=0,
+                )
+            )
+        self._next = tf.function(self._source.next_batches, autograph=False)
+        self._part = tf.function(self._build_part, autograph=False, reduce_retracing=True)
+
+    @property
+    def specs(self) -> Sequence[VariableSpec]:
+        """The variables that are trained."""
+        return self._workload.variables
+
+    def towers(self, number: int) -> Towers:
+        """The batches of step `number`; to be asked for once each, in order."""
+        with tf.device(self._device):
+            batches = self._next(tf.constant(number, tf.int64))
+            counts = [self._workload.counts(batch) for batch in batches]
+        return Towers(batches, [float(each.loss_items) for each in counts], [int(each.positions) for each in counts])
+
+    def part(self, weights: Arrays, batch: Any, factor: float, draw: int) -> Part:
+        """One tower's loss, and the gradient of `factor` times it.
+
+        Args:
+          weights: at which.
+          batch: of the tower.
+          factor: 1 / the items of all towers that share an update, times the loss scale.
+          draw: number of the batch among those of all towers and steps, which draws the dropout.
+        """
+        with tf.device(self._device):
+            seed = tf.constant([draw, self._seed], tf.int32)
+            tensors = {name: tf.constant(value) for name, value in weights.items()}
+            loss_sum, gradient = self._part(tensors, batch, seed, tf.constant(factor, tf.float32))
+        return Part(float(loss_sum), {name: each.numpy() for name, each in gradient.items()})
+
+    def _build_part(
+        self, weights: dict[str, tf.Tensor], batch: Any, seed: tf.Tensor, factor: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        workload = self._workload
+        moving = first_values(workload.moving, self._seed)  # of which no loss depends in training
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            ids = workload.lookups(batch)
+            rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
+            dense = {name: each for name, each in weights.items() if name not in ids}
+            loss_sum = workload.forward({**dense, **moving}, rows, batch, seed).loss_sum
+            scaled = loss_sum * factor
+        gradient = tape.gradient(scaled, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return loss_sum, {name: tf.convert_to_tensor(each) for name, each in gradient.items()}
+
+
+def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """The sum of several gradients, variable by variable."""
+    first, *others = gradients
+    total = {name: each.copy() for name, each in first.items()}
+    for gradient in others:
+        for name, each in gradient.items():
+            total[name] += each
+    return total

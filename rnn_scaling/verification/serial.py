@@ -1,0 +1,142 @@
+"""Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
+from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.rule import Arrays, Rule
+
+
+@dataclasses.dataclass
+class Training:
+    """One set of weights and the towers whose batches train it.
+
+    Attributes:
+      towers: their numbers.
+      weights: now.
+      stale: before the last batch.
+      rule: of its updates.
+      late: the gradient of the last batch, of training that applies it with the next; None: nothing is held back.
+      way: how far each variable has gone, the Euclidean norms of all updates added.
+      lost: how far each may lag behind because an exchange in fewer bits held back a part.
+    """
+
+    towers: Sequence[int]
+    weights: dict[str, np.ndarray]
+    stale: dict[str, np.ndarray]
+    rule: Rule
+    late: dict[str, np.ndarray] | None
+    way: dict[str, float]
+    lost: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a training did with one batch.
+
+    Attributes:
+      parts: by tower.
+      change: of each variable.
+      rule: as it was before the update.
+    """
+
+    parts: Mapping[int, Part]
+    change: Arrays
+    rule: Rule
+
+
+class Serial:
+    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process."""
+
+    def __init__(
+        self, config: RunConfig, gradients: SerialGradients, weights: Arrays, promise: Promise, towers: Sequence[int]
+    ) -> None:
+        """Args:
+        config: resolved options of the run.
+        gradients: computes the towers' parts.
+        weights: the first ones.
+        promise: what the run's mode promises.
+        towers: numbers of this process's.
+        """
+        self._gradients, self._promise = gradients, promise
+        scales_loss = config.model.compute_dtype == "float16"
+        groups = [tuple(range(gradients.num_towers))] if promise.shares_one_model else [(tower,) for tower in towers]
+        zeros = {name: np.zeros_like(value) for name, value in weights.items()}
+        self.trainings = [
+            Training(
+                towers=group,
+                weights=dict(weights),
+                stale=dict(weights),
+                rule=Rule(config.training, scales_loss),
+                late=dict(zeros) if promise.late else None,
+                way=dict.fromkeys(weights, 0.0),
+                lost=dict.fromkeys(weights, 0.0),
+            )
+            for group in groups
+        ]
+
+    def of_tower(self, tower: int) -> int:
+        """Number of the training that has this tower's batches."""
+        return next(number for number, each in enumerate(self.trainings) if tower in each.towers)
+
+    def step(self, number: int, towers: Towers) -> list[Step]:
+        """Trains the batches of step `number`; what each training did."""
+        return [self._step(each, number, towers) for each in self.trainings]
+
+    def _step(self, training: Training, number: int, towers: Towers) -> Step:
+        rule = training.rule.snapshot()
+        at = training.stale if self._promise.staged else training.weights
+        weights = dict.fromkeys(training.towers, at)
+        parts = self.parts(number, towers, weights, rule.loss_scale)
+        gradient = summed([part.gradient for part in parts.values()])
+        applied = gradient
+        if training.late is not None:
+            applied, training.late = training.late, gradient
+        change = training.rule.update(applied)
+        training.stale = training.weights
+        training.weights = {name: value + change[name] for name, value in training.weights.items()}
+        for name, each in change.items():
+            training.way[name] += norm(each)
+        if self._promise.lost:
+            self._lose(training, parts)
+        return Step(parts, change, rule)
+
+    def parts(
+        self, number: int, towers: Towers, weights: Mapping[int, Arrays], loss_scale: float = 1.0
+    ) -> dict[int, Part]:
+        """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
+
+        Args:
+          number: of the step.
+          towers: its batches.
+          weights: by tower, those at which it computes.
+          loss_scale: what losses are multiplied by on the way.
+        """
+        items, num_towers = sum(towers.loss_items[tower] for tower in weights), self._gradients.num_towers
+        parts = {}
+        for tower, at in weights.items():
+            draw = number * num_towers + tower
+            part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw)
+            if loss_scale != 1.0:
+                scaled = {name: each / np.float32(loss_scale) for name, each in part.gradient.items()}
+                part = dataclasses.replace(part, gradient=scaled)
+            parts[tower] = part
+        return parts
+
+    def _lose(self, training: Training, parts: Mapping[int, Part]) -> None:
+        """What towers hold back never adds up: it is a share of each one's largest element, whatever came before."""
+        for name in training.lost:
+            largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
+            held = training.rule.reach() * self._promise.lost * largest * np.sqrt(training.weights[name].size)
+            training.lost[name] = max(training.lost[name], 2.0 * held)
+
+
+def norm(values: np.ndarray) -> float:
+    """Euclidean."""
+    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))

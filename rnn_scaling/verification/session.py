@@ -1,0 +1,46 @@
+"""A run of the trainer with the watch of `certifier` beside it: prints the certificate instead of a rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.session import Session
+from rnn_scaling.training.state import Watch
+from rnn_scaling.verification import telling
+
+
+def _watch(config: RunConfig, engine: Any, step: Any) -> Watch:
+    from rnn_scaling.verification.certifier import Certifier  # loads TensorFlow
+
+    return Certifier(config, engine, step)
+
+
+class VerifySession(Session):
+    """As `Session`; its exit status is 1 where the mode does not do what it promises."""
+
+    def __init__(self, config: RunConfig, started: float, launch: Launch | None) -> None:
+        """Args:
+        config: resolved options without a conflict.
+        started: `time.perf_counter()` when the program started.
+        launch: which of several processes this is; None: it is alone.
+
+        Raises:
+          ClusterError: if this host has no address for the others.
+        """
+        super().__init__(config, started, lambda *_: None, launch, watch=_watch)
+        self._holds = False
+
+    def run(self) -> int:
+        """Runs to the end or the interruption; returns the exit status."""
+        status = super().run()
+        is_judge = self._cluster.rank == 0
+        return entry.EXIT_FAILED if is_judge and status == entry.EXIT_OK and not self._holds else status
+
+    def _tell(self, result: RunRecord) -> None:
+        certificate = result.certificate
+        self._holds = certificate is not None and certificate.holds
+        self._table = telling.table(certificate) if certificate else ""

@@ -1,0 +1,152 @@
+"""What was seen -> the certificate: its word, its sentence, its table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.settings import scale
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.verification.promise import Promise
+
+CLOSEST = 1e-5  # nearer is not claimed
+MOST_NAMED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What came of all batches.
+
+    Attributes:
+      config: resolved options.
+      promise: of the mode.
+      replicas: name of each, empty of one that all towers share.
+      batches: what was compared.
+      blind: variables that moved too little to say anything of them.
+      variables: how many there are.
+      loss_difference, weights_difference, weights_moved: as of `Certificate`.
+    """
+
+    config: RunConfig
+    promise: Promise
+    replicas: Sequence[str]
+    batches: tuple[CertifiedBatch, ...]
+    blind: Sequence[str]
+    variables: int
+    loss_difference: float
+    weights_difference: float
+    weights_moved: float
+
+
+def right(seen: Seen) -> Certificate:
+    """The certificate of a run in which nothing is wrong."""
+    if 2 * len(seen.blind) > seen.variables:
+        sentence = (
+            f"Cannot tell: the weights moved by {short(seen.weights_moved)} at most, {_named(seen.blind)} by too "
+            f"little to show a fault; give a --learning_rate above {seen.config.training.learning_rate:g}."
+        )
+        return _certificate(seen, "cannot tell", False, sentence)
+    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, seen.weights_difference)) - 1e-9))
+    word = "stale by 1 step" if seen.promise.is_stale else f"equal within {within}"
+    serial = "serial training on the same" if seen.promise.shares_one_model else "serial training on its own"
+    whose = "the variables are" if seen.replicas == [""] else "each replica is"
+    sentences = [
+        f"Equal within {within}: {whose} what {serial} {_count(len(seen.batches), 'batch')} gives.",
+        f"Weights moved by up to {short(seen.weights_moved)} and differ by {short(seen.weights_difference)} at most; "
+        f"the relative difference of the losses is {short(seen.loss_difference)}.",
+    ]
+    if seen.promise.is_stale:
+        flag = "--staged_vars=true" if seen.promise.staged else "--variable_consistency=relaxed"
+        sentences[0] = f"Stale by 1 step, as {flag} promises. {sentences[0][:-1]} one step late."
+    if seen.blind:
+        sentences.append(f"Nothing is said of {_named(seen.blind)}, which hardly moved.")
+    return _certificate(seen, word, True, " ".join([*sentences, *_hidden(seen)]))
+
+
+def wrong(seen: Seen, word: str, text: str, first: int) -> Certificate:
+    """The certificate of a run that does not do what its mode promises.
+
+    Args:
+      seen: of all batches.
+      word: the verdict.
+      text: what is wrong.
+      first: number of the first batch in which it is.
+    """
+    sentence = f"WRONG from batch {first} on: {text}."
+    if seen.config.training.optimizer != "sgd":
+        sentence += f" --optimizer=sgd says more: {seen.config.training.optimizer} mixes batches."
+    return _certificate(seen, word, False, sentence)
+
+
+def table(certificate: Certificate) -> str:
+    """What was compared, batch by batch, and the verdict."""
+    head = ["Batch", "Loss, serial", "Loss, parallel", "Difference", "Largest difference of a weight"]
+    lines = [[str(number), *_cells(batch)] for number, batch in enumerate(certificate.batches)]
+    grid = f"{markdown_table(head, lines)}\n" if lines else ""
+    return f"{certificate.compared}\n\n{grid}{certificate.sentence}\n"
+
+
+def short(number: float) -> str:
+    """A number of one digit: "6e-9", "0.02"."""
+    return f"{number:.1g}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def _cells(batch: CertifiedBatch) -> list[str]:
+    losses = (batch.loss_serial, batch.loss_parallel)
+    known = [each for each in losses if each is not None]
+    difference = short(abs(known[0] - known[1])) if len(known) == 2 else "n/a"
+    weights = "n/a" if batch.weights_difference is None else short(batch.weights_difference)
+    return [*("n/a" if each is None else f"{each:.6f}" for each in losses), difference, weights]
+
+
+def _certificate(seen: Seen, word: str, holds: bool, sentence: str) -> Certificate:
+    return Certificate(
+        verdict=word,
+        holds=holds,
+        sentence=sentence,
+        compared=compared(seen.config, len(seen.batches)),
+        replicas=len(seen.replicas),
+        tolerance=seen.promise.share,
+        loss_difference=_finite(seen.loss_difference),
+        weights_difference=_finite(seen.weights_difference),
+        weights_moved=_finite(seen.weights_moved),
+        batches=seen.batches,
+    )
+
+
+def compared(config: RunConfig, num_batches: int) -> str:
+    """What was compared, in a line."""
+    training = config.training
+    clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
+    where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
+    return (
+        f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
+        f"{_count(num_batches, 'batch')}, {training.optimizer}, learning rate {training.learning_rate:g}{clipped}, "
+        f"{config.model.compute_dtype}."
+    )
+
+
+def _hidden(seen: Seen) -> list[str]:
+    """What could be wrong and would not show."""
+    hiding = ["adam"] if seen.config.training.optimizer == "adam" else []
+    hiding += ["--max_gradient_norm"] if seen.config.training.max_gradient_norm else []
+    if not hiding:
+        return []
+    return [f"{' and '.join(hiding)} would hide a wrong factor of the whole gradient, such as sum for mean."]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return f"{', '.join(names[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"

@@ -1,0 +1,195 @@
+"""Faults planted in a step are named: which variable, which tower, by which factor. Graphs are traced once for many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rnn_scaling.settings import config as configs
+from tests.support.training import SMALL, workload_of
+
+TOWERS, BATCHES = 3, 3
+OPTIONS = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": TOWERS, "src_max_len": 4, "tgt_max_len": 4}
+OPTIONS |= {**vars(SMALL), "variable_update": "replicated", "batch_size": 3}
+EMBEDDING, DENSE = "tgt_embedding", "projection"
+
+
+def resolve(**options):
+    """Options of a run on three devices."""
+    return configs.resolve({**OPTIONS, **options}, num_gpus=0, num_cores=4)
+
+
+def engine_of(devices):
+    """Of one process with these devices."""
+    from rnn_scaling.training.engines.local import Engine
+
+    return Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
+
+
+def source_of(config, engine, workload):
+    """The run's own source."""
+    from rnn_scaling import registry
+    from rnn_scaling.training import benchmark
+
+    feed = benchmark.feed_of(config, engine, workload)
+    return registry.load(registry.DATA_SOURCES, config.data.data_source).build(feed)
+
+
+def watched(config, engine, step, gradients=None):
+    """The certificate of some batches."""
+    from rnn_scaling.verification.certifier import Certifier
+
+    watch = Certifier(config, engine, step, gradients)
+    for _ in range(BATCHES):
+        watch.batch(step())
+    return watch.end()
+
+
+class Mixed:
+    """An update whose replica r applies sum_t now[v, r, t] * gradient of tower t, and the same of the batch before."""
+
+    def __init__(self, tf, update, specs, towers):
+        self._tf, self._update, self._names = tf, update, [spec.name for spec in specs]
+        self.now, self.before = (tf.Variable(tf.zeros([len(specs), towers, towers])) for _ in range(2))
+        self._held = [[tf.Variable(tf.zeros(spec.shape)) for _ in range(towers)] for spec in specs]
+
+    def __getattr__(self, name):
+        return getattr(self._update, name)
+
+    def plant(self, now, before=None):
+        """Sets the factors, [variable, replica, tower]; nothing is held back any more."""
+        self.now.assign(now)
+        self.before.assign(np.zeros_like(now) if before is None else before)
+        for held in (each for towers in self._held for each in towers):
+            held.assign(self._tf.zeros_like(held))
+
+    def apply(self, tower_gradients):
+        from rnn_scaling.training.gradients import densify
+
+        tf = self._tf
+        mixed = [{} for _ in tower_gradients]
+        for number, name in enumerate(self._names):
+            dense = tf.stack([densify(grads[name]) for grads in tower_gradients])
+            held = tf.stack([each.read_value() for each in self._held[number]])
+            for each, gradient in zip(self._held[number], tf.unstack(dense)):
+                each.assign(gradient)
+            for replica, grads in enumerate(mixed):
+                grads[name] = tf.tensordot(self.now[number, replica], dense, 1)
+                grads[name] += tf.tensordot(self.before[number, replica], held, 1)
+        for updater, grads in zip(self._update.updaters, mixed):
+            updater.apply(grads)
+
+
+class Dealt:
+    """A source whose tower t gets the batch that was meant for `order[t]`."""
+
+    def __init__(self, tf, source, towers):
+        self._tf, self._source, self.order = tf, source, tf.Variable(range(towers))
+
+    def next_batches(self, step):
+        batches = self._source.next_batches(step)
+        parts = [self._tf.stack(each) for each in zip(*batches)]
+        return [type(batches[0])(*(part[self.order[tower]] for part in parts)) for tower in range(len(batches))]
+
+
+@pytest.fixture(scope="module")
+def planted(tf, devices):
+    """A step on three towers whose update and source do what they are told, and its variables' first values."""
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.towers import TrainStep
+    from rnn_scaling.verification.gradients import SerialGradients
+
+    config, engine = resolve(), engine_of(devices[:TOWERS])
+    workload = workload_of(config.model)
+    update = Mixed(tf, benchmark.build_update(config, engine, workload), workload.variables, TOWERS)
+    source = Dealt(tf, source_of(config, engine, workload), TOWERS)
+    step = TrainStep(workload, source, update, engine, seed=config.training.seed)
+    gradients = SerialGradients(config, engine)
+    first = [(state.variable, state.variable.numpy()) for state in step.variable_states()]
+    names = [spec.name for spec in workload.variables]
+
+    def certify(now=None, before=None, order=range(TOWERS), **options):
+        for variable, value in first:
+            variable.assign(value)
+        step._step.assign(0)
+        source.order.assign(list(order))
+        right = np.ones((len(names), TOWERS, TOWERS), np.float32)
+        update.plant(right if now is None else now(right, names), before and before(right))
+        return watched(resolve(**options), engine, step, gradients)
+
+    return certify
+
+
+def of(variable, change):
+    """Factors that are changed for one variable."""
+
+    def changed(right, names):
+        number = names.index(variable)
+        right[number] = change(right[number])
+        return right
+
+    return changed
+
+
+def without(right):
+    """Factors that leave tower 1 out."""
+    right[..., 1] = 0
+    return right
+
+
+def only_on_tower_2(factors):
+    """Replica 2 applies nothing."""
+    factors[2] = 0
+    return factors
+
+
+FAULTS = {
+    "sum for mean": ({"now": lambda right, _: TOWERS * right}, "sum", "every variable changes 3 times as far"),
+    "mean for sum": ({"now": lambda right, _: right / TOWERS}, "mean", "every variable changes 0.333 times as far"),
+    "stale": (
+        {"now": lambda right, _: 0 * right, "before": lambda right: right},
+        "stale by 1 step",
+        "every variable gets the gradient of the batch before",
+    ),
+    "left out": ({"now": lambda right, _: without(right)}, "tower left out", "gradient of tower 1 is left out"),
+    "rows twice": (
+        {"now": of(EMBEDDING, lambda factors: 2 * factors)},
+        "factor 2",
+        f"{EMBEDDING} changes 2 times as far as it should",
+    ),
+    "not exchanged": (
+        {"now": of(DENSE, lambda factors: np.eye(TOWERS))},
+        "not exchanged",
+        f"{DENSE} gets the gradient",
+    ),
+    "not updated": ({"now": of(DENSE, only_on_tower_2)}, "not updated", f"{DENSE} does not change on tower 2"),
+    "another's batch": ({"order": [0, 0, 2]}, "another's batch", "tower 1 trains the batch of tower 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named(fault, planted):
+    plant, word, text = FAULTS[fault]
+    certificate = planted(**plant)
+    assert (certificate.verdict, certificate.holds) == (word, False), certificate.sentence
+    assert text in certificate.sentence and certificate.sentence.startswith("WRONG from batch 0 on: ")
+
+
+def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept(planted):
+    certificate = planted()
+    assert (certificate.verdict, certificate.holds) == ("equal within 1e-5", True), certificate.sentence
+    assert certificate.replicas == TOWERS and len(certificate.batches) == BATCHES
+    assert certificate.weights_difference < 1e-6 < 1e-3 < certificate.weights_moved
+    late = planted(variable_consistency="relaxed")
+    assert (late.verdict, late.holds) == ("not stale", False), late.sentence
+    kept = planted(lambda right, _: 0 * right, lambda right: right, variable_consistency="relaxed")
+    assert (kept.verdict, kept.holds) == ("stale by 1 step", True), kept.sentence
+    alone = planted(variable_update="independent")
+    assert (alone.verdict, alone.holds) == ("exchanged", False), alone.sentence
+
+
+def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
+    monkeypatch.setattr(configs.RunConfig, "tower_batch_sizes", lambda self: (3, 3, 3))
+    certificate = planted(global_batch_size=11, batch_size=4)
+    assert (certificate.verdict, certificate.holds) == ("samples left out", False)
+    assert "9 of the 11 samples" in certificate.sentence

@@ -146,7 +146,7 @@ def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     return field * shape[-2], field * shape[-1]
 
 
-def _uniform(shape: tuple[int, ...], generator: np.random.Generator, limit: float = INITIAL_RANGE) -> np.ndarray:
+def _uniform(shape: tuple[int, ...], generator: np.random.Generator, limit: float) -> np.ndarray:
     return (generator.random(shape, np.float32) * 2.0 - 1.0) * np.float32(limit)
 
 
@@ -159,7 +159,7 @@ def _he_normal(shape: tuple[int, ...], generator: np.random.Generator) -> np.nda
 
 
 INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]] = {
-    "uniform": _uniform,  # in +-INITIAL_RANGE
+    "uniform": lambda shape, generator: _uniform(shape, generator, INITIAL_RANGE),
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
     "glorot_uniform": _glorot_uniform,

@@ -17,7 +17,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.coverage import batches
-from models.kernels import KERNELS
+from models import kernels
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio, shared_scatters, within_interval
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
@@ -100,7 +100,7 @@ def judge(between: str, drift: str, rounds: int, repetitions: int, seed: int) ->
 def main(argv: list[str]) -> None:
     """Prints the table."""
     del argv
-    assert len(KERNELS) * len(registry.swept(registry.VARIABLE_UPDATES)) == 6
+    assert len(kernels.of_cell("lstm")) * len(registry.swept(registry.VARIABLE_UPDATES)) == 6
     head = ["between processes", "drift", "rounds asked", "made", "efficiency covered", "± points"]
     head += ["its standard deviation", "sweeps agree", "rate covered"]
     rows = [

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from models.kernels import KERNELS
+from models.unit_types import UNIT_TYPES
 from models.workloads import WORKLOADS
 
 
@@ -49,31 +50,34 @@ class ModelConfig:
         " or ".join(f"{name} ({entry.help}; counts {entry.unit})" for name, entry in WORKLOADS.items()),
         choices=tuple(WORKLOADS),
     )
-    encoder_type: str = option(
-        "cudnn_lstm",
-        "LSTM kernel of the encoder, or of the layers of lm: "
+    unit_type: str = option(
+        "lstm",
+        f"cell of every layer: {' or '.join(f'{name} ({cell.help})' for name, cell in UNIT_TYPES.items())}",
+        choices=tuple(UNIT_TYPES),
+    )
+    encoder_type: str | None = option(
+        None,
+        "kernel of the encoder, or of the layers of lm: "
         f"{' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; bi and uni mean "
-        "dynamic_rnn with that direction",
+        "dynamic_rnn with that direction; the first of these that computes the cell when not given",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "nmt: LSTM kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
+        None, "nmt: kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
     )
     direction: str = option("bi", "nmt: direction of the encoder's layers", choices=("uni", "bi"))
     num_encoder_layers: int = option(
-        2, "LSTM cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm", minimum=1, maximum=128
+        2, "cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm", minimum=1, maximum=128
     )
-    num_decoder_layers: int = option(
-        2, "nmt: LSTM cells of the decoder, as many as the encoder has", minimum=1, maximum=128
-    )
-    num_units: int = option(256, "hidden size of each LSTM cell", minimum=1, maximum=1_048_576)
+    num_decoder_layers: int = option(2, "nmt: cells of the decoder, as many as the encoder has", minimum=1, maximum=128)
+    num_units: int = option(256, "hidden size of each cell", minimum=1, maximum=1_048_576)
     embedding_dim: int = option(256, "size of a word's embedding", minimum=1, maximum=1_048_576)
     src_vocab_size: int = option(8000, "nmt: words in the source vocabulary", minimum=4, maximum=2_147_483_647)
     tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4, maximum=2_147_483_647)
     dropout: float = option(
-        0.0, "share of each LSTM layer's inputs set to zero while training", minimum=0.0, maximum=0.99
+        0.0, "share of each recurrent layer's inputs set to zero while training", minimum=0.0, maximum=0.99
     )
-    forget_bias: float = option(1.0, "added to the forget gate before its sigmoid")
+    forget_bias: float = option(1.0, "lstm, layer_norm_lstm: added to the forget gate before its sigmoid")
     time_major: bool = option(True, "keep activations [time, batch, units]; false: [batch, time, units]")
     compute_dtype: str = option(
         "float32",

@@ -1,4 +1,4 @@
-"""Which module computes an LSTM: kernel name x kind of device -> module. A new kernel is one file and one line.
+"""Which module computes the layers: kernel name x kind of device -> module. A new kernel is one file and one line.
 
 A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, a function with the arguments and
 results of `models.lstm.reference(stack)`.
@@ -10,32 +10,60 @@ import dataclasses
 import importlib
 from types import ModuleType
 
+from models.unit_types import UNIT_TYPES
+
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a kernel is, in a few words, and its module for each kind of device."""
+    """What a kernel is, in a few words, its module for each kind of device, and the cells that both compute."""
 
     help: str
     gpu: str
     cpu: str
+    cells: tuple[str, ...]
 
 
-KERNELS = {
+KERNELS = {  # of a cell's kernels the first is the default
     "cudnn_lstm": Kernel(
         "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
         gpu="models.encoders.cudnn",
         cpu="models.encoders.block_lstm",
+        cells=("lstm",),
     ),
-    "dynamic_rnn": Kernel("a step-wise loop", gpu="models.encoders.dynamic_rnn", cpu="models.encoders.dynamic_rnn"),
+    "cudnn_gru": Kernel(
+        "the same of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
+        gpu="models.encoders.cudnn",
+        cpu="models.encoders.gru_steps",
+        cells=("gru",),
+    ),
+    "dynamic_rnn": Kernel(
+        "a step-wise loop",
+        gpu="models.encoders.dynamic_rnn",
+        cpu="models.encoders.dynamic_rnn",
+        cells=tuple(UNIT_TYPES),
+    ),
 }
 
 
-def load(name: str, device_type: str) -> ModuleType:
-    """Imports and returns the kernel `name` for "GPU" or "CPU".
+def of_cell(unit_type: str) -> list[str]:
+    """The kernels that compute this cell, the one to take first; all of a cell that is none of ours."""
+    return [name for name, kernel in KERNELS.items() if unit_type in kernel.cells or unit_type not in UNIT_TYPES]
+
+
+def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
+    """Imports and returns a kernel.
+
+    Args:
+      name: of the kernel; None is the cell's first.
+      device_type: "GPU" or "CPU".
+      unit_type: the cell that it has to compute.
 
     Raises:
-      ValueError: if the table has no such kernel, or there is no such kind of device.
+      ValueError: if the table has no such kernel of this cell, or there is no such kind of device.
     """
-    if name not in KERNELS or device_type not in ("GPU", "CPU"):
-        raise ValueError(f"expected one of {', '.join(KERNELS)} on GPU or CPU, got {name} on {device_type}")
+    names = of_cell(unit_type)
+    name = name or names[0]
+    if name not in names or device_type not in ("GPU", "CPU"):
+        expected = f"expected one of {', '.join(names)} of {unit_type} cells on GPU or CPU"
+        raise ValueError(f"{expected}, got {name} on {device_type}")
     return importlib.import_module(getattr(KERNELS[name], device_type.lower()))

@@ -1,7 +1,7 @@
-"""Workload `lm`: embedded words -> LSTM -> projection -> loss: the next word of each sentence. Items are tokens.
+"""Workload `lm`: embedded words -> recurrent layers -> projection -> loss: the next word of each sentence.
 
-The sentences are the target side of the text. A token is a position whose next word is predicted: the words of a
-sentence and its end-of-sentence word.
+Items are tokens. The sentences are the target side of the text. A token is a position whose next word is predicted: the
+words of a sentence and its end-of-sentence word.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ class _LanguageModel(NextWords):
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
-        kernel, stack = kernels.load(config.encoder_type, device_type), lstm_stack(config)
+        kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), lstm_stack(config)
+        self._stack = stack
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
         self.layout = Layout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch)
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
         self.variables = (
             VariableSpec("embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),
-            *(VariableSpec(name, shape, "dense") for name, shape in stack.weight_shapes(self._cells)),
+            *stack.variables(self._cells),
             VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"),
         )
 
@@ -42,10 +43,10 @@ class _LanguageModel(NextWords):
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
     ) -> tf.Tensor:
         dropout = self._config.dropout
-        with tf.name_scope("lstm"):
+        with tf.name_scope(self._config.unit_type):
             inputs = lstm.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
             layers_seed = lstm.fold_in(seed, _LAYERS_STREAM) if dropout else seed
-            cells = lstm.weights_of(self._cells, weights)
+            cells = self._stack.weights_of(self._cells, weights)
             outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
         return outputs
 

@@ -1,24 +1,29 @@
-"""The LSTM stack that every kernel computes, its weights, and the plain reference that kernels are tested against.
+"""The stack of layers that every kernel computes, its weights, and the plain reference that kernels are tested against.
 
 T: steps, B: sentences, D: width of the input, U: units of a cell. A cell is one direction of one layer; cells
-are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN orders its pseudo-layers.
-
-    gates  = [x_t, h_{t-1}] @ kernel + bias            kernel [in+U, 4U], bias [4U], gate order i, j, f, o
-    c_t    = sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j)
-    h_t    = sigmoid(o) * tanh(c_t)
+are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN orders its pseudo-layers. What a
+cell computes in one step is its module's, `models/cells/`: see `models.unit_types`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from models import unit_types
 from models.config import ModelConfig
+from models.workload import VariableSpec
 
-Weights = Sequence[tuple[tf.Tensor, tf.Tensor]]
+CellWeights = tuple[tf.Tensor, ...]
+"""Of one cell, in the order of its module's `weights`."""
+Weights = Sequence[CellWeights]
+State = tuple[tf.Tensor, ...]
+"""What cells keep, in the order of their module's `STATE`, the output last: each [B, U] of a cell, [cells, B, U] of a
+stack."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +38,12 @@ class LstmStack:
     dropout: float = 0.0
     time_major: bool = True
     dtype: str = "float32"
+    unit_type: str = "lstm"
+
+    @property
+    def cell(self) -> ModuleType:
+        """What one cell is, a module of `models.unit_types`."""
+        return unit_types.load(self.unit_type)
 
     @property
     def num_cells(self) -> int:
@@ -42,19 +53,45 @@ class LstmStack:
         """Width of the input of cell number `cell`."""
         return self.input_dim if cell < self.num_directions else self.num_units * self.num_directions
 
-    def kernel_shape(self, cell: int) -> tuple[int, int]:
-        """Shape of the kernel of cell number `cell`; its bias is `(4 * num_units,)`."""
-        return self.cell_input_dim(cell) + self.num_units, 4 * self.num_units
+    def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
+        """The variables of cell number `cell`, by their names within it."""
+        specs: tuple[VariableSpec, ...] = self.cell.weights(self.cell_input_dim(cell), self.num_units)
+        return specs
 
-    def weight_shapes(self, cells: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """(name, shape) of every cell's kernel and bias.
+    def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
+        """Every cell's variables.
 
         Args:
           cells: their names, in the order of the cells.
         """
         for cell, name in enumerate(cells):
-            yield f"{name}/kernel", self.kernel_shape(cell)
-            yield f"{name}/bias", (4 * self.num_units,)
+            for spec in self.cell_weights(cell):
+                yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
+
+    def weights_of(self, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[CellWeights]:
+        """The weights of the cells.
+
+        Args:
+          cells: their names, in the order of the cells.
+          weights: all of the network, by the names of `variables`.
+        """
+        names = [spec.name for spec in self.cell_weights(0)]
+        return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
+
+    def step(self, x: tf.Tensor, state: State, weights: CellWeights) -> State:
+        """One step of one cell -> its next state.
+
+        Args:
+          x: [B, D], the input.
+          state: of the step before, each [B, U].
+          weights: the cell's.
+        """
+        following: State = self.cell.step(x, state, weights, self.forget_bias)
+        return following
+
+    def named(self, kernel: str) -> str:
+        """A kernel that computes several cells, for the record: with the cell's name where it is not the LSTM."""
+        return kernel if self.unit_type == "lstm" else f"{kernel} ({unit_types.UNIT_TYPES[self.unit_type].title})"
 
 
 def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> LstmStack:
@@ -74,33 +111,21 @@ def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> LstmS
         dropout=config.dropout,
         time_major=config.time_major,
         dtype=config.compute_dtype,
+        unit_type=config.unit_type,
     )
-
-
-def weights_of(cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """(kernel, bias) of the cells of these names."""
-    return [(weights[f"{name}/kernel"], weights[f"{name}/bias"]) for name in cells]
-
-
-class LstmState(NamedTuple):
-    """Cell state and hidden state of every cell."""
-
-    c: tf.Tensor  # [cells, B, U]
-    h: tf.Tensor  # [cells, B, U]
 
 
 class CellResult(NamedTuple):
     """What one direction of one layer computes."""
 
     outputs: tf.Tensor  # [T, B, U], zero at and past each length
-    c: tf.Tensor  # [B, U], at each length
-    h: tf.Tensor  # [B, U], at each length
+    state: State  # at each length
 
 
-RunCell = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], CellResult]
-"""(inputs [T, B, D], lengths [B], c [B, U], h [B, U], kernel, bias) -> CellResult"""
-Run = Callable[..., tuple[tf.Tensor, LstmState]]
-"""(weights, inputs, lengths, initial_state, seed) -> (outputs [T, B, U*directions], final LstmState)"""
+RunCell = Callable[[tf.Tensor, tf.Tensor, State, CellWeights], CellResult]
+"""(inputs [T, B, D], lengths [B], state, weights) -> CellResult"""
+Run = Callable[..., tuple[tf.Tensor, State]]
+"""(weights, inputs, lengths, initial_state, seed) -> (outputs [T, B, U*directions], final State)"""
 
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
@@ -149,6 +174,34 @@ def reverse_time(x: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     return result, lambda d_result: (reverse(d_result), None)
 
 
+class Ends:
+    """Where sentences end in sequences [T, B, U] of states that were computed past their ends too."""
+
+    def __init__(self, lengths: tf.Tensor, num_steps: tf.Tensor, batch: tf.Tensor) -> None:
+        """Args:
+        lengths: [B], 1 to T.
+        num_steps: T.
+        batch: B.
+        """
+        self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]  # [T, B, 1]
+        self._last_rows = (lengths - 1) * batch + tf.range(batch)
+
+    def of(self, sequence: tf.Tensor) -> tf.Tensor:
+        """[T, B, U] -> [B, U] of each sentence's last word."""
+        return tf.gather(tf.reshape(sequence, [-1, sequence.shape[2]]), self._last_rows)
+
+    def gradient(self, d_outputs: tf.Tensor, d_last: tf.Tensor) -> tf.Tensor:
+        """Of the sequence itself, [T, B, U]: no gradient past a sentence's end, and that of its last state there.
+
+        Args:
+          d_outputs: gradient of the outputs, [T, B, U].
+          d_last: gradient of the last state, [B, U].
+        """
+        d_rows = tf.reshape(d_outputs * self.inside, [-1, d_last.shape[1]])
+        d_rows = tf.tensor_scatter_nd_add(d_rows, self._last_rows[:, None], d_last)
+        return tf.reshape(d_rows, tf.shape(d_outputs))
+
+
 def run_layers(stack: LstmStack, run_cell: RunCell) -> Run:
     """The function of a whole stack, made of the function of one direction of one layer."""
     dtype = tf.as_dtype(stack.dtype)
@@ -157,70 +210,48 @@ def run_layers(stack: LstmStack, run_cell: RunCell) -> Run:
         weights: Weights,
         inputs: tf.Tensor,
         lengths: tf.Tensor,
-        initial_state: LstmState | None,
+        initial_state: State | None,
         seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, LstmState]:
+    ) -> tuple[tf.Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
         state = zero_state(stack, tf.shape(x)[1]) if initial_state is None else initial_state
-        first_c, first_h = (tf.unstack(tf.cast(s, dtype), stack.num_cells) for s in state)
-        last_c, last_h = [], []
+        first = list(zip(*(tf.unstack(tf.cast(s, dtype), stack.num_cells) for s in state)))
+        last = []
         for layer in range(stack.num_layers):
             if layer > 0:
                 x = drop(x, stack.dropout, seed, layer)
             outputs = []
             for direction in range(stack.num_directions):
                 cell = layer * stack.num_directions + direction
-                kernel, bias = (tf.cast(w, dtype) for w in weights[cell])
+                cell_weights = tuple(tf.cast(w, dtype) for w in weights[cell])
                 ordered = reverse_time(x, lengths) if direction else x
-                result = run_cell(ordered, lengths, first_c[cell], first_h[cell], kernel, bias)
+                result = run_cell(ordered, lengths, first[cell], cell_weights)
                 outputs.append(reverse_time(result.outputs, lengths) if direction else result.outputs)
-                last_c.append(result.c)
-                last_h.append(result.h)
+                last.append(result.state)
             x = tf.concat(outputs, axis=2) if len(outputs) > 1 else outputs[0]
         x = x if stack.time_major else swap_time_and_batch(x)
-        return x, LstmState(tf.stack(last_c), tf.stack(last_h))
+        return x, tuple(tf.stack(of_cells) for of_cells in zip(*last))
 
     return run
 
 
-def zero_state(stack: LstmStack, batch: int | tf.Tensor) -> LstmState:
+def zero_state(stack: LstmStack, batch: int | tf.Tensor) -> State:
     """The state before the first word when none is given."""
     zeros = tf.zeros([stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype))
-    return LstmState(zeros, zeros)
-
-
-def step(
-    x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """One step of one cell -> the next c and h, [B, U].
-
-    Args:
-      x: [B, D], the input.
-      c, h: [B, U], the cell's state and its output, of the step before.
-      kernel: [D+U, 4U], the rows of the input first; columns i, j, f, o.
-      bias: [4U].
-      forget_bias: is added to f.
-
-    Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.2329, section 3.1.
-    """
-    i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)
-    c = tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j)
-    return c, tf.sigmoid(o) * tf.tanh(c)
+    return (zeros,) * len(stack.cell.STATE)
 
 
 def reference(stack: LstmStack) -> Run:
-    """The plain unrolled LSTM, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
+    """The plain unrolled layers, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
 
-    def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
-    ) -> CellResult:
+    def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:
         outputs = []
         for t in range(inputs.shape[0]):
             inside = (t < lengths)[:, None]
-            next_c, next_h = step(inputs[t], c, h, kernel, bias, stack.forget_bias)
-            outputs.append(tf.where(inside, next_h, tf.zeros_like(next_h)))
-            c, h = tf.where(inside, next_c, c), tf.where(inside, next_h, h)
-        return CellResult(tf.stack(outputs), c, h)
+            following = stack.step(inputs[t], state, weights)
+            outputs.append(tf.where(inside, following[-1], tf.zeros_like(following[-1])))
+            state = tuple(tf.where(inside, after, before) for after, before in zip(following, state))
+        return CellResult(tf.stack(outputs), state)
 
     return run_layers(stack, run_cell)

@@ -24,10 +24,11 @@ class _Translation(NextWords):
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
-        encoder_kernel = kernels.load(config.encoder_type, device_type)
-        decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type)
+        encoder_kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        decoder_kernel = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
         encoder, decoder = encoder_stack(config), decoder_stack(config)
         self._encode, self._decode = encoder_kernel.build(encoder), decoder_kernel.build(decoder)
+        self._encoder, self._decoder = encoder, decoder
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
@@ -49,11 +50,11 @@ class _Translation(NextWords):
 
         with tf.name_scope("encoder"):
             source = lstm.drop(rows["src_embedding"], config.dropout, seed, _SOURCE_STREAM)
-            cells = lstm.weights_of(_encoder_cells(config), weights)
+            cells = self._encoder.weights_of(_encoder_cells(config), weights)
             _, state = self._encode(cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM))
         with tf.name_scope("decoder"):
             target = lstm.drop(rows["tgt_embedding"], config.dropout, seed, _TARGET_STREAM)
-            cells = lstm.weights_of(_decoder_cells(config), weights)
+            cells = self._decoder.weights_of(_decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
 
@@ -112,7 +113,7 @@ def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:
         (_encoder_cells(config), encoder_stack(config)),
         (_decoder_cells(config), decoder_stack(config)),
     ):
-        specs += [VariableSpec(name, shape, "dense") for name, shape in stack.weight_shapes(names)]
+        specs += stack.variables(names)
     specs.append(VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"))
     return tuple(specs)
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from models.unit_types import UNIT_TYPES
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -40,7 +42,7 @@ def _stack_flops(options: Mapping[str, Any], cells: int, directions: int = 1) ->
     """FLOPs of a word's way through so many cells, forward and backward: 6 for each weight of a matrix."""
     units, embedding = options["num_units"], options["embedding_dim"]
     first, others = directions * (embedding + units), (cells - directions) * (directions + 1) * units
-    return 24.0 * units * (first + others)
+    return 6.0 * UNIT_TYPES[options["unit_type"]].matrices * units * (first + others)
 
 
 def _target_flops(options: Mapping[str, Any], cells: int) -> float:
@@ -64,7 +66,7 @@ _SOURCE_SIDE = ("src_vocab_size", "src_max_len", "src_file_name", "src_vocab_fil
 WORKLOADS = {
     "nmt": Entry(
         "models.seq2seq",
-        "translation, an LSTM encoder-decoder",
+        "translation, a recurrent encoder-decoder",
         "words",
         "source and target tokens without padding",
         "sentence pairs",
@@ -73,7 +75,7 @@ WORKLOADS = {
     ),
     "lm": Entry(
         "models.language_model",
-        "an LSTM language model of the target side",
+        "a recurrent language model of the target side",
         "tokens",
         "words and the end of each sentence without padding",
         "sentences",

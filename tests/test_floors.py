@@ -45,6 +45,7 @@ NEVER_TENSORFLOW = (
     "models/batch.py",
     "models/config.py",
     "models/kernels.py",
+    "models/unit_types.py",
     "models/workloads.py",
     "rnn_scaling/data/corpus.py",
     "rnn_scaling/data/source.py",

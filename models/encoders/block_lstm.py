@@ -41,7 +41,6 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
-    units = stack.num_units
 
     @tf.custom_gradient
     def cell(
@@ -49,29 +48,24 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
         """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
-        num_steps, batch = tf.shape(x)[0], tf.shape(x)[1]
-        inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]
-        last_rows = (lengths - 1) * batch + tf.range(batch)
-
-        def at_length(sequence: tf.Tensor) -> tf.Tensor:
-            return tf.gather(tf.reshape(sequence, [-1, units]), last_rows)
+        ends = lstm.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
         def gradient(d_outputs: tf.Tensor, d_last_c: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            d_rows = tf.reshape(d_outputs * inside, [-1, units])
-            d_rows = tf.tensor_scatter_nd_add(d_rows, last_rows[:, None], d_last_h)
-            d_sequence = tf.reshape(d_rows, tf.shape(forward.h))
+            d_sequence = ends.gradient(d_outputs, d_last_h)
             d_gates, d_c, d_h = _run_backward(forward, lengths, c, h, kernel, d_sequence, d_last_c)
             d_x, d_kernel, d_bias = _large_products(x, forward.h, h, kernel, d_gates)
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        return (forward.h * inside, at_length(forward.cs), at_length(forward.h)), gradient
+        return (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h)), gradient
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
     ) -> lstm.CellResult:
+        (c, h), (kernel, bias) = state, weights
         x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
         c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
-        return lstm.CellResult(*(tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias)))
+        outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
+        return lstm.CellResult(outputs, tuple(last))
 
     return lstm.run_layers(stack, run_cell)
 

@@ -1,10 +1,11 @@
-"""cuDNN's fused LSTM, `CudnnRNNV3`: one call for all layers and directions, on NVIDIA GPUs only.
+"""cuDNN's fused layers, `CudnnRNNV3`: one call for all layers and directions, on NVIDIA GPUs only.
 
 cuDNN takes all weights in one flat buffer. It is made here by concatenation, which TensorFlow differentiates: first the
-matrices of all cells, then the biases of all cells. A cell has four input matrices [U, in] and then four recurrent ones
-[U, U], row by row, with gates in the order i, f, c, o, and as many biases [U]. Sources of the layout: google/jax,
-jax/experimental/rnn.py (module docstring, `_get_params_shapes_in_lstm`); tensorflow, keras/layers/recurrent_v2.py,
-`_canonical_to_params`; apache/mxnet, gluon/rnn/rnn_layer.py, `_forward_kernel`.
+matrices of all cells, then the biases of all cells. A cell of G gates has G input matrices [U, in] and then G recurrent
+ones [U, U], row by row, and as many biases [U]. An LSTM's gates are in the order i, f, c, o, a GRU's r, u, n. Sources
+of the layout: google/jax, jax/experimental/rnn.py (module docstring, `_get_params_shapes_in_lstm`); tensorflow,
+keras/layers/recurrent_v2.py, `_canonical_to_params` and `gpu_gru`; apache/mxnet, gluon/rnn/rnn_layer.py,
+`_forward_kernel`; NVIDIA, cuDNN API reference, cudnnGetRNNWeightParams.
 
 What TensorFlow's sources (tensorflow/core/kernels/cudnn_rnn_ops.cc) ask to step around:
 - `CudnnRNNCanonicalToParams` and its inverse end the process with cuDNN 8.1 and later: CudnnRnnParamsDescriptor::Create
@@ -17,25 +18,24 @@ What TensorFlow's sources (tensorflow/core/kernels/cudnn_rnn_ops.cc) ask to step
   made here.
 
 T: steps, B: sentences, D: width of the input, U: units.
-Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
+Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM and CUDNN_GRU.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 
 import tensorflow as tf
 
-from models import lstm
+from models import lstm, unit_types
 
-_GATES = 4
-_BIASES = 2 * _GATES  # a cell's; cuDNN adds two a gate
+Parts = tuple[list[tf.Tensor], list[tf.Tensor]]
+"""Of one cell: input matrices [G*U, in] and recurrent ones [G*U, U]; biases that join to [2*G*U]."""
 
 
 def kernel_name(stack: lstm.LstmStack) -> str:
     """What runs, for the record. Whether the call is time-major or padded is decided by the lengths, when traced."""
-    return "CudnnRNNV3"
+    return stack.named("CudnnRNNV3")
 
 
 def build(stack: lstm.LstmStack) -> lstm.Run:
@@ -46,15 +46,16 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     """
     dtype = tf.as_dtype(stack.dtype)
     op_dtype = tf.float32 if dtype == tf.bfloat16 else dtype
+    has_c = "c" in stack.cell.STATE
     calls = itertools.count(1)
 
     def run(
         weights: lstm.Weights,
         inputs: tf.Tensor,
         lengths: tf.Tensor,
-        initial_state: lstm.LstmState | None,
+        initial_state: lstm.State | None,
         seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, lstm.LstmState]:
+    ) -> tuple[tf.Tensor, lstm.State]:
         def rounded(x: tf.Tensor) -> tf.Tensor:
             return tf.cast(tf.cast(x, dtype), op_dtype)
 
@@ -67,9 +68,9 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
 
         result = tf.raw_ops.CudnnRNNV3(
             input=to_call(rounded(inputs), stack.time_major),
-            input_h=to_call(rounded(state.h), True),
-            input_c=to_call(rounded(state.c), True),
-            params=params(stack, [(rounded(kernel), rounded(bias)) for kernel, bias in weights]),
+            input_h=to_call(rounded(state[-1]), True),
+            input_c=to_call(rounded(state[0]), True) if has_c else tf.zeros([], op_dtype),
+            params=params(stack, [tuple(map(rounded, of_cell)) for of_cell in weights]),
             sequence_lengths=lengths,
             dropout=stack.dropout,
             seed=1,
@@ -80,15 +81,15 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
             **_mode(stack),
         )
         outputs = tf.cast(to_call(result.output, stack.time_major), dtype)
-        final_c, final_h = (tf.cast(to_call(s, True), dtype) for s in (result.output_c, result.output_h))
-        return outputs, lstm.LstmState(final_c, final_h)
+        final = (result.output_c, result.output_h) if has_c else (result.output_h,)
+        return outputs, tuple(tf.cast(to_call(s, True), dtype) for s in final)
 
     return run
 
 
 def _mode(stack: lstm.LstmStack) -> dict[str, str]:
     direction = "bidirectional" if stack.num_directions == 2 else "unidirectional"
-    return {"rnn_mode": "lstm", "input_mode": "linear_input", "direction": direction}
+    return {"rnn_mode": stack.unit_type, "input_mode": "linear_input", "direction": direction}
 
 
 def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
@@ -99,8 +100,8 @@ def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
 
 def num_params(stack: lstm.LstmStack) -> int:
     """Numbers in cuDNN's buffer of all weights."""
-    matrices = sum(math.prod(stack.kernel_shape(cell)) for cell in range(stack.num_cells))
-    return matrices + stack.num_cells * _BIASES * stack.num_units
+    inputs = sum(stack.cell_input_dim(cell) + stack.num_units + 2 for cell in range(stack.num_cells))
+    return unit_types.UNIT_TYPES[stack.unit_type].matrices * stack.num_units * inputs
 
 
 def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
@@ -110,8 +111,8 @@ def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
       ValueError: if the weights are not those of `stack`.
     """
     matrices, biases = [], []
-    for kernel, bias in weights:
-        cell_matrices, cell_biases = _to_cudnn(kernel, bias, stack.num_units, stack.forget_bias)
+    for of_cell in weights:
+        cell_matrices, cell_biases = _TO_CUDNN[stack.unit_type](of_cell, stack)
         matrices += cell_matrices
         biases += cell_biases
     buffer = tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
@@ -120,22 +121,22 @@ def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
     return buffer
 
 
-def _to_cudnn(
-    kernel: tf.Tensor, bias: tf.Tensor, num_units: int, forget_bias: float
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """One cell's weights in cuDNN's order of gates, i, f, c, o, for gates in the order i, j, f, o.
+def _lstm_to_cudnn(weights: lstm.CellWeights, stack: lstm.LstmStack) -> Parts:
+    """Gates i, f, c, o of a cell with gates i, j, f, o; of cuDNN's two biases a gate one is zero."""
+    kernel, bias = weights
+    i, j, f, o = tf.split(tf.transpose(kernel), 4, axis=0)
+    units = stack.num_units
+    matrices = tf.split(tf.concat([i, f, j, o], axis=0), [kernel.shape[0] - units, units], axis=1)
+    bias_i, bias_j, bias_f, bias_o = tf.split(bias, 4)
+    return matrices, [bias_i, bias_f + stack.forget_bias, bias_j, bias_o, tf.zeros_like(bias)]
 
-    Args:
-      kernel: [in+U, 4U].
-      bias: [4U].
-      num_units: U.
-      forget_bias: added to the bias of f.
 
-    Returns:
-      Input matrices [4U, in] and recurrent ones [4U, U]; biases [4U] and as many zeros, since cuDNN adds two biases a
-      gate and all kernels share weights.
-    """
-    i, j, f, o = tf.split(tf.transpose(kernel), _GATES, axis=0)
-    matrices = tf.split(tf.concat([i, f, j, o], axis=0), [kernel.shape[0] - num_units, num_units], axis=1)
-    bias_i, bias_j, bias_f, bias_o = tf.split(bias, _GATES)
-    return matrices, [bias_i, bias_f + forget_bias, bias_j, bias_o, tf.zeros_like(bias)]
+def _gru_to_cudnn(weights: lstm.CellWeights, stack: lstm.LstmStack) -> Parts:
+    """Gates r, u, n as they are; of the state's biases only that of n, which r is multiplied with, is not zero."""
+    kernel, recurrent, bias = weights
+    units = stack.num_units
+    of_input, of_state = tf.split(bias, [3 * units, units])
+    return [tf.transpose(kernel), tf.transpose(recurrent)], [of_input, tf.zeros_like(of_input[units:]), of_state]
+
+
+_TO_CUDNN = {"lstm": _lstm_to_cudnn, "gru": _gru_to_cudnn}

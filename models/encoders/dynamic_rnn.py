@@ -1,4 +1,5 @@
-"""TensorFlow's own while loop over the steps, `tf.compat.v1.nn.dynamic_rnn`: a MatMul and twenty small ops a step.
+"""TensorFlow's own while loop over the steps, `tf.compat.v1.nn.dynamic_rnn`: one or two MatMuls and
+twenty small ops a step.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -18,40 +19,35 @@ from models import lstm
 class _Cell:
     """The cell interface of TensorFlow 1 (its own cells went with Keras 3), around weights made elsewhere."""
 
-    def __init__(self, kernel: tf.Tensor, bias: tf.Tensor, num_units: int, forget_bias: float) -> None:
-        self._kernel = kernel
-        self._bias = bias
-        self._forget_bias = forget_bias
-        self.output_size = num_units
-        self.state_size = (num_units, num_units)
+    def __init__(self, stack: lstm.LstmStack, weights: lstm.CellWeights) -> None:
+        self._stack, self._weights = stack, weights
+        self.output_size = stack.num_units
+        self.state_size = (stack.num_units,) * len(stack.cell.STATE)
 
-    def zero_state(self, batch_size: Any, dtype: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def zero_state(self, batch_size: Any, dtype: Any) -> lstm.State:
         return tuple(tf.zeros([batch_size, units], dtype) for units in self.state_size)
 
-    def __call__(
-        self, inputs: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor], scope: Any = None
-    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        c, h = lstm.step(inputs, *state, self._kernel, self._bias, self._forget_bias)
-        return h, (c, h)
+    def __call__(self, inputs: tf.Tensor, state: lstm.State, scope: Any = None) -> tuple[tf.Tensor, lstm.State]:
+        state = self._stack.step(inputs, state, self._weights)
+        return state[-1], state
 
 
 def kernel_name(stack: lstm.LstmStack) -> str:
     """What runs, for the record."""
-    return "tf.compat.v1.nn.dynamic_rnn"
+    return stack.named("tf.compat.v1.nn.dynamic_rnn")
 
 
 def build(stack: lstm.LstmStack) -> lstm.Run:
     """The function of `stack`; layer by layer and, as v1's bidirectional_dynamic_rnn, direction by direction."""
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
     ) -> lstm.CellResult:
-        cell = _Cell(kernel, bias, stack.num_units, stack.forget_bias)
         with _without_deprecation_message():
-            outputs, (c, h) = tf.compat.v1.nn.dynamic_rnn(
-                cell, inputs, sequence_length=lengths, initial_state=(c, h), time_major=True
+            outputs, state = tf.compat.v1.nn.dynamic_rnn(
+                _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
             )
-        return lstm.CellResult(outputs, c, h)
+        return lstm.CellResult(outputs, state)
 
     return lstm.run_layers(stack, run_cell)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models import kernels
 from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
@@ -16,11 +17,12 @@ from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import interleave, plan
 
-USAGE = """\
+USAGE = f"""\
 How many operators has the graph that runs, how many kernels does a step invoke, and why does one encoder take so many
 more than another? Runs the trainer for every combination of the values, counts, and compares. What is not given:
 
-    --encoder_type=cudnn_lstm,dynamic_rnn --variable_update=replicated --num_batches=3 --num_warmup_batches=2
+    --encoder_type={",".join(kernels.of_cell("lstm"))}, or those of --unit_type, --variable_update=replicated
+    --num_batches=3 --num_warmup_batches=2
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs
 

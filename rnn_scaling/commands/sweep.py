@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from models.kernels import KERNELS
+from models import kernels
 from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import option
+from rnn_scaling.settings.config import OPTIONS, option
 from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, interleave, plan
@@ -22,14 +22,16 @@ from rnn_scaling.sweeps.plan import Run, interleave, plan
 FEWEST, MOST = 2, 3  # rounds where none are asked for
 ENOUGH = 5  # half-width of an efficiency's interval in points, from which on no further round is made
 
+_ENCODERS = kernels.of_cell(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
 Runs the trainer for every combination of the values; any of its flags (./run.sh train --help) takes a list. What is
 not given:
 
-    --encoder_type={",".join(KERNELS)} --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES))}
+    --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES))}
     --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs                                   (./run.sh sweep alone is this)
 
+With another --unit_type the encoders are those that compute it: of gru {",".join(kernels.of_cell("gru"))}.
 With --num_workers=1,2,4 these are --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}
 --num_devices=1. Processes of a run are started on this machine, or by a launcher: --launch="srun -K" makes each run
 srun -K -n PROCESSES.

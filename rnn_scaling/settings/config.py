@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from models import kernels
 from models.config import ModelConfig, option
 from rnn_scaling import registry
 
@@ -359,6 +360,8 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         if "direction" not in given:
             values["direction"] = values["encoder_type"]
         values["encoder_type"] = "dynamic_rnn"
+    if values["encoder_type"] is None:
+        values["encoder_type"] = kernels.of_cell(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
     if values["independent_replica"] and values["variable_update"] == "replicated":

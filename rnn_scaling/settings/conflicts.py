@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from models import kernels
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
@@ -120,6 +121,7 @@ def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterat
         yield f"--encoder_type={alias} names a direction, which --model={model.model} does not read; use dynamic_rnn"
     elif alias in ("bi", "uni") and model.direction != alias:
         yield f"--encoder_type={alias} and --direction={model.direction} contradict each other; leave one out"
+    yield from _kernels(config)
     if is_read(config, "direction") and model.direction == "bi" and model.num_encoder_layers % 2:
         yield (
             f"--num_encoder_layers={model.num_encoder_layers} must be even with --direction=bi: "
@@ -130,6 +132,17 @@ def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterat
             f"--num_decoder_layers={model.num_decoder_layers} must equal --num_encoder_layers="
             f"{model.num_encoder_layers}: each decoder cell starts from the state of one encoder cell"
         )
+
+
+def _kernels(config: RunConfig) -> Iterator[str]:
+    """Kernels that do not compute the cell; the decoder's, where it is the encoder's, is not named twice."""
+    model = config.model
+    chosen = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
+    usable = kernels.of_cell(model.unit_type)
+    for kernel, name in chosen.items():
+        if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
+            cells, remedy = " and ".join(kernels.KERNELS[kernel].cells), " or ".join(usable)
+            yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
 
 
 def _training(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

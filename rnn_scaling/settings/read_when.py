@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from models.unit_types import UNIT_TYPES
 from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
@@ -31,6 +32,7 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
         ("variable_update", "update", registry.VARIABLE_UPDATES),
         ("data_source", "data", registry.DATA_SOURCES),
         ("model", "model", WORKLOADS),
+        ("unit_type", "model", UNIT_TYPES),
     ):
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, choices, group)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from models import workloads
+from models.kernels import KERNELS
 from models.workload import Workload, first_values
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
@@ -113,8 +114,9 @@ def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
 
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     """Says on stderr what really runs where that is not what the flags' words say."""
-    if config.model.encoder_type == "cudnn_lstm" and resolved["device_type"] == "CPU":
-        entry.note(f"cudnn_lstm is {resolved['encoder_kernel']} here: cuDNN needs a GPU")
+    kernel, ran = KERNELS[str(config.model.encoder_type)], resolved.get("encoder_kernel")
+    if ran and kernel.cpu != kernel.gpu and resolved["device_type"] == "CPU":
+        entry.note(f"{config.model.encoder_type} is {ran} here: cuDNN needs a GPU")
     if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
         entry.note(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster")
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:

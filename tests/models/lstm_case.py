@@ -1,4 +1,4 @@
-"""Random stacks for the tests of the LSTM kernels: weights, inputs, states, and one run with every gradient.
+"""Random stacks for the tests of the kernels: weights, inputs, states, and one run with every gradient.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -19,10 +19,9 @@ EQUAL, UNEQUAL = (5, 5, 5), (5, 1, 3)
 class Case:
     """Arguments of a kernel, as NumPy arrays."""
 
-    weights: list[tuple[np.ndarray, np.ndarray]]
+    weights: list[tuple[np.ndarray, ...]]
     inputs: np.ndarray
-    c: np.ndarray
-    h: np.ndarray
+    state: tuple[np.ndarray, ...]
 
 
 def make_stack(num_layers: int, num_directions: int, **options):
@@ -37,10 +36,10 @@ def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
     def draw(*shape):
         return rng.uniform(-scale, scale, shape).astype(dtype)
 
-    weights = [(draw(*stack.kernel_shape(cell)), draw(4 * stack.num_units)) for cell in range(stack.num_cells)]
+    weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
     sizes = (NUM_STEPS, BATCH) if stack.time_major else (BATCH, NUM_STEPS)
     states = (stack.num_cells, BATCH, stack.num_units)
-    return Case(weights, 2 * draw(*sizes, stack.input_dim), draw(*states), draw(*states))
+    return Case(weights, 2 * draw(*sizes, stack.input_dim), tuple(draw(*states) for _ in stack.cell.STATE))
 
 
 def tensors(tf, case: Case, lengths) -> tuple:
@@ -48,45 +47,44 @@ def tensors(tf, case: Case, lengths) -> tuple:
     return tf.constant(case.inputs), tf.constant(lengths, tf.int32)
 
 
-def results(tf, run: Callable, weights, inputs, lengths, c, h) -> dict:
+def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
     """Outputs, final states, and the gradient of everything that has one."""
-    from models import lstm
-
-    watched = [weights, inputs, c, h]
+    watched = [weights, inputs, state]
     with tf.GradientTape() as tape:
         tape.watch(watched)
-        outputs, final = run(weights, inputs, lengths, lstm.LstmState(c, h), tf.constant([1, 2]))
+        outputs, final = run(weights, inputs, lengths, state, tf.constant([1, 2]))
         # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
         loss = sum(
-            tf.reduce_sum(tf.sin(3 * tf.cast(y, inputs.dtype)) * (1 + n))
-            for n, y in enumerate((outputs, final.c, final.h))
+            tf.reduce_sum(tf.sin(3 * tf.cast(y, inputs.dtype)) * (1 + n)) for n, y in enumerate((outputs, *final))
         )
-    d_weights, d_inputs, d_c, d_h = tape.gradient(loss, watched)
-    named = {"outputs": outputs, "c": final.c, "h": final.h, "d_inputs": d_inputs, "d_c": d_c, "d_h": d_h}
-    for cell, (d_kernel, d_bias) in enumerate(d_weights):
-        named |= {f"d_kernel_{cell}": d_kernel, f"d_bias_{cell}": d_bias}
+    d_weights, d_inputs, d_state = tape.gradient(loss, watched)
+    named = {"outputs": outputs, "d_inputs": d_inputs}
+    for name, last, d_first in zip(stack.cell.STATE, final, d_state, strict=True):
+        named |= {name: last, f"d_{name}": d_first}
+    for cell, d_of_cell in enumerate(d_weights):
+        for spec, d_weight in zip(stack.cell_weights(cell), d_of_cell, strict=True):
+            named[f"d_{spec.name}_{cell}"] = d_weight
     return {name: tf.cast(value, inputs.dtype) for name, value in named.items()}
 
 
-def results_of_constants(tf, run: Callable, case: Case, lengths) -> dict:
+def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
     """`results` of a case; every shape is known."""
-    weights = [(tf.constant(kernel), tf.constant(bias)) for kernel, bias in case.weights]
-    arrays = [tf.constant(case.inputs), tf.constant(lengths, tf.int32), tf.constant(case.c), tf.constant(case.h)]
-    return results(tf, run, weights, *arrays)
+    weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
+    arrays = [tf.constant(case.inputs), tf.constant(lengths, tf.int32), tuple(map(tf.constant, case.state))]
+    return results(tf, run, stack, weights, *arrays)
 
 
 def traced(tf, run: Callable, stack, case: Case) -> Callable[..., dict]:
     """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T and B."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
-        [tuple(tf.TensorSpec(w.shape, dtype) for w in pair) for pair in case.weights],
+        [tuple(tf.TensorSpec(w.shape, dtype) for w in of_cell) for of_cell in case.weights],
         tf.TensorSpec([None, None, INPUT_DIM], dtype),
         tf.TensorSpec([None], tf.int32),
-        tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
-        tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),
+        (tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),) * len(case.state),
     ]
-    function = tf.function(functools.partial(results, tf, run), input_signature=signature)
-    return lambda lengths: function(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.c, case.h)
+    function = tf.function(functools.partial(results, tf, run, stack), input_signature=signature)
+    return lambda lengths: function(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.state)
 
 
 def largest_error(got: dict, want: dict) -> tuple[float, str]:

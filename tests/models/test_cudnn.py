@@ -13,11 +13,12 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def read_buffer(buffer, input_dim, units, num_layers, num_directions):
-    """cuDNN's buffer -> [(input matrices, recurrent matrices, biases) of each pseudo-layer], gates i, f, c, o.
+def read_buffer(buffer, gates, input_dim, units, num_layers, num_directions):
+    """cuDNN's buffer -> [(input matrices, recurrent matrices, biases) of each pseudo-layer], gate by gate.
 
     Its order: the matrices of all pseudo-layers, then the biases of all; written from the description in
-    jax/experimental/rnn.py, not from the code under test.
+    jax/experimental/rnn.py, not from the code under test. Gates: cudnnGetRNNWeightParams, linLayerID; of an LSTM i, f,
+    c, o, of a GRU reset, update, new memory.
     """
     place = 0
 
@@ -29,13 +30,29 @@ def read_buffer(buffer, input_dim, units, num_layers, num_directions):
     matrices = []
     for pseudo_layer in range(num_layers * num_directions):
         width = input_dim if pseudo_layer < num_directions else num_directions * units
-        matrices.append((take(4, units, width), take(4, units, units)))
-    cells = [(*pair, take(2, 4, units)) for pair in matrices]
+        matrices.append((take(gates, units, width), take(gates, units, units)))
+    cells = [(*pair, take(2, gates, units)) for pair in matrices]
     assert place == len(buffer)
     return cells
 
 
-def run_cudnns_equations(cell, words, c, h):
+def cudnns_gru(cell, words, h):
+    """One sentence through one pseudo-layer: words [T, D] -> outputs [T, U], h.
+
+    Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_GRU.
+    """
+    (w_r, w_i, w_h), (r_r, r_i, r_h), ((b_wr, b_wi, b_wh), (b_rr, b_ri, b_rh)) = cell
+    outputs = []
+    for x in words:
+        i = sigmoid(w_i @ x + r_i @ h + b_wi + b_ri)
+        r = sigmoid(w_r @ x + r_r @ h + b_wr + b_rr)
+        new = np.tanh(w_h @ x + r * (r_h @ h + b_rh) + b_wh)
+        h = (1 - i) * new + i * h
+        outputs.append(h)
+    return np.array(outputs), h
+
+
+def cudnns_lstm(cell, words, c, h):
     """One sentence through one pseudo-layer: words [T, D] -> outputs [T, U], c, h.
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
@@ -52,21 +69,33 @@ def run_cudnns_equations(cell, words, c, h):
     return np.array(outputs), c, h
 
 
+EQUATIONS = {"lstm": (4, cudnns_lstm), "gru": (3, cudnns_gru)}  # gates of a cell, and what they do
+every_cell = pytest.mark.parametrize("cell", EQUATIONS)
+
+
+def test_every_cell_that_cudnn_computes_is_tested_here():
+    from models.kernels import KERNELS
+
+    assert {cell for each in KERNELS.values() if each.gpu.endswith("cudnn") for cell in each.cells} == set(EQUATIONS)
+
+
+@every_cell
 @pytest.mark.parametrize("num_layers, num_directions", [(1, 1), (2, 1), (1, 2), (3, 2)])
-def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions):
+def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions, cell):
     """Every layer and direction, with sentences of several lengths."""
     from models import lstm
     from models.encoders import cudnn
 
-    stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7)
+    stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7, unit_type=cell)
     case = lstm_case.make_case(stack)
-    buffer = np.asarray(cudnn.params(stack, [(tf.constant(k), tf.constant(b)) for k, b in case.weights]))
+    buffer = np.asarray(cudnn.params(stack, [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]))
     assert len(buffer) == cudnn.num_params(stack)
-    cells = read_buffer(buffer, stack.input_dim, stack.num_units, num_layers, num_directions)
+    gates, run_cudnns_equations = EQUATIONS[cell]
+    cells = read_buffer(buffer, gates, stack.input_dim, stack.num_units, num_layers, num_directions)
     outputs, final = lstm.reference(stack)(
         case.weights,
         *lstm_case.tensors(tf, case, lstm_case.UNEQUAL),
-        lstm.LstmState(case.c, case.h),
+        case.state,
         tf.constant([1, 2]),
     )
     for sentence, length in enumerate(lstm_case.UNEQUAL):
@@ -75,29 +104,30 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_
             sides = []
             for direction in range(num_directions):
                 number = layer * num_directions + direction
-                start = case.c[number, sentence], case.h[number, sentence]
-                side, c, h = run_cudnns_equations(cells[number], words[::-1] if direction else words, *start)
+                start = [state[number, sentence] for state in case.state]
+                side, *last = run_cudnns_equations(cells[number], words[::-1] if direction else words, *start)
                 sides.append(side[::-1] if direction else side)
-                np.testing.assert_allclose(c, final.c[number, sentence], rtol=0, atol=1e-6)
-                np.testing.assert_allclose(h, final.h[number, sentence], rtol=0, atol=1e-6)
+                for got, want in zip(last, final, strict=True):
+                    np.testing.assert_allclose(got, want[number, sentence], rtol=0, atol=1e-6)
             words = np.concatenate(sides, axis=1)
         np.testing.assert_allclose(words, outputs[:length, sentence], rtol=0, atol=1e-6)
 
 
-def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf):
+@every_cell
+def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf, cell):
     """The buffer is linear in the weights but for the forget bias: <d, buffer(w) - buffer(0)> = <gradient of w, w>."""
     from models.encoders import cudnn
 
-    stack = lstm_case.make_stack(2, 2)
+    stack = lstm_case.make_stack(2, 2, unit_type=cell)
     case = lstm_case.make_case(stack)
-    weights = [(tf.constant(k), tf.constant(b)) for k, b in case.weights]
+    weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
     d = tf.constant(np.random.default_rng(1).normal(size=cudnn.num_params(stack)), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(weights)
         total = tf.reduce_sum(d * cudnn.params(stack, weights))
-    at_zero = cudnn.params(stack, [(tf.zeros_like(k), tf.zeros_like(b)) for k, b in weights])
+    at_zero = cudnn.params(stack, [tuple(map(tf.zeros_like, of_cell)) for of_cell in weights])
     gradients = tape.gradient(total, weights)
-    inner = sum(float(tf.reduce_sum(g * w)) for pair in zip(gradients, weights) for g, w in zip(*pair))
+    inner = sum(float(tf.reduce_sum(g * w)) for of_cell in zip(gradients, weights) for g, w in zip(*of_cell))
     np.testing.assert_allclose(inner, float(total - tf.reduce_sum(d * at_zero)), rtol=1e-4)
 
 
@@ -115,7 +145,7 @@ def trace(tf, stack, case, lengths, run=None):
     from models.encoders import cudnn
 
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
-        return graph, lstm_case.results_of_constants(tf, run or cudnn.build(stack), case, lengths)
+        return graph, lstm_case.results_of_constants(tf, run or cudnn.build(stack), stack, case, lengths)
 
 
 def the_only(graph, op_type):
@@ -125,22 +155,24 @@ def the_only(graph, op_type):
 
 @pytest.mark.parametrize("dtype, op_dtype", [("float32", "float32"), ("bfloat16", "float32"), ("float16", "float16")])
 @pytest.mark.parametrize("time_major", [True, False])
-def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(tf, time_major, dtype, op_dtype):
-    stack = lstm_case.make_stack(2, 2, time_major=time_major, dropout=0.5, dtype=dtype)
+@every_cell
+def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(tf, cell, time_major, dtype, op_dtype):
+    stack = lstm_case.make_stack(2, 2, time_major=time_major, dropout=0.5, dtype=dtype, unit_type=cell)
     case = lstm_case.make_case(stack)
     graph, named = trace(tf, stack, case, lstm_case.UNEQUAL)
     call, backward = the_only(graph, "CudnnRNNV3"), the_only(graph, "CudnnRNNBackpropV3")
     for op in (call, backward):
-        assert op.get_attr("direction") == b"bidirectional" and op.get_attr("rnn_mode") == b"lstm"
+        assert op.get_attr("direction") == b"bidirectional" and op.get_attr("rnn_mode") == cell.encode()
         assert op.get_attr("input_mode") == b"linear_input" and op.get_attr("num_proj") == 0
         assert op.get_attr("dropout") == 0.5 and op.inputs[0].dtype == op_dtype
     assert call.get_attr("is_training")
-    for name, array in (("d_inputs", case.inputs), ("d_c", case.c), ("d_h", case.h), ("c", case.c), ("h", case.h)):
+    states = {prefix + name: array for name, array in zip(stack.cell.STATE, case.state) for prefix in ("", "d_")}
+    for name, array in {"d_inputs": case.inputs, **states}.items():
         assert named[name].shape.is_compatible_with(array.shape), name
     assert named["outputs"].shape.is_compatible_with((*case.inputs.shape[:2], 2 * stack.num_units))
-    for cell, (kernel, bias) in enumerate(case.weights):
-        assert named[f"d_kernel_{cell}"].shape == kernel.shape
-        assert named[f"d_bias_{cell}"].shape == bias.shape
+    for number, of_cell in enumerate(case.weights):
+        for spec, weight in zip(stack.cell_weights(number), of_cell, strict=True):
+            assert named[f"d_{spec.name}_{number}"].shape == weight.shape
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every kernel against `models.lstm.reference`: outputs, final states and all gradients.
+"""Every kernel, of each of its cells, against `models.lstm.reference`: outputs, final states and all gradients.
 
 Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005,
 some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back.
@@ -10,16 +10,27 @@ import importlib
 import pytest
 
 from models import kernels
+from models.unit_types import UNIT_TYPES
 from tests.models import lstm_case
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04, "float16": 0.005}
-PARITY_TESTED = {
-    "models.encoders.block_lstm": "CPU",
-    "models.encoders.dynamic_rnn": "CPU",
-    "models.encoders.cudnn": "GPU",
+PARITY_TESTED = {  # (module, cell) -> where it runs
+    ("models.encoders.block_lstm", "lstm"): "CPU",
+    ("models.encoders.dynamic_rnn", "lstm"): "CPU",
+    ("models.encoders.cudnn", "lstm"): "GPU",
+    ("models.encoders.gru_steps", "gru"): "CPU",
+    ("models.encoders.dynamic_rnn", "gru"): "CPU",
+    ("models.encoders.cudnn", "gru"): "GPU",
+    ("models.encoders.dynamic_rnn", "layer_norm_lstm"): "CPU",
+    ("models.encoders.dynamic_rnn", "nas"): "CPU",
 }
+FUSED = [("models.encoders.block_lstm", "lstm"), ("models.encoders.gru_steps", "gru")]
 SHAPES = [(1, 1, True), (2, 2, False), (2, 1, False), (2, 2, True)]
-MODULES = sorted(PARITY_TESTED)
+# Layers and directions are the same code for every cell, and graphs of large cells take seconds: one or two shapes do.
+PARITY = [(*key, *shape) for key in PARITY_TESTED for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])]
+PARITY.append(("models.encoders.gru_steps", "gru", 2, 2, False))
+PARITY.append(("models.encoders.cudnn", "gru", 2, 2, True))
+every_kernel_and_cell = pytest.mark.parametrize("module, cell", PARITY_TESTED)
 
 
 @pytest.fixture(autouse=True)
@@ -32,102 +43,114 @@ def full_float32(tf):
 
 
 @functools.cache
-def reference(tf, num_layers, num_directions, time_major, lengths):
+def reference(tf, cell, num_layers, num_directions, time_major, lengths):
     from models import lstm
 
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
     case = lstm_case.make_case(stack)
-    return case, lstm_case.results_of_constants(tf, lstm.reference(stack), case, lengths)
+    return case, lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lengths)
 
 
-def load_where_it_runs(tf, module):
-    device_type = PARITY_TESTED[module]
+def load_where_it_runs(tf, module, cell):
+    device_type = PARITY_TESTED[module, cell]
     if not tf.config.list_physical_devices(device_type):
         pytest.skip(f"{module} needs a {device_type}")
     return importlib.import_module(module)
 
 
 @functools.cache
-def traced(tf, module, num_layers, num_directions, time_major):
+def traced(tf, module, cell, num_layers, num_directions, time_major):
     """The kernel in one tf.function for sentences of any lengths."""
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
-    return lstm_case.traced(tf, load_where_it_runs(tf, module).build(stack), stack, lstm_case.make_case(stack))
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
+    return lstm_case.traced(tf, load_where_it_runs(tf, module, cell).build(stack), stack, lstm_case.make_case(stack))
 
 
 def test_every_kernel_of_the_table_is_tested_here():
-    assert {path for each in kernels.KERNELS.values() for path in (each.gpu, each.cpu)} == set(PARITY_TESTED)
+    named = {(path, cell) for each in kernels.KERNELS.values() for path in (each.gpu, each.cpu) for cell in each.cells}
+    assert named == set(PARITY_TESTED)
 
 
 def test_an_unknown_kernel_is_an_error():
     with pytest.raises(ValueError, match="expected one of .*cudnn_lstm.*, got warp"):
-        kernels.load("warp", "CPU")
+        kernels.load("warp", "CPU", "lstm")
+    with pytest.raises(ValueError, match="expected one of cudnn_gru, dynamic_rnn of gru cells .*, got cudnn_lstm"):
+        kernels.load("cudnn_lstm", "CPU", "gru")
+
+
+def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
+    fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
+    for cell in UNIT_TYPES:
+        assert kernels.of_cell(cell)[0] == fused.get(cell, "dynamic_rnn")
+        assert kernels.load(None, "GPU", cell) is kernels.load(kernels.of_cell(cell)[0], "GPU", cell)
 
 
 @pytest.mark.parametrize("lengths", [lstm_case.EQUAL, lstm_case.UNEQUAL], ids=["equal", "unequal"])
-@pytest.mark.parametrize("num_layers, num_directions, time_major", SHAPES)
-@pytest.mark.parametrize("module", MODULES)
-def test_parity(tf, module, num_layers, num_directions, time_major, lengths):
-    got = traced(tf, module, num_layers, num_directions, time_major)(lengths)
-    _, want = reference(tf, num_layers, num_directions, time_major, lengths)
+@pytest.mark.parametrize("module, cell, num_layers, num_directions, time_major", PARITY)
+def test_parity(tf, module, cell, num_layers, num_directions, time_major, lengths):
+    got = traced(tf, module, cell, num_layers, num_directions, time_major)(lengths)
+    _, want = reference(tf, cell, num_layers, num_directions, time_major, lengths)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("module", MODULES)
-def test_reduced_precision_is_close_to_float32(tf, module, dtype):
-    kernel = load_where_it_runs(tf, module)
-    case, want = reference(tf, 2, 2, True, lstm_case.UNEQUAL)
-    stack = lstm_case.make_stack(2, 2, dtype=dtype)
+@every_kernel_and_cell
+def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
+    kernel = load_where_it_runs(tf, module, cell)
+    sizes = (2, 2) if cell == "lstm" else (1, 1)
+    case, want = reference(tf, cell, *sizes, True, lstm_case.UNEQUAL)
+    stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert 0 < error <= TOLERANCES[dtype], name
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if PARITY_TESTED[m] == "CPU"])
-def test_dropout_is_the_references(tf, module):
+@pytest.mark.parametrize("module, cell", [*FUSED, ("models.encoders.dynamic_rnn", "lstm")])
+def test_dropout_is_the_references(tf, module, cell):
     from models import lstm
 
-    stack = lstm_case.make_stack(2, 2, dropout=0.5)
+    stack = lstm_case.make_stack(2, 2, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
-    kernel = load_where_it_runs(tf, module)
-    want = lstm_case.results_of_constants(tf, lstm.reference(stack), case, lstm_case.UNEQUAL)
+    kernel = load_where_it_runs(tf, module, cell)
+    want = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lstm_case.UNEQUAL)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_the_kernel_says_what_runs(tf, module):
+@every_kernel_and_cell
+def test_the_kernel_says_what_runs(tf, module, cell):
     for dtype in TOLERANCES:
-        stack = lstm_case.make_stack(1, 1, dtype=dtype)
+        stack = lstm_case.make_stack(1, 1, dtype=dtype, unit_type=cell)
         with tf.Graph().as_default() as graph:
             case = lstm_case.make_case(stack)
             arguments = [tf.constant(case.inputs), tf.constant(lstm_case.EQUAL)]
             kernel = importlib.import_module(module)
-            kernel.build(stack)([(tf.constant(k), tf.constant(b)) for k, b in case.weights], *arguments, None, None)
+            weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
+            kernel.build(stack)(weights, *arguments, None, None)
         ran = {op.type for op in graph.get_operations()}
         name = kernel.kernel_name(stack)
         assert (("BlockLSTM" in name) == ("BlockLSTM" in ran)) and (("CudnnRNNV3" in name) == ("CudnnRNNV3" in ran))
+        assert cell == "lstm" or UNIT_TYPES[cell].title in name
 
 
 def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
     from models.encoders import block_lstm
 
-    case, want = reference(tf, 2, 2, True, lstm_case.UNEQUAL)
+    case, want = reference(tf, "lstm", 2, 2, True, lstm_case.UNEQUAL)
     stack = lstm_case.make_stack(2, 2)
     strategy = tf.distribute.MirroredStrategy(devices[:2])
 
     @tf.function
     def everywhere():
         return strategy.run(
-            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), case, lstm_case.UNEQUAL)
+            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL)
         )
 
     replicas = strategy.experimental_local_results(everywhere())
     with tf.device(devices[3]):
         placed = tf.function(
-            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), case, lstm_case.UNEQUAL)
+            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL)
         )()
     for results in (*replicas, placed):
         error, name = lstm_case.largest_error(results, want)

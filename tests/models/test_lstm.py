@@ -14,14 +14,14 @@ def numpy_stack(stack, case, lengths):
     """Sentence by sentence and gate by gate; backward cells walk the sentence from its end."""
     inputs = case.inputs if stack.time_major else case.inputs.transpose(1, 0, 2)
     units = stack.num_units
-    last_c, last_h = np.zeros_like(case.c), np.zeros_like(case.h)
+    last_c, last_h = map(np.zeros_like, case.state)
     for layer in range(stack.num_layers):
         outputs = np.zeros((*inputs.shape[:2], units * stack.num_directions), inputs.dtype)
         for direction in range(stack.num_directions):
             cell = layer * stack.num_directions + direction
             kernel, bias = case.weights[cell]
             for b, length in enumerate(lengths):
-                c, h = case.c[cell, b], case.h[cell, b]
+                c, h = (state[cell, b] for state in case.state)
                 for t in reversed(range(length)) if direction else range(length):
                     gates = kernel.T @ np.concatenate([inputs[t, b], h]) + bias
                     i, j, f, o = (gates[n * units : (n + 1) * units] for n in range(4))
@@ -40,10 +40,8 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
     case = lstm_case.make_case(stack, np.float64)
     arguments = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
-    outputs, state = lstm.reference(stack)(
-        case.weights, *arguments, lstm.LstmState(case.c, case.h), tf.constant([1, 2])
-    )
-    for got, want in zip((outputs, state.c, state.h), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
+    outputs, state = lstm.reference(stack)(case.weights, *arguments, case.state, tf.constant([1, 2]))
+    for got, want in zip((outputs, *state), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
@@ -52,13 +50,13 @@ def test_reference_gradients_are_the_finite_differences(tf):
 
     stack = lstm_case.make_stack(2, 2, dtype="float64")
     case = lstm_case.make_case(stack, np.float64)
-    got = lstm_case.results_of_constants(tf, lstm.reference(stack), case, lstm_case.UNEQUAL)
+    got = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lstm_case.UNEQUAL)
 
     def loss():
         values = numpy_stack(stack, case, lstm_case.UNEQUAL)
         return sum(np.sum(np.sin(3 * y) * (1 + n)) for n, y in enumerate(values))
 
-    arrays = {"d_inputs": case.inputs, "d_c": case.c, "d_h": case.h}
+    arrays = {"d_inputs": case.inputs, "d_c": case.state[0], "d_h": case.state[1]}
     for cell, (kernel, bias) in enumerate(case.weights):
         arrays |= {f"d_kernel_{cell}": kernel, f"d_bias_{cell}": bias}
     rng = np.random.default_rng(1)
@@ -79,7 +77,7 @@ def test_no_initial_state_is_zeros(tf):
 
     stack = lstm_case.make_stack(1, 2)
     case = lstm_case.make_case(stack)
-    zeros = lstm.LstmState(np.zeros_like(case.c), np.zeros_like(case.h))
+    zeros = tuple(map(np.zeros_like, case.state))
     run = lstm.reference(stack)
     given, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), zeros, tf.constant([1, 2]))
     default, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, tf.constant([1, 2]))

@@ -79,13 +79,13 @@ def reference_loss(tf, config, dense, source_rows, target_rows, batch):
     from models import lstm, seq2seq
 
     names = [name.removesuffix("/kernel") for name in dense if name.endswith("/kernel")]
+    encoder, decoder = seq2seq.encoder_stack(config), seq2seq.decoder_stack(config)
 
     def weights(part):
-        return [(dense[f"{name}/kernel"], dense[f"{name}/bias"]) for name in names if name.startswith(part)]
+        return encoder.weights_of([name for name in names if name.startswith(part)], dense)
 
     seed = tf.constant([0, 0])
-    encode = lstm.reference(seq2seq.encoder_stack(config))
-    decode = lstm.reference(seq2seq.decoder_stack(config))
+    encode, decode = lstm.reference(encoder), lstm.reference(decoder)
     _, state = encode(weights("encoder"), source_rows, batch.source_length, None, seed)
     outputs, _ = decode(weights("decoder"), target_rows, batch.target_length, state, seed)
     loss = 0.0
@@ -103,6 +103,8 @@ def reference_loss(tf, config, dense, source_rows, target_rows, batch):
         {"encoder_type": "cudnn_lstm"},
         {"encoder_type": "dynamic_rnn", "direction": "uni", "time_major": False},
         {"encoder_type": "cudnn_lstm", "decoder_type": "dynamic_rnn", "time_major": False},
+        {"unit_type": "gru"},
+        {"unit_type": "layer_norm_lstm", "num_encoder_layers": 2, "num_decoder_layers": 2},
     ],
     ids=str,
 )

@@ -11,7 +11,8 @@ import pytest
 
 from models import workloads
 from models.config import ModelConfig
-from models.kernels import KERNELS
+from models.kernels import of_cell
+from models.unit_types import UNIT_TYPES
 from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.settings.config import OPTIONS
@@ -19,6 +20,7 @@ from tests.support.paths import ROOT
 from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, make_batches, workload_of
 
 every_workload = pytest.mark.parametrize("name", WORKLOADS)
+OTHER_CELLS = [cell for cell in UNIT_TYPES if cell != ModelConfig().unit_type]
 REFERENCE_TESTED = {"nmt", "lm"}  # against a network of their own in plain TensorFlow: test_seq2seq.py, and here
 
 
@@ -47,17 +49,19 @@ def test_every_workload_of_the_table_is_compared_with_a_reference():
 
 
 @pytest.mark.parametrize("time_major", [True, False])
-@pytest.mark.parametrize("encoder_type", KERNELS)
-def test_the_language_model_is_the_reference_network(tf, encoder_type, time_major):
+@pytest.mark.parametrize(
+    "cell, encoder_type", [*(("lstm", name) for name in of_cell("lstm")), ("gru", None), ("nas", None)]
+)
+def test_the_language_model_is_the_reference_network(tf, cell, encoder_type, time_major):
     from models import language_model, lstm
 
-    model = dataclasses.replace(LM, encoder_type=encoder_type)
+    model = dataclasses.replace(LM, encoder_type=encoder_type, unit_type=cell)
     _, dense, rows, batch = make_inputs(tf, model)
     inputs, labels = rows["embedding"], batch.target_output
 
     def reference(dense, rows):
-        cells = lstm.weights_of([f"layer_{n}" for n in range(2)], dense)
-        run = lstm.reference(language_model.lstm_stack(model))
+        stack = language_model.lstm_stack(model)
+        cells, run = stack.weights_of([f"layer_{n}" for n in range(2)], dense), lstm.reference(stack)
         outputs, _ = run(cells, rows["embedding"], batch.target_length, None, tf.constant([0, 0]))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs @ dense["projection"])
         inside = np.arange(MAX_LEN)[:, None] < batch.target_length.numpy()
@@ -118,14 +122,16 @@ def test_the_loss_of_the_outputs_is_that_of_the_forward_pass(tf, name, time_majo
         np.testing.assert_allclose(gradients[key], gradient, rtol=0, atol=2e-5 * np.abs(gradient).max(), err_msg=key)
 
 
-@every_workload
-def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, monkeypatch):
+@pytest.mark.parametrize(
+    "name, cell", [*((name, "lstm") for name in WORKLOADS), *(("lm", cell) for cell in OTHER_CELLS)]
+)
+def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, cell, monkeypatch):
     """Every MatMul of [M, K] with [K, N] is 2*M*K*N; the reference kernel is unrolled, so each of them stands there."""
     from models import kernels, lstm
 
     reference = SimpleNamespace(build=lstm.reference, kernel_name=lambda stack: "reference")
-    monkeypatch.setattr(kernels, "load", lambda kernel, device_type: reference)
-    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
+    monkeypatch.setattr(kernels, "load", lambda kernel, device_type, unit_type: reference)
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name, unit_type=cell))
 
     @tf.function
     def step(dense, rows):
@@ -194,11 +200,11 @@ def test_only_models_knows_workloads_by_name():
 
 
 @every_workload
+@pytest.mark.parametrize("cell", UNIT_TYPES)
 @pytest.mark.parametrize("direction", ["uni", "bi"])
-def test_the_flops_on_paper_are_those_of_the_network(name, direction):
-    config = ModelConfig(
-        model=name, direction=direction, num_encoder_layers=4, num_decoder_layers=4, num_units=6, embedding_dim=5
-    )
+def test_the_flops_on_paper_are_those_of_the_network(name, cell, direction):
+    sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5}
+    config = ModelConfig(model=name, unit_type=cell, direction=direction, **sizes)
     workload = workloads.load(name).build(config, "CPU")
     lengths = [{"src": 3, "tgt": 7}[side.name] for side in workload.layout.sides]
     options = {**dataclasses.asdict(config), "src_max_len": 3, "tgt_max_len": 7}

@@ -69,6 +69,10 @@ def test_seed_preset_is_the_seeds_model_and_given_flags_win():
         ({"encoder_type": "dynamic_rnn"}, 0, "decoder_type", "dynamic_rnn"),
         ({"encoder_type": "bi"}, 0, "decoder_type", "dynamic_rnn"),
         ({"encoder_type": "dynamic_rnn", "decoder_type": "cudnn_lstm"}, 0, "decoder_type", "cudnn_lstm"),
+        ({}, 0, "encoder_type", "cudnn_lstm"),
+        ({"unit_type": "gru"}, 0, "encoder_type", "cudnn_gru"),
+        ({"unit_type": "gru"}, 1, "decoder_type", "cudnn_gru"),
+        ({"unit_type": "nas"}, 0, "encoder_type", "dynamic_rnn"),
         ({"variable_update": "replicated", "independent_replica": True}, 0, "variable_update", "independent"),
         ({"variable_update": "parameter_server"}, 2, "param_server_device", "gpu"),
         ({"variable_update": "parameter_server"}, 0, "param_server_device", "cpu"),
@@ -97,6 +101,19 @@ def test_resolution(given, num_gpus, name, value):
         ({"num_encoder_layers": 3, "num_decoder_layers": 3}, "--num_encoder_layers=3 must be even"),
         ({"num_decoder_layers": 4}, "--num_decoder_layers=4 must equal --num_encoder_layers=2"),
         ({"encoder_type": "uni", "direction": "bi"}, "contradict each other"),
+        (
+            {"encoder_type": "cudnn_lstm", "unit_type": "gru"},
+            "--encoder_type=cudnn_lstm computes lstm, not --unit_type=gru; use cudnn_gru or dynamic_rnn",
+        ),
+        (
+            {"encoder_type": "dynamic_rnn", "decoder_type": "cudnn_gru", "unit_type": "nas"},
+            "--decoder_type=cudnn_gru computes gru, not --unit_type=nas; use dynamic_rnn",
+        ),
+        ({"unit_type": "rnn"}, "--unit_type=rnn must be one of lstm, gru, layer_norm_lstm, nas"),
+        (
+            {"unit_type": "gru", "forget_bias": 0.5},
+            "--forget_bias=0.5 would be ignored here; it needs --unit_type=lstm or --unit_type=layer_norm_lstm",
+        ),
         ({"variable_update": "replicated", "all_reduce_spec": "nccl"}, "--all_reduce_spec=nccl"),
         (
             {"variable_update": "replicated", "compress_gradients": "int8", "all_reduce_spec": "xring"},
@@ -163,6 +180,12 @@ def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_pat
     needed = problems(model="lm", src_file_name="a")[0]
     assert "it needs --data_source=text and --model=nmt, or leave it out" in needed
     assert problems(model="lm", data_source="text") == [f"--data_source=text needs --{name}" for name in files]
+
+
+def test_a_kernel_that_does_not_compute_the_cell_is_named_once():
+    assert len(problems(encoder_type="cudnn_lstm", unit_type="nas")) == 1
+    assert len(problems(encoder_type="warp", decoder_type="warp", unit_type="gru")) == 1
+    assert problems(model="lm", unit_type="layer_norm_lstm", forget_bias=0.5) == []
 
 
 def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():

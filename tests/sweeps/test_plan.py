@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from models.kernels import KERNELS
+from models import kernels
 from rnn_scaling import registry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import plan as plans
@@ -14,14 +14,26 @@ def plan(num_gpus=0, num_cores=2, **lists):
     return plans.plan(lists, num_gpus=num_gpus, num_cores=num_cores)
 
 
-def test_default_sweep_is_every_kernel_by_the_swept_modes_by_devices():
+def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices():
     runs = plan()
     modes = registry.swept(registry.VARIABLE_UPDATES)
     assert {"independent", "parameter_server", "replicated"} <= {run.flags["variable_update"] for run in runs}
-    count = len(KERNELS) * len(modes) * 2
+    count = len(kernels.of_cell("lstm")) * len(modes) * 2
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
+
+
+def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
+    one = {"variable_update": ["independent"], "num_devices": [1]}
+    for cells in (["gru"], ["nas"], ["lstm", "gru", "layer_norm_lstm"]):
+        runs = [run.config.model for run in plan(unit_type=cells, **one)]
+        made = [(run.unit_type, run.encoder_type, run.decoder_type) for run in runs]
+        assert sorted(made) == sorted((cell, name, name) for cell in cells for name in kernels.of_cell(cell))
+    with pytest.raises(flags.FlagErrors, match="--encoder_type=cudnn_lstm computes lstm, not --unit_type=gru"):
+        plan(unit_type=["lstm", "gru"], encoder_type=["cudnn_lstm"], **one)
+    with pytest.raises(flags.FlagErrors, match="--unit_type=rnn must be one of"):
+        plan(unit_type=["rnn"], **one)
 
 
 def test_workers_are_an_axis_of_modes_that_have_them():

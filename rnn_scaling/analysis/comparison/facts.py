@@ -231,7 +231,7 @@ CLUSTER = [
 ]
 
 
-KERNELS = ("encoder_type", "decoder_type", "device", "xla", "dropout", "compute_dtype", "direction")
+KERNELS = ("unit_type", "encoder_type", "decoder_type", "device", "xla", "dropout", "compute_dtype", "direction")
 EXCHANGE = ("variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
 POOLS = (*DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
 
@@ -256,7 +256,10 @@ SOFTWARE = [
     Fact("CUDA", readers.cuda("runtime"), "usually below 5 %; libraries choose other kernels", gpu_only=True),
     Fact("cuBLAS", readers.cuda("cublas"), "another choice of matrix kernels: some percent, either way", gpu_only=True),
     Fact(
-        "cuDNN", readers.cuda("cudnn"), "another LSTM kernel: some percent with cudnn_lstm, either way", gpu_only=True
+        "cuDNN",
+        readers.cuda("cudnn"),
+        "other kernels: some percent with cudnn_lstm and cudnn_gru, either way",
+        gpu_only=True,
     ),
     Fact("NCCL", readers.cuda("nccl"), "another choice of rings and protocols: changes exchange alone", gpu_only=True),
     Fact(

@@ -1,0 +1,54 @@
+"""The GRU as cuDNN computes it: the reset gate meets the recurrent product, not the state before it.
+
+    r_t = sigmoid(x_t @ W_r + h_{t-1} @ R_r + b_r)
+    u_t = sigmoid(x_t @ W_u + h_{t-1} @ R_u + b_u)
+    n_t = tanh(x_t @ W_n + b_n + r_t * (h_{t-1} @ R_n + b_s))
+    h_t = (1 - u_t) * n_t + u_t * h_{t-1}
+
+W = kernel [D, 3U] and R = recurrent_kernel [U, 3U] with columns r, u, n; bias [4U] is b_r, b_u, b_n, b_s.
+
+This is the first version of Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder for Statistical
+Machine Translation", arXiv:1406.1078v1, and NVIDIA's CUDNN_GRU (cuDNN API reference, cudnnRNNMode_t). The paper's third
+version, TensorFlow's GRUCell and its GRUBlockCell have tanh(x @ W_n + (r * h) @ R_n + b_n): another function, with as
+many products, which cuDNN does not compute.
+
+B: sentences, D: width of the input, U: units.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.workload import VariableSpec
+
+STATE = ("h",)
+
+
+def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
+    """kernel, recurrent_kernel and bias."""
+    return (
+        VariableSpec("kernel", (input_dim, 3 * num_units), "dense"),
+        VariableSpec("recurrent_kernel", (num_units, 3 * num_units), "dense"),
+        VariableSpec("bias", (4 * num_units,), "dense"),
+    )
+
+
+def step(
+    x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
+) -> tuple[tf.Tensor, ...]:
+    """One step of one cell -> the next h, [B, U].
+
+    Args:
+      x: [B, D], the input.
+      state: h of the step before, [B, U].
+      weights: kernel, recurrent_kernel and bias.
+      forget_bias: has no effect, there is no forget gate.
+    """
+    (h,), (kernel, recurrent_kernel, bias) = state, weights
+    units = h.shape[1]
+    input_bias, state_bias = tf.split(bias, [3 * units, units])
+    input_r, input_u, input_n = tf.split(x @ kernel + input_bias, 3, axis=1)
+    state_r, state_u, state_n = tf.split(h @ recurrent_kernel, 3, axis=1)
+    r, u = tf.sigmoid(input_r + state_r), tf.sigmoid(input_u + state_u)
+    n = tf.tanh(input_n + r * (state_n + state_bias))
+    return (n + u * (h - n),)

@@ -1,0 +1,50 @@
+"""The cell that a search found, as TensorFlow 1's NASCell has it, without its optional biases and projection.
+
+    a, b  = the eight [B, U] of x_t @ kernel and of h_{t-1} @ recurrent_kernel       kernel [D, 8U], recurrent [U, 8U]
+    k     = sigmoid(a0 + b0), relu(a1 + b1), sigmoid(a2 + b2), relu(a3 * b3),
+            tanh(a4 + b4), sigmoid(a5 + b5), tanh(a6 + b6), sigmoid(a7 + b7)
+    c_t   = tanh(tanh(k0 * k1) + c_{t-1}) * tanh(k2 + k3)
+    h_t   = tanh(c_t * tanh(tanh(k4 * k5) + sigmoid(k6 + k7)))
+
+Source: Zoph and Le, "Neural Architecture Search with Reinforcement Learning", arXiv:1611.01578, its appendix.
+
+B: sentences, D: width of the input, U: units.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.workload import VariableSpec
+
+STATE = ("c", "h")
+
+
+def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
+    """kernel and recurrent_kernel, with eight columns of units each."""
+    return (
+        VariableSpec("kernel", (input_dim, 8 * num_units), "dense"),
+        VariableSpec("recurrent_kernel", (num_units, 8 * num_units), "dense"),
+    )
+
+
+def step(
+    x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
+) -> tuple[tf.Tensor, ...]:
+    """One step of one cell -> the next c and h, [B, U].
+
+    Args:
+      x: [B, D], the input.
+      state: c and h of the step before, [B, U].
+      weights: kernel and recurrent_kernel.
+      forget_bias: has no effect, there is no forget gate.
+    """
+    (c, h), (kernel, recurrent_kernel) = state, weights
+    a, b = (tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel))
+    sums = [of_input + of_state for of_input, of_state in zip(a, b)]
+    first = tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1]))
+    second = tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(a[3] * b[3]))
+    third = tf.tanh(tf.tanh(sums[4]) * tf.sigmoid(sums[5]))
+    fourth = tf.sigmoid(tf.tanh(sums[6]) + tf.sigmoid(sums[7]))
+    c = tf.tanh(first + c) * second
+    return c, tf.tanh(c * tf.tanh(third + fourth))

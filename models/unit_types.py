@@ -1,0 +1,55 @@
+"""What a layer's cells can be: --unit_type -> its module and what is to be known of it before that loads.
+
+A new cell is one file and one line. A cell module has
+
+- `STATE`: names of what a cell keeps from one step to the next, each [B, U]; the last of them is its output;
+- `weights(input_dim, num_units)`: the specs of its variables;
+- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It is the definition of the cell:
+  every kernel that claims the cell must agree with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from types import ModuleType
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitType:
+    """One cell on paper.
+
+    Attributes:
+      module: where its step is.
+      help: what it is, in a few words.
+      title: its name in sentences.
+      matrices: its products with x [B, D] and with h [B, U] have `matrices * U` columns each.
+      reads: options that not every cell reads.
+    """
+
+    module: str
+    help: str
+    title: str
+    matrices: int
+    reads: tuple[str, ...] = ()
+
+
+UNIT_TYPES = {
+    "lstm": UnitType("models.cells.lstm", "without peepholes", "LSTM", 4, ("forget_bias",)),
+    "gru": UnitType("models.cells.gru", "as cuDNN's", "GRU", 3),
+    "layer_norm_lstm": UnitType(
+        "models.cells.layer_norm_lstm", "LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)
+    ),
+    "nas": UnitType("models.cells.nas", "NASCell", "NAS cell", 8),
+}
+
+
+def load(name: str) -> ModuleType:
+    """Imports and returns the module of the cell `name`.
+
+    Raises:
+      ValueError: if the table has no such cell.
+    """
+    if name not in UNIT_TYPES:
+        raise ValueError(f"expected one of {', '.join(UNIT_TYPES)}, got {name!r}")
+    return importlib.import_module(UNIT_TYPES[name].module)

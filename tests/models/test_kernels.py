@@ -1,7 +1,8 @@
 """Every kernel, of each of its cells, against `models.lstm.reference`: outputs, final states and all gradients.
 
 Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005,
-some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back.
+some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back. Three times that where
+layers are normalized: what a product was rounded by is divided by the deviation of six units.
 """
 
 import functools
@@ -102,7 +103,7 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
-    assert 0 < error <= TOLERANCES[dtype], name
+    assert 0 < error <= TOLERANCES[dtype] * (3 if cell == "layer_norm_lstm" else 1), name
 
 
 @pytest.mark.parametrize("module, cell", [*FUSED, ("models.encoders.dynamic_rnn", "lstm")])

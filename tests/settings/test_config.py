@@ -163,7 +163,7 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]
     value = field.default if field.default is not None else {"param_server_device": "cpu"}.get(name, True)
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
-    lines = problems(num_gpus, variable_update="mirrored", model="lm", **{name: value})
+    lines = problems(num_gpus, variable_update="mirrored", model="lm", unit_type="gru", **{name: value})
     assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines
 
 

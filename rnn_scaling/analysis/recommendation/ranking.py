@@ -1,0 +1,117 @@
+"""Rates of several candidates that ran in turns -> which are as fast as the fastest, and which are not. Pure.
+
+All intervals of a ranking hold together (Tukey's range over its candidates), so whatever is read off them (this one is
+slower, these two are equal) is wrong in at most 5 of 100 rankings. docs/recommend.md has simulations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.student import range_quantile
+
+TOGETHER = 0.97  # of all intervals at one look; a third round is a second look, and both shall hold in 95 of 100
+EQUAL = 0.05  # a difference that is shown to be below this is none that anybody need care for
+Name = TypeVar("Name", bound=Hashable)
+REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "not told apart"
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """One candidate.
+
+    Attributes:
+      rate: items/s with an interval of its own.
+      ratio: its rate / the reference's; the interval holds together with all others of the ranking.
+      verdict: REFERENCE, FASTER, SLOWER or OPEN.
+    """
+
+    rate: Interval
+    ratio: Interval
+    verdict: str
+
+    @property
+    def within(self) -> float | None:
+        """The share by which it may differ from the reference at most; None: nothing is known."""
+        return None if self.ratio.ends is None else max(1 - self.ratio.ends[0], self.ratio.ends[1] - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking(Generic[Name]):
+    """Candidates against a reference; `standings` in the order in which they were given."""
+
+    reference: Name
+    standings: Mapping[Name, Standing]
+    processes: int  # behind each, at least
+
+    @property
+    def contenders(self) -> list[Name]:
+        """Those that are not shown to be slower, the reference among them, the fastest first."""
+        left = [name for name, each in self.standings.items() if each.verdict != SLOWER]
+        return sorted(left, key=lambda name: -self.standings[name].rate.value)
+
+    @property
+    def undecided(self) -> list[Name]:
+        """Those that cannot be told from the reference."""
+        return [name for name, each in self.standings.items() if each.verdict == OPEN]
+
+
+def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -> Ranking[Name]:
+    """Ranks candidates.
+
+    Args:
+      rates: items/s of the processes of each, at least one.
+      reference: what they are held against; the fastest when not given.
+
+    Raises:
+      ValueError: if there is no candidate.
+    """
+    if not rates:
+        raise ValueError("expected at least one candidate")
+    scatters = confidence.shared_scatters(list(rates.values()))
+    intervals = {name: confidence.over_processes(of, scatter) for (name, of), scatter in zip(rates.items(), scatters)}
+    if reference is None:
+        reference = max(intervals, key=lambda name: intervals[name].value)
+    against = intervals[reference]
+    standings = {
+        name: _standing(each, against, len(rates), is_reference=name == reference) for name, each in intervals.items()
+    }
+    return Ranking(reference, standings, min(map(len, rates.values())))
+
+
+def _standing(rate: Interval, reference: Interval, count: int, is_reference: bool) -> Standing:
+    if is_reference:
+        return Standing(rate, Interval(1.0, 1.0, 1.0, "itself", 0.0, math.inf, rate.processes), REFERENCE)
+    ratio = confidence.ratio(rate, reference)
+    if ratio.standard_error is None:
+        return Standing(rate, ratio, OPEN)
+    margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.standard_error / ratio.value
+    low, high = ratio.value * math.exp(-margin), ratio.value * math.exp(min(margin, 700.0))
+    together = dataclasses.replace(ratio, low=low, high=high, kind=f"{TOGETHER:.0%} for all {count} together")
+    return Standing(rate, together, FASTER if low > 1 else SLOWER if high < 1 else OPEN)
+
+
+def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
+    """Which undecided candidates another run of each, and of the reference, could tell from it or show to be equal.
+
+    Args:
+      ranking: so far.
+      among: candidates that matter.
+    """
+    undecided = [name for name in among if name in ranking.undecided]
+    return [name for name in undecided if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)]
+
+
+def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> bool:
+    ratio, k = standing.ratio, ranking.processes
+    if ratio.standard_error is None or ratio.ends is None or standing.within is None:
+        return True
+    error = ratio.standard_error / ratio.value * math.sqrt(k / (k + 1))
+    margin = range_quantile(TOGETHER, len(ranking.standings), ratio.degrees + further) * error
+    gap = abs(math.log(ratio.value))
+    return gap > margin or (standing.within > EQUAL >= gap + margin)

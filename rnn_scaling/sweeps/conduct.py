@@ -29,6 +29,8 @@ from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.limit import Limit
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 
+Made = tuple[Job, RunRecord]
+
 
 @dataclasses.dataclass(frozen=True)
 class ConductOptions(flags.FileOptions):
@@ -82,6 +84,7 @@ def conduct(
     *,
     again: Sequence[str],
     trainer: Sequence[str] = TRAINER,
+    before: Sequence[Made] | None = None,
 ) -> Outcome:
     """Runs the jobs that are not finished; says on stderr what stops it.
 
@@ -91,6 +94,7 @@ def conduct(
       options: how.
       again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
+      before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
     """
     outcome, locked_folders, starter = Outcome(), [], Starter(trainer, options.launch)
     doorway.allow(options.max_file_mb)
@@ -100,7 +104,9 @@ def conduct(
                 for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
                     place.mkdir(parents=True, exist_ok=True)
                     locked_folders.append(locks.enter_context(folder.lock(place)))
-            survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force)
+            survey = folder.survey(
+                jobs, retry_failed=options.retry_failed, force=options.force, before=[job for job, _ in before or ()]
+            )
             outcome.records.update(survey.finished)
             _tell_unreadable(survey, options.dry_run)
             if not options.dry_run:
@@ -108,14 +114,17 @@ def conduct(
             if survey.conflicts:
                 outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
                 return outcome
-            if survey.pending:
+            if survey.pending and not before:  # which have warned of it
                 pending = [job.run.config for job in survey.pending]
                 entry.warn(*forewarning.before(pending, options.dry_run, bool(options.launch)))
             if options.dry_run:
                 print(listing(jobs, survey, starter), end="", flush=True)
                 outcome.exit_status = 0
             else:
-                _run_pending(jobs, survey, options.run_timeout, starter, outcome.records, locked_folders)
+                if not survey.pending and before is None:
+                    rule = f"all {len(jobs)} runs are finished; another --out measures anew"
+                    print(f"nothing left to run: {rule}", file=sys.stderr)
+                _run_pending(jobs, survey, options.run_timeout, starter, outcome.records, locked_folders, before or ())
     except folder.BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -126,9 +135,9 @@ def conduct(
         kept = f"; {len(outcome.records)} finished runs are kept, the same command goes on" if outcome.records else ""
         outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{_at(e)}{kept}")
     except KeyboardInterrupt:
+        of_all = f"{len(before or ()) + len(outcome.records)} of {len(before or ()) + len(jobs)}"
         print(
-            f"\ninterrupted: {len(outcome.records)} of {len(jobs)} runs are finished in {out}; to go on:\n"
-            f"  {entry.program()} {shlex.join(again)}",
+            f"\ninterrupted: {of_all} runs are finished in {out}; to go on:\n  {entry.program()} {shlex.join(again)}",
             file=sys.stderr,
         )
         outcome.exit_status = entry.EXIT_INTERRUPTED
@@ -171,6 +180,7 @@ def _run_pending(
     starter: Starter,
     records: dict[str, RunRecord],
     held: Sequence[folder.Hold],
+    before: Sequence[Made],
 ) -> None:
     """Runs what is pending; fills `records` run by run.
 
@@ -178,13 +188,11 @@ def _run_pending(
       GoneError: if a folder was taken away, with what became of the records.
     """
     if not survey.pending:
-        print(
-            f"nothing left to run: all {len(jobs)} runs are finished; another --out measures anew",
-            file=sys.stderr,
-        )
         return
     estimator = _estimator(jobs, survey, starter)
-    shown = display.Display(len(jobs), len(survey.finished))
+    for job, result in before:
+        _learn(estimator, job, result)
+    shown = display.Display(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
     estimate = f"about {duration(estimator.total_s(pending))} ({estimator.source(pending)})"
     shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimate}")
@@ -195,8 +203,7 @@ def _run_pending(
             _require_whole(held, jobs, records)
             result = run_job(job, limits.of(job.identity, estimator, timeout_s), starter, shown.said)
             records[job.label] = result
-            if result.status == "ok":
-                _learn(estimator, job, result)
+            _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
             _require_whole(held, jobs, records)
     finally:
@@ -273,14 +280,13 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
 def _estimator(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> Estimator:
     estimator = Estimator(workers_share=not starter.launch)
     for job in jobs:
-        result = survey.finished.get(job.label)
-        if result and result.status == "ok":
+        if result := survey.finished.get(job.label):
             _learn(estimator, job, result)
     return estimator
 
 
 def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
-    if result.phases.total > 0:
+    if result.status == "ok" and result.phases.total > 0:
         estimator.add(job.identity, result.phases.total)
 
 

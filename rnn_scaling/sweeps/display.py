@@ -18,19 +18,20 @@ BAR = 22  # letters of the bar and of what stands between it and the runs' texts
 class Display:
     """Told of every run and of what it says. `left_s` is the estimate for all runs that are not done, in seconds."""
 
-    def __init__(self, total: int, done: int, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
         """Args:
-        total: runs of the sweep.
+        total: runs of the sweep, those of earlier rounds among them.
         done: runs that were finished before.
         stream: where to; sys.stderr when not given.
+        begun: runs of earlier rounds of the same command.
         """
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
-        self._board = Board(total, layout, stream=stream, initial=done, dynamic_ncols=True)
-        self._total, self._done = total, done
+        self._board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
+        self._total, self._done = total, begun + done
         self._label, self._at, self._last = "", "", ""
         self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
         if done and not self._board.has_bar:
-            self._board.line(f"{done} of {total} runs were finished before")
+            self._board.line(f"{done} of {total - begun} runs were finished before")
 
     def announce(self, text: str) -> None:
         """Says something that stays, above the bar if there is one."""

@@ -116,7 +116,7 @@ def lock(folder: Path) -> Iterator[Hold]:
         os.close(handle)
 
 
-def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
+def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()) -> Survey:
     """Sorts jobs into finished and pending; changes nothing.
 
     A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
@@ -126,8 +126,9 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool) -> Survey:
       jobs: in the order in which they are to run.
       retry_failed: failed records count as pending.
       force: records of other flags count as pending.
+      before: jobs of earlier rounds, whose records are theirs.
     """
-    result, others, originals = Survey(), _Others(jobs), Originals()
+    result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
     for job in jobs:
         is_own = True
         try:

@@ -81,14 +81,13 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
         read |= given.keys()
         lines += conflicts.problems(config, given, num_gpus=num_gpus)
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        name = "-".join(_word(given[name], name) for name in varied if name in given)
-        runs.setdefault(identity(config.flat()), Run(name, given, config))
+        runs.setdefault(identity(config.flat()), Run(name_of(given, varied), given, config))
     lines += [
         f"{spell(name, ','.join(map(str, lists[name])))} is read by none of the runs" for name in lists.keys() - read
     ]
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))
-    return _with_distinct_names(list(runs.values()))
+    return with_distinct_names(list(runs.values()))
 
 
 def interleave(runs: Sequence[Run], repeats: int) -> list[Run]:
@@ -98,12 +97,16 @@ def interleave(runs: Sequence[Run], repeats: int) -> list[Run]:
     anything else meets each by chance. A single round, from which nothing of that is told, keeps the order.
     """
     ordered: list[Run] = []
-    order = list(runs)
     for repeat in range(1, repeats + 1):
-        if repeats > 1:
-            order = random.Random(repeat).sample(runs, len(runs)) if repeat % 2 else order[::-1]
+        order = round_order(runs, repeat) if repeats > 1 else runs
         ordered += [dataclasses.replace(run, repeat=repeat) for run in order]
     return ordered
+
+
+def round_order(runs: Sequence[Run], repeat: int) -> list[Run]:
+    """The runs of one round in its order: a random one, or the one of the round before turned around."""
+    order = random.Random(repeat - 1 + repeat % 2).sample(runs, len(runs))
+    return order if repeat % 2 else order[::-1]
 
 
 def device_counts(most: int) -> list[int]:
@@ -127,12 +130,17 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
     }
 
 
+def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """A run's name, from those of its options that vary: encoder, mode and devices by value, others as flag=value."""
+    return "-".join(_word(given[name], name) for name in varied if name in given)
+
+
 def _word(value: Any, name: str) -> str:
     text = str(value).lower() if name in NAMED else f"{name}={str(value).lower()}"
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 
-def _with_distinct_names(runs: Sequence[Run]) -> list[Run]:
+def with_distinct_names(runs: Sequence[Run]) -> list[Run]:
     """Adds a hash of the options to names that two runs share or that are too long for a file."""
     named: dict[str, Run] = {}
     for run in runs:

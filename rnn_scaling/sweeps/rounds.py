@@ -1,0 +1,67 @@
+"""Runs that are chosen round by round from what was measured, until nothing is left to choose or the time is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, Made, conduct
+from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.plan import Run, round_order
+
+Records = Mapping[str, RunRecord]
+Seconds = Callable[[Run], float]
+
+
+@dataclasses.dataclass
+class Rounds:
+    """What was measured: records by the runs' labels; exit_status: None, or why it ended before its time."""
+
+    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    exit_status: int | None = None
+
+
+def conduct_rounds(
+    choose: Callable[[Records, float, Seconds], Sequence[Run]],
+    out: Path,
+    how: ConductOptions,
+    minutes: float,
+    again: Sequence[str],
+    trainer: Sequence[str] = TRAINER,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rounds:
+    """Asks for runs and makes them, again and again; an interruption keeps what is measured.
+
+    Args:
+      choose: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
+      out: folder of the records.
+      how: runs are made.
+      minutes: that all of it may take; a run that has begun is ended.
+      again: the name and words of the command that goes on after an interruption.
+      trainer: the command that runs one configuration.
+      clock: tells seconds.
+    """
+    rounds, before, began = Rounds(), list[Made](), clock()
+    estimator = Estimator(workers_share=not how.launch)
+
+    def seconds(run: Run) -> float:
+        is_there = (out / f"{run.label}.json").exists()
+        return 0.0 if is_there else estimator.seconds(Job(run, out, run.label).identity)
+
+    while runs := choose(rounds.records, began + 60 * minutes - clock(), seconds):
+        jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
+        done = conduct(jobs, out, how, again=again, trainer=trainer, before=before)
+        rounds.records |= done.records
+        made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
+        for job, result in made:
+            if result.status == "ok" and result.phases.total > 0:
+                estimator.add(job.identity, result.phases.total)
+        before += made
+        if done.exit_status is not None:
+            rounds.exit_status = done.exit_status
+            break
+    return rounds

@@ -15,6 +15,7 @@ COMMANDS = {
     "sweep": ("rnn_scaling.commands.sweep", "many runs: any flag of the trainer takes a list"),
     "verify": ("rnn_scaling.commands.verify", "does a mode train what serial training does? a certificate"),
     "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, pictures and one HTML page of a folder of records"),
+    "recommend": ("rnn_scaling.commands.recommend", "which settings to take here, and the largest batch that fits"),
     "ab": ("rnn_scaling.commands.ab", "two settings in turns, and whether they differ"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and exit status for a CI job"),
     "audit": ("rnn_scaling.commands.audit", "numbers in tables of scaling results that cannot be"),

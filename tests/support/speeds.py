@@ -1,0 +1,64 @@
+"""A trainer whose speed and memory follow from its flags: what recommend measures, without TensorFlow.
+
+python -m tests.support.speeds WHAT --flags ... --result_file=FILE
+
+WHAT is "speeds", "fails:OPTION=VALUE" (runs with it end in an error), "allocates" (a MiB a sample, really),
+"killed:N" (SIGKILL from N samples on), "interrupts:LABEL" (Ctrl-C of whoever started it, at the run of that name).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flags
+from tests.support.records import make_record
+
+MIB = 2**20
+ERROR = {"type": "ValueError", "message": "no such luck"}
+
+
+def rate_of(flat):
+    """Words/s: replicated 10 % above parameter_server, batch 64 20 % above 32, four threads as good as three."""
+    rate = {"parameter_server": 1000.0, "replicated": 1100.0}.get(flat["variable_update"], 900.0)
+    return rate * (1.2 if flat["batch_size"] == 64 else 1.0)
+
+
+def main(words: list[str]) -> int:
+    what, _, detail = words[0].partition(":")
+    given = flags.parse(words[1:], configs.OPTIONS)
+    flat = configs.resolve(given, num_gpus=0, num_cores=2).flat()
+    path = Path(given["result_file"])
+    size, option = flat["batch_size"], detail.partition("=")
+    if what == "killed" and size >= int(detail):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "interrupts" and path.stem == detail:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+    if what == "fails" and str(flat[option[0]]) == option[2]:
+        record.write(make_record("failed", config=flat, error=ERROR), path)
+        return 1
+    try:
+        taken = bytearray(size * MIB) if what == "allocates" else b""
+    except MemoryError:
+        error = {"type": "MemoryError", "message": f"out of memory: lower --batch_size={size}"}
+        record.write(make_record("failed", config=flat, error=error), path)
+        return 1
+    repeat = int(path.stem.rpartition(".r")[2]) if ".r" in path.stem else 1
+    noise = 1 + 0.001 * ((7 * repeat + len(path.stem)) % 5) + os.getpid() / 1e10  # no two processes take the same time
+    memory = {"peak_process_bytes": (50 + size) * MIB + len(taken) % 2}
+    seconds = [100 / rate_of(flat) * noise] * 12
+    made = make_record(
+        config=flat, seconds=seconds, items=[100] * 12, warmup=2, memory=memory, phases={"total": 3.0}
+    )  # fmt: skip
+    record.write(made, path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -271,19 +271,20 @@ class _BatchSearch:
             raise flags.FlagErrors(wrong)
         self._machine = (num_gpus, num_cores)
         self.start = self.config.training.batch_size
-        self.limit_bytes = None if on_gpus else self._limit(own.memory_gib)
-        within = [sys.executable, "-I", str(batches.WITHIN_MEMORY), str(self.limit_bytes)]
-        self.trainer = [*within, *trainer] if self.limit_bytes else list(trainer)
+        self.limit_bytes, self.trainer = (None, list(trainer)) if on_gpus else self._limited(own.memory_gib, trainer)
 
-    def _limit(self, memory_gib: float) -> int | None:
-        """Bytes of each process; all of a run are on this machine, for all that is known."""
-        free = memory.available_bytes()
+    def _limited(self, memory_gib: float, trainer: Sequence[str]) -> tuple[int | None, list[str]]:
+        """(bytes that each process may use, the trainer that is held to them); all are taken to be on this machine."""
+        free, count = memory.available_bytes(), self.config.num_processes
         if memory_gib and free and memory_gib * memory.GIB > free:
             raise flags.FlagErrors(
                 [f"--memory_gib={memory_gib:g} must be at most what is free, {free / memory.GIB:.3g} GiB"]
             )
-        of_all = memory_gib * memory.GIB or (batches.SHARE * free if free else 0)
-        return int(of_all / self.config.num_processes) or None
+        limit_bytes = int((memory_gib * memory.GIB or batches.SHARE * (free or 0)) / count)
+        if not limit_bytes:
+            return None, list(trainer)
+        held_to = str(batches.kernel_limit(limit_bytes, free, count))
+        return limit_bytes, [sys.executable, "-I", str(batches.WITHIN_MEMORY), held_to, *trainer]
 
     @property
     def limit_words(self) -> str:
@@ -299,7 +300,7 @@ class _BatchSearch:
 
     def tries(self, records: Records) -> list[Tried]:
         """What the runs say, in their order."""
-        return [batches.tried(record, self.limit_bytes is not None) for record in records.values()]
+        return [batches.tried(record, self.limit_bytes) for record in records.values()]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
         """The next run, if there is time for it; arguments as `conduct_rounds` gives them."""

@@ -15,6 +15,9 @@ from rnn_scaling.settings.config import OPTIONS
 
 SHARE = 0.8  # of the memory that is free, for all processes of a run: the machine needs some, too
 UPPER = 1.05  # of what the line says: memory is taken in blocks
+# What the kernel counts is more than what is used: stacks and blocks of which only a part was touched. It holds a
+# process to so many times what that may use, and at most to so much of what is free.
+COUNTED, OF_FREE = 1.25, 0.95
 FINENESS = 16  # the answer is known to one part in so many
 WITHIN_MEMORY = Path(__file__).parents[1] / "machine" / "within_memory.py"
 OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
@@ -53,20 +56,35 @@ class Found:
     is_predicted: bool
 
 
-def tried(record: RunRecord, is_limited: bool) -> Tried:
+def kernel_limit(limit_bytes: int, free_bytes: int | None, num_processes: int) -> int:
+    """What the kernel holds a process to that may use `limit_bytes`.
+
+    Args:
+      limit_bytes: of a process.
+      free_bytes: of the machine; None: it does not tell.
+      num_processes: of a run.
+    """
+    counted = int(COUNTED * limit_bytes)
+    return counted if free_bytes is None else max(limit_bytes, min(counted, int(OF_FREE * free_bytes / num_processes)))
+
+
+def tried(record: RunRecord, limit_bytes: int | None) -> Tried:
     """What a run says of its batch size.
 
     Args:
       record: of the run.
-      is_limited: whether its processes had a limit of memory, so that dying by a signal is likely to come of that.
+      limit_bytes: what its processes may use, so that dying by a signal is likely to come of that; None: anything.
     """
     batch_size = record.config["batch_size"]
     if record.status == "ok" and record.throughput:
-        return Tried(batch_size, FITS, _peak(record), rate=record.throughput.items_per_second)
+        peak, rate = _peak(record), record.throughput.items_per_second
+        if peak and limit_bytes and peak > limit_bytes:
+            return Tried(batch_size, TOO_LARGE, peak, "it took more than it may")
+        return Tried(batch_size, FITS, peak, rate=rate)
     kind, message = (record.error.type, record.error.message) if record.error else (record.status, "")
     if kind in OUT_OF_MEMORY or any(words in message for words in SAYS_SO):
         return Tried(batch_size, TOO_LARGE, words=message)
-    signs = PERHAPS if is_limited else (PERHAPS[0], PERHAPS[-1])
+    signs = PERHAPS if limit_bytes else (PERHAPS[0], PERHAPS[-1])
     if kind in ("Signal", "NoRecord") and any(sign in message for sign in signs):
         return Tried(batch_size, TOO_LARGE, words=f"killed: perhaps out of memory ({message})")
     return Tried(batch_size, FAILED, words=message or kind)
@@ -85,7 +103,7 @@ def expected_bytes(tries: Sequence[Tried], batch_size: int) -> int | None:
 
     Beyond them the line is not allowed to fall: memory of a larger batch is never less.
     """
-    known = [(each.batch_size, each.peak_bytes) for each in tries if each.outcome == FITS and each.peak_bytes]
+    known = [(each.batch_size, each.peak_bytes) for each in tries if each.peak_bytes]
     if len({size for size, _ in known}) < 2:
         return None
     mean_size = sum(size for size, _ in known) / len(known)

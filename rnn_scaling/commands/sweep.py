@@ -15,7 +15,8 @@ from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS, option
-from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
+from rnn_scaling.sweeps import certificates, folder
+from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, Outcome, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, interleave, plan
 
@@ -44,10 +45,11 @@ Every run is a process of its own. One that crashes, is killed, runs out of memo
 is a failed row with its reason; the others go on. All are run {FEWEST} times, in a random order and back again, and a
 further time while an efficiency (without one: a rate) is not known to ±{ENOUGH} %, at most {MOST} times;
 --repeats=N makes exactly N. Ctrl-C, or any other end: the same command goes on where it stopped. More values or
-repeats with the same --out add runs; docs/sweeps.md has the rules.
+repeats with the same --out add runs; docs/sweeps.md has the rules. --certify first compares each configuration with
+serial training (./run.sh verify --help), in processes of its own: a mode that trains wrong is named beside its speed.
 
-Exit status: 0 all runs done, 1 a run failed or the folder cannot be written, 2 the flags conflict, the folder is in
-use or holds records of other flags, 130 interrupted."""
+Exit status: 0 all runs done, 1 a run failed, a mode trains wrong or the folder cannot be written, 2 the flags conflict,
+the folder is in use or holds records of other flags, 130 interrupted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +60,21 @@ class SweepOptions:
     repeats: int = option(
         0, f"runs of each combination; 0: {FEWEST} to {MOST}, as many as the answer needs", minimum=0, maximum=1000
     )
+    certify: bool = option(
+        False, "first compare each configuration with serial training, and put the verdict beside its speed"
+    )
 
 
 @entry.command
-def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+def main(
+    words: Sequence[str], trainer: Sequence[str] = TRAINER, verifier: Sequence[str] = certificates.VERIFIER
+) -> int:
     """Runs a sweep; returns the exit status.
 
     Args:
       words: the command line.
       trainer: the command that runs one configuration.
+      verifier: the command that certifies one.
     """
     groups = [SweepOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "sweep")
@@ -74,6 +82,10 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     out = Path(own.out)
     records: dict[str, RunRecord] = {}
+    certified, failed = _certified(runs, out, how, words, verifier) if own.certify else (None, None)
+    if failed is not None:
+        return failed
+    configurations = runs
     for rounds in [own.repeats] if own.repeats else range(_begun(runs, out), MOST + 1):
         jobs = [Job(run, out, run.label) for run in interleave(runs, rounds)]
         done = conduct(jobs, out, how, again=["sweep", *words], trainer=trainer)
@@ -92,9 +104,14 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         print(f"round {rounds + 1} of at most {MOST}: {so_far}, wanted ±{ENOUGH} %", file=sys.stderr)
     done.records = records
     try:
+        if certified is not None:
+            with folder.lock(out):
+                certificates.attach(configurations, out, certified.records, rounds)
         from rnn_scaling.reports import writing  # here: what it loads is needed at the end only
 
         writing.report(out, out)
+    except folder.BusyError as e:
+        return entry.fail(str(e))
     except entry.Refusal as refusal:
         entry.fail(*refusal.lines)
         done.print_failures()
@@ -102,7 +119,28 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted; the records are in {out}", file=sys.stderr)
         return entry.EXIT_INTERRUPTED
-    return entry.EXIT_FAILED if done.print_failures() else entry.EXIT_OK
+    wrong = certified is not None and _print_wrong(certified)
+    return entry.EXIT_FAILED if done.print_failures() or wrong else entry.EXIT_OK
+
+
+def _certified(
+    runs: Sequence[Run], out: Path, how: ConductOptions, words: Sequence[str], verifier: Sequence[str]
+) -> tuple[Outcome, int | None]:
+    """(the verification of each configuration, the exit status of a sweep that must end now)."""
+    jobs = certificates.jobs(runs, out)
+    print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
+    certified = conduct(jobs, out / certificates.FOLDER, how, again=["sweep", *words], trainer=verifier)
+    return certified, None if how.dry_run and certified.exit_status == entry.EXIT_OK else certified.exit_status
+
+
+def _print_wrong(certified: Outcome) -> bool:
+    """Names on stderr each configuration that trains wrong, or that could not be verified; whether there is one."""
+    wrong = certified.print_failures()
+    for name, result in certified.records.items():
+        if result.certificate and not result.certificate.holds:
+            wrong = True
+            entry.fail(f"{name}: {result.certificate.sentence}")
+    return wrong
 
 
 def _labels(run: Run, rounds: int) -> list[str]:

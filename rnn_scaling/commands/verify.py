@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling import entry, registry
+from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.machine.cluster import launch as launches
 from rnn_scaling.machine.cluster.launch import ClusterError
@@ -18,6 +17,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
 
 USAGE = """\
 Does a mode train right? Trains on several devices and, batch by batch, serially on one: the towers' batches one after
@@ -37,15 +37,7 @@ factor of the gradient; 6 batches (--num_warmup_batches=1 --num_batches=5). The 
 Exit status: 0 it does what the mode promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""
 
-DEFAULTS: Mapping[str, Any] = {
-    "optimizer": "sgd",
-    "learning_rate": 0.5,
-    "num_warmup_batches": 1,
-    "num_batches": 5,
-    "progress": False,
-}
-WITHOUT = ("log_dir", "trace_batches", "until_steady", "target_ci", "max_batches")  # nothing here is timed
-VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
+WITHOUT = ("log_dir", *TIMING)  # nothing here is timed or traced
 
 _STARTED = time.perf_counter()
 
@@ -77,21 +69,6 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
     return session.run()
-
-
-def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
-    """What counts as given where the user does not give it.
-
-    Args:
-      given: options of the user.
-      has_launcher: whether several processes were started, as many as there are to be.
-    """
-    is_several = has_launcher or given.get("num_workers", 1) > 1
-    mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
-    own = {**DEFAULTS, "variable_update": mode, "num_devices": 1 if registry.is_distributed(mode) else 2}
-    if registry.is_distributed(mode) and not has_launcher:
-        own["num_workers"] = ranks.DEFAULT_WORKERS
-    return own
 
 
 def _given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, ratio
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.student import t_detectable, t_quantile
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cluster
+from rnn_scaling.reports import certified, cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices, listed
@@ -35,7 +35,7 @@ def lead(summary: Summary) -> str:
     """
     if not summary.measured:
         return "No run succeeded, so nothing can be said about scaling; the reasons stand below."
-    return _of_each_scaling(summary, _lead)
+    return " ".join([*certified.alarms(summary), _of_each_scaling(summary, _lead)])
 
 
 def overview(summary: Summary) -> str:

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import csv_cells
+from rnn_scaling.reports import certified, csv_cells
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
@@ -33,11 +33,14 @@ def render(summary: Summary) -> bytes:
     points = [f"{name}_points{end}" for name in (*parts.values(), RESIDUAL, LOSS) for end in ENDS] if parts else []
     places = ["machine"] if len(summary.machines) > 1 else []
     head = ["schema", "series", "scaling", "unit", *places, *options, "kernel", *WORK, *numbers]
-    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points])
+    is_certified = certified.is_any(summary.rows)
+    certificate = ["certificate", "certificate_sentence"] if is_certified else []
+    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate])
     for series in summary.series:
         for row in series.rows:
             labels = [*([series.machine] if places else []), *(row.row.config[name] for name in options)]
             line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
+            line += certified.words(row.row) if is_certified else []
             writer.writerow([csv_cells.cell(value) for value in line])
     return text.getvalue().encode()
 

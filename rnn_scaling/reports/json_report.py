@@ -9,8 +9,9 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
+from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import answer, cluster, start_up, steps
+from rnn_scaling.reports import answer, certified, cluster, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
@@ -79,6 +80,7 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict
         "imbalance": summary.imbalance if row.good else None,
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
         **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
+        **({"certificate": encode(certified.of_row(row))} if certified.is_any(whole.rows) else {}),
     }
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.reports import certified
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, devices
@@ -32,8 +33,22 @@ def table_of(summary: Summary) -> Overview:
     unit = summary.unit.capitalize()
     several = [] if on else ["Devices"]
     head = ["Series", *several, f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}", f"{unit}/s on 1 device", "Runs"]
+    is_certified = certified.is_any(summary.rows)
+    head += [certified.HEAD] if is_certified else []
     groups = [
-        (name if len(summary.scalings) > 1 else "", [(each, _cells(each, bool(several))) for each in series])
+        (
+            name if len(summary.scalings) > 1 else "",
+            [
+                (
+                    each,
+                    [
+                        *_cells(each, bool(several)),
+                        *([certified.of_rows([row.row for row in each.rows])] if is_certified else []),
+                    ],
+                )
+                for each in series
+            ],
+        )
         for name, series in summary.scalings
     ]
     return Overview(head, groups)

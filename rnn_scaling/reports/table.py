@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cluster, overview, start_up, steps
+from rnn_scaling.reports import certified, cluster, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
@@ -174,8 +174,17 @@ def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         *(["Runs"] if repeated else []),
         f"Total time to process {batches} batches (s)",
         *(metric.column for metric in metrics),
+        *([certified.HEAD] if certified.is_any(rows) else []),
     ]
-    lines = [[*_places(row, rows), *_work(row, repeated), *_numbers(row, metrics, _is_plain(rows))] for row in rows]
+    lines = [
+        [
+            *_places(row, rows),
+            *_work(row, repeated),
+            *_numbers(row, metrics, _is_plain(rows)),
+            *([certified.of_rows([row])] if certified.is_any(rows) else []),
+        ]
+        for row in rows
+    ]
     return head, lines
 
 

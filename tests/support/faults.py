@@ -26,6 +26,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
+from rnn_scaling.sweeps.certificates import FOLDER
 from tests.support.records import make_record
 
 HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}  # of an interrupted run
@@ -102,7 +103,8 @@ class _Trainer:
     def __init__(self, folder: Path, words: list[str]) -> None:
         given = flags.parse(words, config.OPTIONS)
         self._folder, self._path = folder, Path(given["result_file"])
-        side = f"{self._path.parent.name}/" if self._path.parent.name in ("a", "b") else ""
+        side = f"{self._path.parent.name}/" if self._path.parent.name in ("a", "b", FOLDER) else ""
+        self._certifies = self._path.parent.name == FOLDER
         self._label = side + self._path.stem
         self._config = config.resolve(given, num_gpus=0, num_cores=2).flat()
         faults = json.loads((folder / "faults.json").read_text())
@@ -138,7 +140,11 @@ class _Trainer:
         else:
             # No two processes take the same time.
             own = (4.0 if self._fault == "slow" else 1.0) + os.getpid() / 1e9
-            self._write("ok", seconds=[own, own], items=[5, 5], phases={"total": 30.0})
+            certificate = {"verdict": "sum", "holds": False, "sentence": "WRONG: it sums."}
+            if self._fault != "wrong":
+                certificate = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal."}
+            certified = {"certificate": certificate} if self._certifies else {}
+            self._write("ok", seconds=[own, own], items=[5, 5], phases={"total": 30.0}, **certified)
         self._log("finish")
         self._kill_sweep_at("last")
         return int(self._fault == "fails")

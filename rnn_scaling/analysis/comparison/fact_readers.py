@@ -49,6 +49,17 @@ def resolved(name: str) -> Read:
     return read
 
 
+def certificate(record: RunRecord) -> str:
+    """Whether the configuration was compared with serial training."""
+    return "not certified" if record.certificate is None else "certified"
+
+
+def training(record: RunRecord) -> str:
+    """What came of that comparison, where it is wrong."""
+    certificate = record.certificate
+    return "as promised, as far as is known" if certificate is None or certificate.holds else certificate.sentence
+
+
 def package(*names: str) -> Read:
     """Version of the first of these packages that is installed."""
 

@@ -313,7 +313,23 @@ SOFTWARE = [
 ]
 
 
+TRAINING = [
+    Fact(
+        "certificate",
+        readers.certificate,
+        "one side was compared with serial training (--certify); the other may be fast because it trains wrong",
+    ),
+    Fact(
+        "training",
+        readers.training,
+        "a mode that does not train as it promises does other work: its speed says nothing of the promised one",
+        INCOMPARABLE,
+    ),
+]
+
+
 FACTS: tuple[Fact, ...] = (
+    *TRAINING,
     *PROCESSOR,
     *(dataclasses.replace(fact, gpu_only=True) for fact in GPU),
     *SOFTWARE,

@@ -1,0 +1,54 @@
+"""What certificates say of rows: a word for a table, and an alarm where a mode trains wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnn_scaling.analysis.rows import Row
+from rnn_scaling.records.certificate import Certificate, joined
+from rnn_scaling.reports.summary import Summary, listed
+
+HEAD = "Certificate"
+NONE = "not certified"
+MOST_NAMED = 3
+
+
+def of_row(row: Row) -> Certificate | None:
+    """What its runs' certificates say together; None: they have none."""
+    return joined([record.certificate for record in row.records if record.certificate])
+
+
+def is_any(rows: Sequence[Row]) -> bool:
+    """Whether any of the rows has one; a report of rows without does not speak of it."""
+    return any(record.certificate for row in rows for record in row.records)
+
+
+def of_rows(rows: Sequence[Row]) -> str:
+    """The worst verdict of several rows in a word or two."""
+    several = [of_row(row) for row in rows]
+    worst = joined([each for each in several if each])
+    if worst is not None and not worst.holds:
+        return f"WRONG: {worst.verdict}"
+    if worst is None or None in several:
+        return NONE if worst is None or len(several) == 1 else f"{several.count(None)} of {len(several)} {NONE}"
+    return " and ".join(dict.fromkeys(each.verdict for each in several if each))
+
+
+def words(row: Row) -> list[object]:
+    """(verdict, sentence) for a file."""
+    certificate = of_row(row)
+    return [NONE, ""] if certificate is None else [of_rows([row]), certificate.sentence]
+
+
+def alarms(summary: Summary) -> list[str]:
+    """The first sentence of a report in which a mode trains wrong; empty where none does."""
+    wrong = [
+        f"{each.title}, on {row.devices} ({certificate.sentence.rstrip('.')})"
+        for each in summary.series
+        for row in each.rows
+        if (certificate := of_row(row.row)) and not certificate.holds
+    ]
+    if not wrong:
+        return []
+    more = [f"{len(wrong) - MOST_NAMED} more"] if len(wrong) > MOST_NAMED else []
+    return [f"TRAINS WRONG, do not use these speeds: {listed([*wrong[:MOST_NAMED], *more])}."]

@@ -1,0 +1,107 @@
+"""The certificates of a sweep: a short verification of each configuration, in processes of its own, before it is timed.
+
+They are runs of the command verify in a folder inside the sweep's, resumed as the sweep is; what they say goes into the
+record of every timed run of the configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import registry
+from rnn_scaling.records import record
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import config as configs
+from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.plan import Run
+
+FOLDER = "certificates"
+VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
+# Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
+DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 5}
+LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
+TIMING = (
+    "until_steady",
+    "target_ci",
+    "max_batches",
+    "trace_batches",
+)  # options of measuring that a verification refuses
+MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
+
+
+def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
+    """What counts as given to verify where the user does not give it.
+
+    Args:
+      given: options of the user.
+      has_launcher: whether several processes were started, as many as there are to be.
+    """
+    is_several = has_launcher or given.get("num_workers", 1) > 1
+    mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
+    own = {
+        **DEFAULTS,
+        **_rate(given),
+        "progress": False,
+        "variable_update": mode,
+        "num_devices": 1 if registry.is_distributed(mode) else 2,
+    }
+    if registry.is_distributed(mode) and not has_launcher:
+        own["num_workers"] = ranks.DEFAULT_WORKERS
+    return own
+
+
+def _rate(given: Mapping[str, Any]) -> dict[str, float]:
+    """The learning rate where none is given; none for an optimizer that there is not."""
+    optimizer = given.get("optimizer", DEFAULTS["optimizer"])
+    return {"learning_rate": LEARNING_RATES[optimizer]} if optimizer in LEARNING_RATES else {}
+
+
+def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
+    """The verification of each configuration.
+
+    Args:
+      runs: of the sweep, one for each configuration.
+      out: the sweep's folder.
+    """
+    return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
+
+
+def attach(runs: Sequence[Run], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
+    """Writes each configuration's certificate into the records of its timed runs that have none, or another.
+
+    Args:
+      runs: of the sweep, one for each configuration.
+      out: the sweep's folder.
+      certified: record of each verification by the configuration's name.
+      repeats: of each configuration, at most.
+
+    Raises:
+      OSError: if a record cannot be written.
+    """
+    for run in runs:
+        certificate = certified[run.name].certificate if run.name in certified else None
+        for repeat in range(1, repeats + 1):
+            path = out / f"{dataclasses.replace(run, repeat=repeat).label}.json"
+            try:
+                timed = record.read(path)
+            except (OSError, record.RecordError):
+                continue  # a round that was not made
+            if certificate is not None and timed.certificate != certificate:
+                record.write(dataclasses.replace(timed, certificate=certificate), path)
+
+
+def _verification(run: Run) -> Run:
+    """The run of verify that certifies a timed one: the same flags but those of measuring.
+
+    A learning rate that is given without an optimizer is Adam's, and moves little with SGD.
+    """
+    left_out = {*MEASURING, *(() if "optimizer" in run.flags else ("learning_rate",))}
+    kept = {name: value for name, value in run.flags.items() if name not in left_out}
+    given = {**DEFAULTS, **_rate(kept), **kept}
+    timing = {name: configs.OPTIONS[name].default for name in TIMING}
+    return Run(run.name, given, configs.from_flat({**run.config.flat(), **timing, **given}))

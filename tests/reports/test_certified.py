@@ -1,0 +1,69 @@
+"""Certificates in reports: a column beside the speeds, an alarm in the first sentence, nothing where there are none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.reports import answer, csv_table, json_report, table
+from tests.support.records import changed
+from tests.support.scaling_runs import attributed, of
+
+RIGHT = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal within 1e-5: as it should be."}
+WRONG = {"verdict": "sum", "holds": False, "sentence": "WRONG from batch 0 on: gradients are summed."}
+
+
+def certified(replicated):
+    """Runs of two modes: `independent` on one device is right, on two not certified; `replicated` is as given."""
+    runs = []
+    for run in attributed():
+        is_independent, devices = run.config["variable_update"] == "independent", run.config["num_devices"]
+        own = (RIGHT if devices == 1 else None) if is_independent else replicated
+        runs.append(changed(run, certificate=own) if own else run)
+    return of(runs)
+
+
+def test_the_verdict_stands_beside_the_speed():
+    text = table.render(certified(RIGHT)).decode()
+    overview, rows = text.split("### cudnn_lstm, independent", 1)
+    assert "| Certificate " in overview and "1 of 2 not certified |" in overview and " equal within 1e-5 |" in overview
+    independent, replicated = rows.split("### cudnn_lstm, replicated", 1)
+    assert " equal within 1e-5 |" in independent and " not certified |" in independent
+    assert "not certified" not in replicated
+    made = csv_table.render(certified(RIGHT)).decode()
+    words = [(row["certificate"], row["certificate_sentence"]) for row in csv.DictReader(io.StringIO(made))]
+    assert words[:2] == [("equal within 1e-5", RIGHT["sentence"]), ("not certified", "")]
+    series = json.loads(json_report.render(certified(RIGHT)))["series"]
+    assert [[row["certificate"] and row["certificate"]["holds"] for row in each["rows"]] for each in series] == [
+        [True, None],
+        [True, True],
+    ]
+
+
+def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
+    summary = certified(WRONG)
+    lead = answer.lead(summary)
+    assert lead.startswith(
+        "TRAINS WRONG, do not use these speeds: cudnn_lstm, replicated, on 1 device (WRONG from batch"
+    )
+    assert table.render(summary).decode().count("WRONG: sum") == 3
+    assert json.loads(json_report.render(summary))["answer"] == lead
+    assert "TRAINS WRONG" not in answer.lead(certified(RIGHT))
+
+
+def test_without_certificates_nothing_is_said_of_them():
+    summary = of(attributed())
+    for render in (table.render, csv_table.render, json_report.render):
+        assert "ertif" not in render(summary).decode()
+
+
+def test_compare_names_what_is_certified_on_one_side_and_refuses_what_trains_wrong():
+    plain = attributed()[-1:]
+    right, wrong = ([changed(run, certificate=each) for run in plain] for each in (RIGHT, WRONG))
+    assert not [each for each in differences.differences(plain, plain) if "ertif" in each.what]
+    (one,) = [each for each in differences.differences(plain, right) if each.what in ("certificate", "training")]
+    assert (one.what, one.a, one.b, one.severity) == ("certificate", "not certified", "certified", "caution")
+    (grave,) = [each for each in differences.differences(right, wrong) if each.what in ("certificate", "training")]
+    assert (grave.what, grave.severity) == ("training", "incomparable") and "summed" in grave.b

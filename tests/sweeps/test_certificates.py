@@ -1,0 +1,66 @@
+"""`sweep --certify`: one certificate a configuration, in the record of each of its runs, resumed as runs are."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnn_scaling.commands import sweep
+from rnn_scaling.records import record
+from rnn_scaling.reports import writing
+from rnn_scaling.settings import config as configs
+from rnn_scaling.sweeps import certificates
+from rnn_scaling.sweeps.plan import plan
+from tests.support.faults import SMALL, logged, plant, trainer
+
+LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    monkeypatch.setattr(writing, "report", lambda source, target: None)
+
+
+def go(tmp_path, *words, **faults):
+    """Runs a sweep whose trainer and verifier do as they are told."""
+    own = trainer(plant(tmp_path / "faults", **faults))
+    words = [f"--out={tmp_path}/out", *SMALL, "--num_devices=1,2", *words]
+    return sweep.main(words, trainer=own, verifier=own)
+
+
+def test_each_configuration_is_certified_once_and_a_wrong_one_is_named(tmp_path, capfd):
+    wrong = {"certificates_cudnn_lstm_independent_2": "wrong"}
+    assert go(tmp_path, "--repeats=2", "--certify", **wrong) == 1
+    assert "error: cudnn_lstm-independent-2: WRONG: it sums." in capfd.readouterr().err
+    starts = logged(tmp_path / "faults", "start")
+    assert starts[:2] == [f"certificates/{label}" for label in LABELS] and len(starts) == 2 + 4
+    for label, verdict in zip(LABELS, ("equal within 1e-5", "sum")):
+        for repeat in ("", ".r2"):
+            assert record.read(tmp_path / f"out/{label}{repeat}.json").certificate.verdict == verdict
+    before = sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json"))
+    assert go(tmp_path, "--repeats=2", "--certify") == 1
+    assert len(logged(tmp_path / "faults", "start")) == 6
+    assert sorted(path.read_bytes() for path in (tmp_path / "out").glob("*.json")) == before
+
+
+def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no_certificate(tmp_path, capfd):
+    assert go(tmp_path, "--repeats=1") == 0
+    assert record.read(tmp_path / f"out/{LABELS[0]}.json").certificate is None
+    assert go(tmp_path, "--repeats=1", "--certify", certificates_cudnn_lstm_independent_1="fails") == 1
+    assert "cudnn_lstm-independent-1: no such luck" in capfd.readouterr().err
+    found = [record.read(tmp_path / f"out/{label}.json").certificate for label in LABELS]
+    assert found[0] is None and found[1].holds
+    assert len(logged(tmp_path / "faults", "start")) == 4
+
+
+def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path):
+    lists = {"encoder_type": ["cudnn_lstm"], "variable_update": ["replicated"], "num_devices": [2]}
+    lists |= {"learning_rate": [0.001], "num_batches": [200], "trace_batches": [3], "until_steady": [True]}
+    for optimizer, rate in (([], 0.5), (["adam"], 0.001)):
+        (run,) = plan({**lists, **({"optimizer": optimizer} if optimizer else {})}, num_gpus=0, num_cores=2)
+        (job,) = certificates.jobs([run], tmp_path)
+        assert job.path == tmp_path / "certificates" / f"{run.label}.json"
+        config = job.run.config
+        assert (config.training.optimizer, config.training.learning_rate) == ((optimizer or ["sgd"])[0], rate)
+        assert (config.measure.num_batches, config.measure.until_steady, config.output.trace_batches) == (5, False, 0)
+        given = {**certificates.defaults_of(job.run.flags), **job.run.flags}
+        assert configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True} == config.flat()

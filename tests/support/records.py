@@ -44,7 +44,8 @@ def make_record(
     workload = WORKLOADS.get((config or {}).get("model", ModelConfig.model))
     if workload:
         parts.setdefault("unit", workload.unit)
-    empty = RunRecord(status, error and build(RunError, error), {**RunConfig().flat(), **(config or {})})
+    resolved = {"encoder_type": "cudnn_lstm", **(config or {})}  # what the others leave open no report shows
+    empty = RunRecord(status, error and build(RunError, error), {**RunConfig().flat(), **resolved})
     return changed(empty, batches=batches, **parts)
 
 

@@ -8,7 +8,7 @@ N: words, U: units, V: vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -19,7 +19,9 @@ MAX_LOGITS = 2**27
 Gradient = Callable[[tf.Tensor], tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
 
 
-def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def loss_sum(
+    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None = None
+) -> tf.Tensor:
     """Sum of -log p(label) over the words that count.
 
     Args:
@@ -27,18 +29,25 @@ def loss_sum(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weight
       projection: [U, V] float32.
       labels: [N] int64, each in [0, V).
       weights: [N] float32, 1 for a word that counts and 0 for padding.
+      bias: [V] float32, added to the logits; None: there is none.
 
     Returns:
       float32 scalar; exponentials and sums are float32 whatever the dtype of `hidden`.
     """
     num_words, vocabulary = hidden.shape[0], projection.shape[1]
+    biases = [] if bias is None else [bias]
     if num_words is not None and num_words * vocabulary <= MAX_LOGITS:
-        return _at_once(hidden, projection, labels, weights)
-    return _in_pieces(hidden, projection, labels, weights, max(1, MAX_LOGITS // vocabulary))
+        return _at_once(hidden, projection, labels, weights, *biases)
+    return _in_pieces(hidden, projection, labels, weights, max(1, MAX_LOGITS // vocabulary), biases)
 
 
 def next_word_loss(
-    outputs: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool
+    outputs: tf.Tensor,
+    projection: tf.Tensor,
+    labels: tf.Tensor,
+    lengths: tf.Tensor,
+    time_major: bool,
+    bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Sum of -log p(label) over the words inside their sentences; T: words of the longest sentence, B: sentences.
 
@@ -48,6 +57,7 @@ def next_word_loss(
       labels: [T, B] int64, or [B, T].
       lengths: [B] words of each sentence.
       time_major: whether time comes first.
+      bias: [V] float32, added to the logits; None: there is none.
     """
     with tf.name_scope("loss"):
         return loss_sum(
@@ -55,13 +65,21 @@ def next_word_loss(
             projection,
             tf.reshape(labels, [-1]),
             tf.reshape(_inside(labels, lengths, time_major), [-1]),
+            bias,
         )
 
 
-def logits_of(outputs: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
-    """[T, B, V] logits of outputs [T, B, U] and the projection [U, V] float32, in the type of `outputs`."""
+def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+    """[T, B, V] logits, in the type of `outputs`.
+
+    Args:
+      outputs: [T, B, U] of the last layer.
+      projection: [U, V] float32.
+      bias: [V] float32, added to the logits; None: there is none.
+    """
     units, vocabulary = projection.shape
     flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype))
+    flat = flat if bias is None else flat + tf.cast(bias, outputs.dtype)
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
@@ -91,8 +109,8 @@ class _Forward(NamedTuple):
     at_label: tf.Tensor  # [N, 2], row and label
 
 
-def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor) -> _Forward:
-    logits = tf.cast(tf.matmul(hidden, projection), tf.float32)
+def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor]) -> _Forward:
+    logits = sum(biases, tf.cast(tf.matmul(hidden, projection), tf.float32))
     probabilities = tf.nn.softmax(logits)
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
@@ -101,56 +119,64 @@ def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor) -> _Fo
 
 
 def _gradients(
-    forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gradients of hidden and projection, in their dtype, of the losses' sum weighted by `scale` [N]."""
+    forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, ...]:
+    """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = tf.cast(forward.probabilities, hidden.dtype)
     d_logits = tf.tensor_scatter_nd_sub(d_logits, forward.at_label, tf.ones_like(forward.losses, hidden.dtype))
     scale = tf.cast(scale, hidden.dtype)[:, None]
     d_hidden = tf.matmul(d_logits, projection, transpose_b=True) * scale
-    return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True)
+    d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
+    return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
 @tf.custom_gradient
 def _at_once(
-    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *biases: tf.Tensor
 ) -> tuple[tf.Tensor, Gradient]:
     cast_projection = tf.cast(projection, hidden.dtype)
-    forward = _forward(hidden, cast_projection, labels)
+    forward = _forward(hidden, cast_projection, labels, biases)
 
     def gradient(d_loss: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        d_hidden, d_projection = _gradients(forward, hidden, cast_projection, weights * d_loss)
-        return d_hidden, tf.cast(d_projection, tf.float32), None, None
+        d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
+        d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
+        return d_hidden, d_projection, None, None, *d_biases
 
     return tf.reduce_sum(forward.losses * weights), gradient
 
 
-def _in_pieces(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, rows: int) -> tf.Tensor:
+def _in_pieces(
+    hidden: tf.Tensor,
+    projection: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    rows: int,
+    biases: Sequence[tf.Tensor],
+) -> tf.Tensor:
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
     @tf.custom_gradient
-    def loss(hidden: tf.Tensor, projection: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    def loss(hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         num_words = tf.shape(hidden)[0]
         cast_projection = tf.cast(projection, hidden.dtype)
 
         def body(
-            piece: tf.Tensor, total: tf.Tensor, d_projection: tf.Tensor, d_hidden: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
+            piece: tf.Tensor, total: tf.Tensor, d_weights: tuple[tf.Tensor, ...], d_hidden: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tuple[tf.Tensor, ...], tf.TensorArray]:
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-            forward = _forward(hidden[words], cast_projection, labels[words])
+            forward = _forward(hidden[words], cast_projection, labels[words], biases)
             total += tf.reduce_sum(forward.losses * weights[words])
-            d_piece, d_more = _gradients(forward, hidden[words], cast_projection, weights[words])
-            return piece + 1, total, d_projection + tf.cast(d_more, tf.float32), d_hidden.write(piece, d_piece)
+            d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
+            d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
+            return piece + 1, total, d_weights, d_hidden.write(piece, d_piece)
 
         num_pieces = (num_words + rows - 1) // rows
         pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
-        _, total, d_projection, pieces = tf.while_loop(
-            lambda piece, *_: piece < num_pieces,
-            body,
-            (0, 0.0, tf.zeros_like(projection), pieces),
-            parallel_iterations=1,
+        d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
+        _, total, d_weights, pieces = tf.while_loop(
+            lambda piece, *_: piece < num_pieces, body, (0, 0.0, d_weights, pieces), parallel_iterations=1
         )
         d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
-        return total, lambda d_loss: (d_hidden * tf.cast(d_loss, hidden.dtype), d_projection * d_loss)
+        return total, lambda d_loss: (d_hidden * tf.cast(d_loss, hidden.dtype), *(d * d_loss for d in d_weights))
 
-    return loss(hidden, projection)
+    return loss(hidden, projection, *biases)

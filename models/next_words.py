@@ -16,6 +16,7 @@ from models.config import ModelConfig
 from models.workload import Outcome, Outputs, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]
+PROJECTION_BIAS = "projection/bias"  # and this [V], where there is one
 
 
 class NextWords(abc.ABC):
@@ -40,16 +41,16 @@ class NextWords(abc.ABC):
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outcome:
         hidden, time_major = self.last_layer(weights, rows, batch, seed), self._config.time_major
+        projection, bias = weights[PROJECTION], weights.get(PROJECTION_BIAS)
         return Outcome(
-            cross_entropy.next_word_loss(
-                hidden, weights[PROJECTION], batch.target_output, batch.target_length, time_major
-            )
+            cross_entropy.next_word_loss(hidden, projection, batch.target_output, batch.target_length, time_major, bias)
         )
 
     def outputs(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outputs:
-        return Outputs(cross_entropy.logits_of(self.last_layer(weights, rows, batch, seed), weights[PROJECTION]))
+        hidden = self.last_layer(weights, rows, batch, seed)
+        return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], weights.get(PROJECTION_BIAS)))
 
     def loss(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         return cross_entropy.loss_of_logits(logits, batch.target_output, batch.target_length, self._config.time_major)

@@ -48,6 +48,24 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
     assert_close(fused(*given), want, rtol=2e-6)
 
 
+@pytest.mark.parametrize("max_logits", [2**27, 5 * V])
+def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(tf, monkeypatch, max_logits):
+    """As one more unit that is always 1."""
+    from models import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
+    hidden, projection, labels, weights = arguments(tf)
+    bias = projection[0] + 1.0
+    with tf.GradientTape() as tape:
+        tape.watch([hidden, projection, bias])
+        loss = 3.0 * cross_entropy.loss_sum(hidden, projection, labels, weights, bias)
+    d_hidden, d_projection, d_bias = tape.gradient(loss, [hidden, projection, bias])
+    ones = tf.concat([hidden, tf.ones([N, 1])], axis=1)
+    extended = tf.concat([projection, bias[None]], axis=0)
+    want = value_and_gradients(tf, lambda *args: stock(tf, *args), ones, extended, labels, weights)
+    assert_close([loss, d_hidden, d_projection, d_bias], [want[0], want[1][:, :-1], want[2][:-1], want[2][-1]], 2e-6)
+
+
 def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
     from models import cross_entropy
 

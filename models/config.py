@@ -63,16 +63,49 @@ class ModelConfig:
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "nmt: kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
+        None, "nmt, nmt_attention: kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
     )
-    direction: str = option("bi", "nmt: direction of the encoder's layers", choices=("uni", "bi"))
+    direction: str = option(
+        "bi", "nmt, nmt_attention: direction of the encoder's layers, with gnmt_v2 of the first", choices=("uni", "bi")
+    )
     num_encoder_layers: int = option(
-        2, "cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm", minimum=1, maximum=128
+        2,
+        "cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm and of gnmt_v2",
+        minimum=1,
+        maximum=128,
     )
-    num_decoder_layers: int = option(2, "nmt: cells of the decoder, as many as the encoder has", minimum=1, maximum=128)
+    num_decoder_layers: int = option(
+        2,
+        "nmt, nmt_attention: cells of the decoder, as many as the encoder has; gnmt_v2: any number",
+        minimum=1,
+        maximum=128,
+    )
+    attention: str = option(
+        "luong",
+        "nmt_attention: luong (multiplicative, with input feeding) or bahdanau (additive)",
+        choices=("luong", "bahdanau"),
+    )
+    attention_architecture: str = option(
+        "standard",
+        "nmt_attention: standard (each step of the decoder reads what the one before attended to) or gnmt_v2 (the "
+        "decoder's first layer attends, the others read it; residual connections, projection with bias)",
+        choices=("standard", "gnmt_v2"),
+    )
+    normalize_attention: bool = option(
+        False, "nmt_attention: with --attention=bahdanau, a normalised score vector with a scale and a bias"
+    )
+    biases_per_gate: int = option(
+        1,
+        "nmt_attention: biases of an LSTM's gate; 2, whose sum acts, as cuDNN and PyTorch have",
+        minimum=1,
+        maximum=2,
+    )
+    share_embedding: bool = option(False, "nmt, nmt_attention: both sides look up one embedding")
     num_units: int = option(256, "hidden size of each cell", minimum=1, maximum=1_048_576)
     embedding_dim: int = option(256, "size of a word's embedding", minimum=1, maximum=1_048_576)
-    src_vocab_size: int = option(8000, "nmt: words in the source vocabulary", minimum=4, maximum=2_147_483_647)
+    src_vocab_size: int = option(
+        8000, "nmt, nmt_attention: words in the source vocabulary", minimum=4, maximum=2_147_483_647
+    )
     tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4, maximum=2_147_483_647)
     dropout: float = option(
         0.0, "share of each recurrent layer's inputs set to zero while training", minimum=0.0, maximum=0.99
@@ -85,3 +118,22 @@ class ModelConfig:
         choices=("float32", "bfloat16", "float16"),
     )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
+
+
+GNMT_V2: dict[str, Any] = {
+    "model": "nmt_attention",
+    "num_encoder_layers": 4,
+    "num_decoder_layers": 4,
+    "attention": "bahdanau",
+    "attention_architecture": "gnmt_v2",
+    "normalize_attention": True,
+    "biases_per_gate": 2,
+    "share_embedding": True,
+    "num_units": 1024,
+    "embedding_dim": 1024,
+    "src_vocab_size": 32_320,
+    "tgt_vocab_size": 32_320,
+    "dropout": 0.2,
+    "forget_bias": 0.0,
+}
+"""The network of NVIDIA's and MLPerf's GNMT: 160,671,297 parameters."""

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from models import kernels, lstm
-from models.batch import Batch, Layout, Side
+from models.batch import Batch
 from models.config import ModelConfig
-from models.next_words import NextWords
-from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from models.translation import Translation, embedding_specs
+from models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
-class _Translation(NextWords):
+class _Translation(Translation):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
@@ -33,12 +33,7 @@ class _Translation(NextWords):
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
         }
-        sides = Side("src", config.src_vocab_size, False), Side("tgt", config.tgt_vocab_size, True)
-        self.layout = Layout(sides, Batch)
         self.variables = variable_specs(config)
-
-    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
-        return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
 
     def last_layer(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
@@ -48,20 +43,16 @@ class _Translation(NextWords):
         def seed_of(stream: int) -> tf.Tensor:
             return lstm.fold_in(seed, stream) if config.dropout else seed
 
+        source, target = self.embedded(rows, batch)
         with tf.name_scope("encoder"):
-            source = lstm.drop(rows["src_embedding"], config.dropout, seed, _SOURCE_STREAM)
-            cells = self._encoder.weights_of(_encoder_cells(config), weights)
+            source = lstm.drop(source, config.dropout, seed, _SOURCE_STREAM)
+            cells = self._encoder.weights_of(encoder_cells(config), weights)
             _, state = self._encode(cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM))
         with tf.name_scope("decoder"):
-            target = lstm.drop(rows["tgt_embedding"], config.dropout, seed, _TARGET_STREAM)
-            cells = self._decoder.weights_of(_decoder_cells(config), weights)
+            target = lstm.drop(target, config.dropout, seed, _TARGET_STREAM)
+            cells = self._decoder.weights_of(decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
-
-    def counts(self, batch: Batch) -> Counts:
-        source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
-        positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
-        return Counts(target, source + target, positions)
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         """A source word passes the encoder's matrices, a target word the decoder's and the projection."""
@@ -105,23 +96,22 @@ def decoder_stack(config: ModelConfig) -> lstm.LstmStack:
 
 def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:
     """Every trainable variable, in a fixed order."""
-    specs = [
-        VariableSpec("src_embedding", (config.src_vocab_size, config.embedding_dim), "embedding"),
-        VariableSpec("tgt_embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),
-    ]
+    specs = embedding_specs(config)
     for names, stack in (
-        (_encoder_cells(config), encoder_stack(config)),
-        (_decoder_cells(config), decoder_stack(config)),
+        (encoder_cells(config), encoder_stack(config)),
+        (decoder_cells(config), decoder_stack(config)),
     ):
         specs += stack.variables(names)
     specs.append(VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"))
     return tuple(specs)
 
 
-def _encoder_cells(config: ModelConfig) -> list[str]:
+def encoder_cells(config: ModelConfig) -> list[str]:
+    """The names of the encoder's cells."""
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
     return [f"encoder/layer_{n}/{d}" for n in range(config.num_encoder_layers // len(directions)) for d in directions]
 
 
-def _decoder_cells(config: ModelConfig) -> list[str]:
+def decoder_cells(config: ModelConfig) -> list[str]:
+    """The names of the decoder's cells."""
     return [f"decoder/layer_{n}" for n in range(config.num_decoder_layers)]

@@ -26,7 +26,7 @@ class VariableSpec:
       shape: its sizes.
       kind: an "embedding" is trained and looked up by rows, a "dense" one is trained and read whole; a "moving" one is
         no gradient's, the towers themselves give it its next value.
-      initial: its first values, a name of `INITIAL`.
+      initial: its first values, a name of `INITIAL` or the number that all of them are.
     """
 
     name: str
@@ -170,6 +170,8 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
 def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
     """float32 values of a variable's shape, zeros for a bias; equal for equal (spec, seed)."""
     initial = "zeros" if spec.name.endswith("/bias") else spec.initial
+    if initial not in INITIAL:
+        return np.full(spec.shape, float(initial), np.float32)
     return INITIAL[initial](spec.shape, np.random.default_rng([seed, zlib.crc32(spec.name.encode())]))
 
 

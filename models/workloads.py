@@ -57,11 +57,37 @@ def _nmt_flops(options: Mapping[str, Any]) -> float:
     return encoder + _target_flops(options, options["num_decoder_layers"])
 
 
+def _attention_flops(options: Mapping[str, Any]) -> float:
+    """As nmt's; besides, each pair of a source and a target word costs a score and a weighing of the memory."""
+    units, embedding, directions = (
+        options["num_units"],
+        options["embedding_dim"],
+        2 if options["direction"] == "bi" else 1,
+    )
+    source_words, target_words = options["src_max_len"], options["tgt_max_len"]
+    is_gnmt, is_luong = options["attention_architecture"] == "gnmt_v2", options["attention"] == "luong"
+    encoder_layers, decoder_layers = options["num_encoder_layers"], options["num_decoder_layers"]
+    if is_gnmt:
+        inputs = [embedding] * directions + [directions * units] * (encoder_layers > 1) + [units] * (encoder_layers - 2)
+        memory = units if encoder_layers > 1 else directions * units
+        decoder_inputs = [embedding] + [units + memory] * (decoder_layers - 1)
+    else:
+        inputs = [embedding] * directions + [directions * units] * (encoder_layers - directions)
+        memory = directions * units
+        decoder_inputs = [embedding + (units if is_luong else memory)] + [units] * (decoder_layers - 1)
+    columns = UNIT_TYPES[options["unit_type"]].matrices * units
+    source = memory * units + sum(columns * (width + units) for width in inputs)
+    target = units * options["tgt_vocab_size"] + sum(columns * (width + units) for width in decoder_inputs)
+    target += units * units * (not is_luong) + (memory + units) * units * (not is_gnmt)
+    return 6.0 * (source_words * source + target_words * target + source_words * target_words * (units + memory))
+
+
 def _lm_flops(options: Mapping[str, Any]) -> float:
     return _target_flops(options, options["num_encoder_layers"])
 
 
 _SOURCE_SIDE = ("src_vocab_size", "src_max_len", "src_file_name", "src_vocab_file")
+_TRANSLATION = ("decoder_type", "direction", "num_decoder_layers", "share_embedding", *_SOURCE_SIDE)
 
 WORKLOADS = {
     "nmt": Entry(
@@ -71,7 +97,16 @@ WORKLOADS = {
         "source and target tokens without padding",
         "sentence pairs",
         _nmt_flops,
-        ("decoder_type", "direction", "num_decoder_layers", *_SOURCE_SIDE),
+        _TRANSLATION,
+    ),
+    "nmt_attention": Entry(
+        "models.nmt_attention",
+        "translation with attention, GNMT v2 among its shapes",
+        "words",
+        "source and target tokens without padding",
+        "sentence pairs",
+        _attention_flops,
+        ("attention", "attention_architecture", "normalize_attention", "biases_per_gate", *_TRANSLATION),
     ),
     "lm": Entry(
         "models.language_model",

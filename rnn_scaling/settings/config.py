@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models import kernels
-from models.config import ModelConfig, option
+from models.config import GNMT_V2, ModelConfig, option
 from rnn_scaling import registry
 
 
@@ -159,7 +159,10 @@ class DataOptions:
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     src_max_len: int = option(
-        30, "nmt: words of a source sentence at most; synthetic sentences have exactly these", minimum=1, maximum=65_536
+        30,
+        "nmt, nmt_attention: words of a source sentence at most; synthetic sentences have exactly these",
+        minimum=1,
+        maximum=65_536,
     )
     tgt_max_len: int = option(
         30,
@@ -167,10 +170,12 @@ class DataOptions:
         minimum=1,
         maximum=65_536,
     )
-    src_file_name: str = option("", "nmt, text: source sentences, one a line, words separated by blanks, UTF-8")
+    src_file_name: str = option(
+        "", "nmt, nmt_attention, text: source sentences, one a line, words separated by blanks, UTF-8"
+    )
     tgt_file_name: str = option("", "text: target sentences, for nmt line by line the translations of src_file_name")
     src_vocab_file: str = option(
-        "", "nmt, text: source vocabulary, a word a line; the first src_vocab_size lines count"
+        "", "nmt, nmt_attention, text: source vocabulary, a word a line; the first src_vocab_size lines count"
     )
     tgt_vocab_file: str = option("", "text: target vocabulary, a word a line; the first tgt_vocab_size lines count")
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
@@ -235,9 +240,10 @@ class OutputOptions:
     )
     preset: str = option(
         "small",
-        "defaults of the model, batch and lengths: small (8.2 M parameters) or seed (95.7 M: vocabulary 50,000, "
-        "embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384)",
-        choices=("small", "seed"),
+        "defaults of the model, batch and lengths: small (8.2 M parameters), seed (95.7 M: vocabulary 50,000, "
+        "embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of NVIDIA and "
+        "MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128)",
+        choices=("small", "seed", "gnmt_v2"),
     )
 
 
@@ -252,7 +258,8 @@ SEED_PRESET = {
     "tgt_max_len": 100,
     "batch_size": 384,
 }
-PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET}
+GNMT_PRESET = {**GNMT_V2, "src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
+PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET, "gnmt_v2": GNMT_PRESET}
 
 
 @dataclasses.dataclass(frozen=True)

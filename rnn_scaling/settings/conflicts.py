@@ -40,6 +40,8 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _devices,
         _workers,
         _model,
+        _attention,
+        _shared_embedding,
         _training,
         _update,
         _coordinated,
@@ -122,6 +124,8 @@ def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterat
     elif alias in ("bi", "uni") and model.direction != alias:
         yield f"--encoder_type={alias} and --direction={model.direction} contradict each other; leave one out"
     yield from _kernels(config)
+    if is_read(config, "attention") and model.attention_architecture == "gnmt_v2":
+        return  # counts layers, and its decoder starts from zeros
     if is_read(config, "direction") and model.direction == "bi" and model.num_encoder_layers % 2:
         yield (
             f"--num_encoder_layers={model.num_encoder_layers} must be even with --direction=bi: "
@@ -143,6 +147,35 @@ def _kernels(config: RunConfig) -> Iterator[str]:
         if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
             cells, remedy = " and ".join(kernels.KERNELS[kernel].cells), " or ".join(usable)
             yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
+
+
+def _attention(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    model = config.model
+    if not is_read(config, "attention"):
+        return
+    if model.normalize_attention and model.attention != "bahdanau":
+        yield (
+            f"--normalize_attention=true needs --attention=bahdanau, got {model.attention}, whose scores have no "
+            "vector to normalise; use --normalize_attention=false"
+        )
+    if model.biases_per_gate == 2 and model.unit_type != "lstm":
+        yield f"--biases_per_gate=2 needs --unit_type=lstm, got {model.unit_type}; use --biases_per_gate=1"
+
+
+def _shared_embedding(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    model, data = config.model, config.data
+    if not model.share_embedding or not is_read(config, "share_embedding"):
+        return
+    if model.src_vocab_size != model.tgt_vocab_size:
+        yield (
+            f"--share_embedding=true needs one vocabulary, got --src_vocab_size={model.src_vocab_size} and "
+            f"--tgt_vocab_size={model.tgt_vocab_size}; make them equal"
+        )
+    if is_read(config, "src_vocab_file") and data.src_vocab_file != data.tgt_vocab_file:
+        yield (
+            f"--share_embedding=true needs one vocabulary, got --src_vocab_file={data.src_vocab_file} and "
+            f"--tgt_vocab_file={data.tgt_vocab_file}; give both the same file"
+        )
 
 
 def _training(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

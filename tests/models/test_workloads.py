@@ -21,7 +21,15 @@ from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, make_batches,
 
 every_workload = pytest.mark.parametrize("name", WORKLOADS)
 OTHER_CELLS = [cell for cell in UNIT_TYPES if cell != ModelConfig().unit_type]
-REFERENCE_TESTED = {"nmt", "lm"}  # against a network of their own in plain TensorFlow: test_seq2seq.py, and here
+# Against a network of their own in plain TensorFlow: test_seq2seq.py, test_nmt_attention.py, and here.
+REFERENCE_TESTED = {"nmt", "nmt_attention", "lm"}
+SHAPES = [  # of networks whose products are others
+    *((name, {}) for name in WORKLOADS),
+    *(("lm", {"unit_type": cell}) for cell in OTHER_CELLS),
+    ("nmt_attention", {"attention": "bahdanau", "normalize_attention": True, "biases_per_gate": 2}),
+    *(("nmt_attention", {"attention_architecture": "gnmt_v2", "attention": each}) for each in ("luong", "bahdanau")),
+]
+every_shape = pytest.mark.parametrize("name, shape", SHAPES, ids=str)
 
 
 def make_inputs(tf, model: ModelConfig):
@@ -122,29 +130,37 @@ def test_the_loss_of_the_outputs_is_that_of_the_forward_pass(tf, name, time_majo
         np.testing.assert_allclose(gradients[key], gradient, rtol=0, atol=2e-5 * np.abs(gradient).max(), err_msg=key)
 
 
-@pytest.mark.parametrize(
-    "name, cell", [*((name, "lstm") for name in WORKLOADS), *(("lm", cell) for cell in OTHER_CELLS)]
-)
-def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, cell, monkeypatch):
-    """Every MatMul of [M, K] with [K, N] is 2*M*K*N; the reference kernel is unrolled, so each of them stands there."""
+def flops_of(graph) -> int:
+    """Every product of [M, K] with [K, N] is 2*M*K*N, those of a loop once a step; one row adds up a bias' gradient."""
+    flops = 0
+    for op in graph.get_operations():
+        if op.type == "MatMul" and op.outputs[0].shape[0] > 1:
+            rows_of_a, columns_of_a = op.inputs[0].shape
+            inner = rows_of_a if op.get_attr("transpose_a") else columns_of_a
+            flops += 2 * inner * op.outputs[0].shape.num_elements()
+        elif op.type == "BatchMatMulV2":
+            inner = op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1]
+            flops += 2 * inner * op.outputs[0].shape.num_elements()
+        elif op.type in ("While", "StatelessWhile"):
+            flops += MAX_LEN * flops_of(graph._get_function(op.get_attr("body").name).graph)
+    return flops
+
+
+@every_shape
+def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, shape, monkeypatch):
+    """The reference kernel is unrolled, so each of its products stands there."""
     from models import kernels, lstm
 
     reference = SimpleNamespace(build=lstm.reference, kernel_name=lambda stack: "reference")
     monkeypatch.setattr(kernels, "load", lambda kernel, device_type, unit_type: reference)
-    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name, unit_type=cell))
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name, **shape))
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(dense, rows):
         loss = workload.forward(dense, rows, batch, tf.constant([0, 0])).loss_sum
         return tf.gradients(loss, [*dense.values(), *rows.values()])
 
-    graph = step.get_concrete_function(dense, rows).graph
-    flops = 0
-    for op in graph.get_operations():
-        if op.type == "MatMul":
-            rows_of_a, columns_of_a = op.inputs[0].shape
-            inner = rows_of_a if op.get_attr("transpose_a") else columns_of_a
-            flops += 2 * inner * op.outputs[0].shape.num_elements()
+    flops = flops_of(step.get_concrete_function(dense, rows).graph)
     positions = int(workload.counts(batch).positions)
     assert positions == len(workload.layout.sides) * MAX_LEN * BATCH_SIZE  # all of them computed, padding too
     assert flops == pytest.approx(workload.flops_per_item([MAX_LEN] * len(workload.layout.sides)) * positions)
@@ -187,7 +203,7 @@ def test_a_workload_reads_what_the_table_says_and_help_tells_it(tf, name):
 
 
 def test_an_unknown_workload_is_an_error():
-    with pytest.raises(ValueError, match="expected one of nmt, lm.*, got 'cnn'"):
+    with pytest.raises(ValueError, match="expected one of nmt, .*lm.*, got 'cnn'"):
         workloads.load("cnn")
 
 
@@ -199,12 +215,12 @@ def test_only_models_knows_workloads_by_name():
             assert not [line for line in path.read_text().splitlines() if asks.search(line)], path
 
 
-@every_workload
+@every_shape
 @pytest.mark.parametrize("cell", UNIT_TYPES)
 @pytest.mark.parametrize("direction", ["uni", "bi"])
-def test_the_flops_on_paper_are_those_of_the_network(name, cell, direction):
+def test_the_flops_on_paper_are_those_of_the_network(name, shape, cell, direction):
     sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5}
-    config = ModelConfig(model=name, unit_type=cell, direction=direction, **sizes)
+    config = ModelConfig(model=name, direction=direction, **{**sizes, "unit_type": cell, **shape})
     workload = workloads.load(name).build(config, "CPU")
     lengths = [{"src": 3, "tgt": 7}[side.name] for side in workload.layout.sides]
     options = {**dataclasses.asdict(config), "src_max_len": 3, "tgt_max_len": 7}

@@ -102,6 +102,17 @@ def test_resolution(given, num_gpus, name, value):
         ({"num_decoder_layers": 4}, "--num_decoder_layers=4 must equal --num_encoder_layers=2"),
         ({"encoder_type": "uni", "direction": "bi"}, "contradict each other"),
         (
+            {"share_embedding": True, "tgt_vocab_size": 9},
+            "--share_embedding=true needs one vocabulary, got --src_vocab_",
+        ),
+        ({"share_embedding": True, "data_source": "text", "src_vocab_file": "a"}, "give both the same file"),
+        (
+            {"attention": "luong", "preset": "gnmt_v2"},
+            "--normalize_attention=true needs --attention=bahdanau, got luong",
+        ),
+        ({"unit_type": "gru", "preset": "gnmt_v2"}, "--biases_per_gate=2 needs --unit_type=lstm, got gru"),
+        ({"attention": "luong"}, "--attention=luong would be ignored here; it needs --model=nmt_attention"),
+        (
             {"encoder_type": "cudnn_lstm", "unit_type": "gru"},
             "--encoder_type=cudnn_lstm computes lstm, not --unit_type=gru; use cudnn_gru or dynamic_rnn",
         ),
@@ -136,7 +147,7 @@ def test_resolution(given, num_gpus, name, value):
         ({"use_synthetic_data": True, "data_source": "host"}, "--use_synthetic_data=true means"),
         ({"data_source": "text"}, "--data_source=text needs --src_file_name"),
         ({"data_source": "text", "unk_id": 8000}, "--unk_id=8000 must be below --src_vocab_size=8000"),
-        ({"model": "cnn"}, "--model=cnn must be one of nmt, lm"),
+        ({"model": "cnn"}, "--model=cnn must be one of nmt, nmt_attention, lm"),
         ({"data_source": "text", "tgt_max_len": 1}, "--tgt_max_len=1 must be at least 2"),
         ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: No such file"),
         ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: a folder; expected a regular file"),
@@ -170,7 +181,9 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
 def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_path):
     assert problems(model="lm", num_encoder_layers=3) == []
     (line,) = problems(model="lm", src_max_len=9)
-    assert line == "--src_max_len=9 would be ignored here; it needs --model=nmt, or leave it out"
+    assert (
+        line == "--src_max_len=9 would be ignored here; it needs --model=nmt or --model=nmt_attention, or leave it out"
+    )
     (line,) = problems(model="lm", encoder_type="bi")
     assert line == "--encoder_type=bi names a direction, which --model=lm does not read; use dynamic_rnn"
     (line,) = problems(model="lm", global_batch_size=1, num_devices=2)
@@ -178,7 +191,7 @@ def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_pat
     files = dict.fromkeys(("tgt_file_name", "tgt_vocab_file"), __file__)
     assert problems(model="lm", data_source="text", **files) == []
     needed = problems(model="lm", src_file_name="a")[0]
-    assert "it needs --data_source=text and --model=nmt, or leave it out" in needed
+    assert "it needs --data_source=text and --model=nmt or --model=nmt_attention, or leave" in needed
     assert problems(model="lm", data_source="text") == [f"--data_source=text needs --{name}" for name in files]
 
 
@@ -242,3 +255,10 @@ def test_a_mode_that_nobody_knows_trains_one_model():
     assert [registry.trains_one_model(mode) for mode in ("independent", "mirrored", "older", None)] == [
         *(False, True, True, True)
     ]
+
+
+def test_gnmt_v2_preset_names_its_network_and_given_flags_win():
+    config = resolve(preset="gnmt_v2", batch_size=2)
+    assert (config.model.model, config.model.num_units, config.data.src_max_len) == ("nmt_attention", 1024, 50)
+    assert config.training.batch_size == 2 and problems(preset="gnmt_v2", batch_size=2, num_decoder_layers=3) == []
+    assert problems(preset="gnmt_v2", model="nmt") == []

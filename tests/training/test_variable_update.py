@@ -36,6 +36,9 @@ STEPS = 20
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 
 SMALL_LM = dataclasses.replace(SMALL, model="lm")
+SMALL_ATTENTION = dataclasses.replace(
+    SMALL, model="nmt_attention", share_embedding=True, src_vocab_size=SMALL.tgt_vocab_size
+)
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 SYNCHRONOUS = [
@@ -93,20 +96,25 @@ def serial(model, num_towers):
         plain.apply(gradients)
         losses.append(loss)
     moved = {name: np.abs(w - Serial(model).weights[name]).max() for name, w in plain.weights.items()}
-    assert min(moved.values()) > 1000 * TOLERANCE
+    # The scores of so few words differ little, and what makes them moves less than the rest.
+    assert min(moved.values()) > (300 if model == SMALL_ATTENTION else 1000) * TOLERANCE
     return plain.weights, losses
 
 
 @pytest.mark.parametrize(
     "workload, options",
-    [*(("nmt", each) for each in SYNCHRONOUS), *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -1))],
+    [
+        *(("nmt", each) for each in SYNCHRONOUS),
+        *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -1)),
+        ("nmt_attention", SYNCHRONOUS[2]),
+    ],
     ids=_name,
 )
 def test_synchronous_update_equals_serial_update_on_global_batch(workload, options, trained):
     """Also of towers with different numbers of words, and of sentences."""
     num_towers = 4 if options.get("all_reduce_spec", "") in ("rechd", "pscpu#2:256:xring") else 2
     large = SMALL if options.keys() & {"all_reduce_spec", "sparse_gradients"} else MODEL
-    model = SMALL_LM if workload == "lm" else large
+    model = {"lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION}.get(workload, large)
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:

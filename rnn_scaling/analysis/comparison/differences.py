@@ -29,7 +29,10 @@ MAX_SHOWN = 3  # values of one side
 WORK_OPTIONS = {
     "model": "another workload: another network, and other items are counted",
     **dict.fromkeys(
-        ("num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
+        (
+            *("num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
+            *("attention", "attention_architecture", "normalize_attention"),
+        ),
         "another network: items/s fall about in proportion to the operations an item",
     ),
     **dict.fromkeys(
@@ -39,6 +42,8 @@ WORK_OPTIONS = {
     **dict.fromkeys(
         ("src_max_len", "tgt_max_len"), "longer sentences: more steps one after the other and another share of padding"
     ),
+    "share_embedding": "one embedding in place of two: less to exchange and to update, one look-up for both sides",
+    "biases_per_gate": "more small variables, and the same arithmetic",
     "dropout": "dropout draws random numbers in every layer: fewer items/s",
     "batch_size": "larger batches give more items/s of the same code, most on GPUs",
     "global_batch_size": "strong scaling gives each device less work than weak scaling, so its items/s are lower",

@@ -1,0 +1,131 @@
+"""GNMT v2: attention from the decoder's first layer, whose contexts are read by all the layers above it.
+
+No state of the first layer depends on a context, so with known target words nothing has to go step by step: every
+layer is one call of a kernel, and the attention of all words is computed at once.
+
+- Encoder: the first layer in both directions, the others forward; from the third layer on a layer's input is added to
+  its output.
+- Decoder: layer 0 reads the embedded words, its outputs are the queries; every later layer reads [x, context], and
+  from the third on x is added to its output. It starts from zeros. The projection has a bias.
+
+Sources: Wu et al., arXiv:1609.08144; NVIDIA DeepLearningExamples, PyTorch/Translation/GNMT (which differs from the
+paper as said here), and MLPerf's rnn_translator, which is the same network.
+
+T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import tensorflow as tf
+
+from models import kernels, lstm
+from models.attention import layers, scores
+from models.batch import Batch
+from models.config import ModelConfig
+from models.workload import VariableSpec
+
+_FIRST_RESIDUAL = 2  # the third layer
+_ENCODER_STREAM, _DECODER_STREAM = range(2)
+
+
+class Gnmt:
+    """The network up to the projection; see `models.nmt_attention`."""
+
+    def __init__(self, config: ModelConfig, device_type: str) -> None:
+        self._config = config
+        self._encoder, self._decoder = encoder_stacks(config), decoder_stacks(config)
+        encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
+        decoder = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
+        self._encode = [encoder.build(stack) for stack in self._encoder]
+        self._decode = [decoder.build(stack) for stack in self._decoder]
+        self.kernels: Mapping[str, str] = {
+            "encoder_kernel": encoder.kernel_name(self._encoder[0]),
+            "decoder_kernel": decoder.kernel_name(self._decoder[0]),
+        }
+        self.variables = tuple(self._variables())
+
+    def _variables(self) -> Iterator[VariableSpec]:
+        config = self._config
+        for layer, stack in enumerate(self._encoder):
+            yield from layers.variables(stack, _encoder_cells(layer, stack), config)
+        yield from scores.variable_specs(config, _width(self._encoder[-1]))
+        for layer, stack in enumerate(self._decoder):
+            yield from layers.variables(stack, [_decoder_cell(layer)], config)
+
+    def last_layer(
+        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """What the projection reads, [T, B, U] or [B, T, U], in the dtype of products.
+
+        Args:
+          weights: by name.
+          source: embedded words [S, B, E], or [B, S, E].
+          target: [T, B, E], or [B, T, E].
+          batch: of one tower.
+          seed: draws the dropout.
+        """
+        config = self._config
+        dtype, rate = tf.as_dtype(config.compute_dtype), config.dropout
+        if rate:
+            encoder_seed, decoder_seed = (lstm.fold_in(seed, stream) for stream in (_ENCODER_STREAM, _DECODER_STREAM))
+        else:
+            encoder_seed = decoder_seed = seed
+
+        with tf.name_scope("encoder"):
+            x = tf.cast(source, dtype)
+            for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
+                cells = layers.weights_of(stack, _encoder_cells(layer, stack), weights)
+                y = lstm.drop(x, rate, encoder_seed, layer) if layer else x
+                y, _ = run(cells, y, batch.source_length, None, seed)
+                x = x + y if layer >= _FIRST_RESIDUAL else y
+            memory = x
+        with tf.name_scope("decoder"):
+            x, context = tf.cast(target, dtype), None
+            for layer, (stack, run) in enumerate(zip(self._decoder, self._decode, strict=True)):
+                cells = layers.weights_of(stack, [_decoder_cell(layer)], weights)
+                y = x if context is None else tf.concat([x, context], axis=2)
+                y = lstm.drop(y, rate, decoder_seed, layer) if layer else y
+                y, _ = run(cells, y, batch.target_length, None, seed)
+                x = x + y if layer >= _FIRST_RESIDUAL else y
+                context = self._contexts(weights, x, memory, batch) if context is None else context
+        return x
+
+    def _contexts(
+        self, weights: Mapping[str, tf.Tensor], queries: tf.Tensor, memory: tf.Tensor, batch: Batch
+    ) -> tf.Tensor:
+        """What each target word attends to, laid out as the queries are."""
+        rounded = {n: tf.cast(w, queries.dtype) for n, w in weights.items() if n.startswith("attention/")}
+        if self._config.time_major:
+            queries, memory = (lstm.swap_time_and_batch(x) for x in (queries, memory))
+        masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
+        contexts = scores.contexts(self._config, rounded, queries, memory, masked)
+        return lstm.swap_time_and_batch(contexts) if self._config.time_major else contexts
+
+
+def encoder_stacks(config: ModelConfig) -> list[lstm.LstmStack]:
+    """Each layer of the encoder by itself; the first has the directions that --direction says."""
+    stacks = [layers.one_layer(config, config.embedding_dim, 2 if config.direction == "bi" else 1)]
+    while len(stacks) < config.num_encoder_layers:
+        stacks.append(layers.one_layer(config, _width(stacks[-1])))
+    return stacks
+
+
+def decoder_stacks(config: ModelConfig) -> list[lstm.LstmStack]:
+    """Each layer of the decoder by itself."""
+    read = config.num_units + _width(encoder_stacks(config)[-1])
+    later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
+    return [layers.one_layer(config, config.embedding_dim), *later]
+
+
+def _width(stack: lstm.LstmStack) -> int:
+    return stack.num_units * stack.num_directions
+
+
+def _encoder_cells(layer: int, stack: lstm.LstmStack) -> list[str]:
+    return [f"encoder/layer_{layer}/{d}" for d in ("forward", "backward")[: stack.num_directions]]
+
+
+def _decoder_cell(layer: int) -> str:
+    return f"decoder/layer_{layer}"

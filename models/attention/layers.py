@@ -1,0 +1,55 @@
+"""Cells as both networks with attention have them: with one bias a gate, or the two of cuDNN and PyTorch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from models import lstm
+from models.config import ModelConfig
+from models.workload import VariableSpec
+
+_SECOND_BIAS = "recurrent_bias"
+
+
+def variables(stack: lstm.LstmStack, cells: Sequence[str], config: ModelConfig) -> Iterator[VariableSpec]:
+    """Every cell's variables; with --biases_per_gate=2 a second bias, of zeros as the first.
+
+    Args:
+      stack: the layers.
+      cells: their names, in the order of the cells.
+      config: the network's options.
+    """
+    for spec in stack.variables(cells):
+        yield spec
+        if config.biases_per_gate == 2 and spec.name.endswith("/bias"):
+            yield dataclasses.replace(spec, name=spec.name.removesuffix("bias") + _SECOND_BIAS, initial="zeros")
+
+
+def weights_of(stack: lstm.LstmStack, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[lstm.CellWeights]:
+    """The weights of the cells; two biases are one, their sum.
+
+    Args:
+      stack: the layers.
+      cells: their names, in the order of the cells.
+      weights: all of the network, by name.
+    """
+    added = {
+        f"{cell}/bias": weights[f"{cell}/bias"] + weights[f"{cell}/{_SECOND_BIAS}"]
+        for cell in cells
+        if f"{cell}/{_SECOND_BIAS}" in weights
+    }
+    return stack.weights_of(cells, {**weights, **added})
+
+
+def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> lstm.LstmStack:
+    """A layer by itself, whose inputs somebody else drops.
+
+    Args:
+      config: the network's options.
+      input_dim: width of its input.
+      num_directions: 1 or 2.
+    """
+    return dataclasses.replace(lstm.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0)

@@ -1,0 +1,156 @@
+"""How much a decoder's state attends to each source word: Luong's multiplicative scores, Bahdanau's additive ones.
+
+S: source words, T: target words, B: sentences, D: width of the memory (the encoder's outputs), U: units.
+
+    luong     score(h, m_s) = h' W m_s                        Luong et al., arXiv:1508.04025, section 3.1, "general"
+    bahdanau  score(h, m_s) = v' tanh(Q h + W m_s)            Bahdanau et al., arXiv:1409.0473, appendix A.1.2
+      normalised              g v' / |v| tanh(Q h + W m_s + b)  Salimans and Kingma, arXiv:1602.07868
+
+What does not depend on the decoder, W m_s, is computed once for all steps: the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import tensorflow as tf
+
+from models.attention.loop_products import Deferred, Plain
+from models.config import ModelConfig
+from models.workload import VariableSpec
+
+Scores = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+"""(t, h [B, U]) -> float32 [B, S], as low as can be at padding"""
+Weights = Mapping[str, tf.Tensor]
+
+MEMORY, QUERY = "attention/memory", "attention/query"
+
+
+def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
+    """What the scores are made with.
+
+    Args:
+      config: the network's options.
+      memory_dim: D.
+    """
+    units = config.num_units
+    yield VariableSpec(MEMORY, (memory_dim, units), "dense")
+    if config.attention == "bahdanau":
+        yield VariableSpec(QUERY, (units, units), "dense")
+        yield VariableSpec("attention/v", (units,), "dense")
+        if config.normalize_attention:
+            yield VariableSpec("attention/g", (), "dense", str(units**-0.5))
+            yield VariableSpec("attention/bias", (units,), "dense")
+
+
+def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
+    """float32 [B, S], 0 for a word of a sentence and as low as can be in its padding.
+
+    Args:
+      lengths: [B], each >= 1.
+      num_words: S.
+    """
+    # GPUs compare int32 on the host.
+    words, lengths = tf.cast(tf.range(num_words), tf.int64), tf.cast(lengths, tf.int64)
+    return tf.where(words < lengths[:, None], 0.0, tf.float32.min)
+
+
+def step_scores(
+    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor, products: Plain | Deferred
+) -> Scores:
+    """The scores inside of a loop over the target words.
+
+    Args:
+      config: the network's options.
+      weights: by name, in the dtype of products.
+      memory: [B, S, D].
+      masked: what `mask` gives.
+      products: makes the loop's products.
+    """
+    keys = _keys(weights, memory)
+    if config.attention == "luong":
+        return products.product(tf.linalg.matrix_transpose(keys), masked)
+    query, v = products.product(weights[QUERY]), _v(config, weights)
+    return lambda t, h: _additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked
+
+
+def contexts(
+    config: ModelConfig, weights: Weights, queries: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor
+) -> tf.Tensor:
+    """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
+
+    Args:
+      config: the network's options.
+      weights: by name, in the dtype of products.
+      queries: [B, T, U].
+      memory: [B, S, D].
+      masked: what `mask` gives.
+    """
+    keys = _keys(weights, memory)
+    if config.attention == "luong":
+        scores = tf.cast(tf.matmul(queries, keys, transpose_b=True), tf.float32)
+    else:
+        scores = _all_additive(_rows(queries, weights[QUERY]), keys, _v(config, weights))
+    return tf.matmul(tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory)
+
+
+def _keys(weights: Weights, memory: tf.Tensor) -> tf.Tensor:
+    """[B, S, U]; what is added to every query is added to them."""
+    keys = _rows(memory, weights[MEMORY])
+    return keys + weights["attention/bias"] if "attention/bias" in weights else keys
+
+
+def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+    """[B, S, K] @ [K, N] as one product of all rows."""
+    shape = tf.shape(x)
+    result = tf.reshape(tf.matmul(tf.reshape(x, [-1, x.shape[2]]), matrix), [shape[0], shape[1], matrix.shape[1]])
+    result.set_shape([*x.shape[:2], matrix.shape[1]])
+    return result
+
+
+def _v(config: ModelConfig, weights: Weights) -> tf.Tensor:
+    v = weights["attention/v"]
+    if not config.normalize_attention:
+        return v
+    long = tf.cast(v, tf.float32)
+    return tf.cast(tf.cast(weights["attention/g"], tf.float32) * long / tf.norm(long), v.dtype)
+
+
+_Gradients = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
+
+
+@tf.custom_gradient
+def _additive(query: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tuple[tf.Tensor, _Gradients]:
+    """query [B, U], keys [B, S, U], v [U] -> float32 [B, S].
+
+    The gradient computes tanh again: keeping it would take S times the memory of the step's states.
+    """
+
+    def hidden() -> tf.Tensor:
+        return tf.tanh(query[:, None] + keys)
+
+    def times_v(x: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(tf.matmul(tf.reshape(x, [-1, v.shape[0]]), v[:, None]), tf.shape(keys)[:2])
+
+    def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        y, d_column = hidden(), tf.reshape(tf.cast(d, v.dtype), [-1, 1])
+        d_hidden = tf.reshape(tf.matmul(d_column, v[None]), tf.shape(keys))
+        d_sum = tf.raw_ops.TanhGrad(y=y, dy=d_hidden)
+        d_v = tf.matmul(tf.reshape(y, [-1, v.shape[0]]), d_column, transpose_a=True)[:, 0]
+        return tf.reduce_sum(d_sum, axis=1), d_sum, d_v
+
+    return tf.cast(times_v(hidden()), tf.float32), gradient
+
+
+def _all_additive(queries: tf.Tensor, keys: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """The scores of all target words, [B, T, S]; word by word, as all at once would take S times T times B times U."""
+    num_words = queries.shape[1] or tf.shape(queries)[1]
+    by_word = tf.TensorArray(queries.dtype, num_words, element_shape=[queries.shape[0], queries.shape[2]])
+    by_word = by_word.unstack(tf.transpose(queries, [1, 0, 2]))
+
+    def body(t: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        return t + 1, scores.write(t, _additive(by_word.read(t), keys, v))
+
+    scores = tf.TensorArray(tf.float32, num_words, element_shape=keys.shape[:2])
+    _, scores = tf.while_loop(lambda t, _: t < num_words, body, (0, scores), parallel_iterations=1)
+    return tf.transpose(scores.stack(), [1, 0, 2])

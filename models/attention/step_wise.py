@@ -1,0 +1,292 @@
+"""Attention as its papers have it, around a decoder that goes step by step: each step reads what the one before gave.
+
+    luong     c_t attends from the top state h_t; a_t = tanh([c_t, h_t] C) is what the projection reads and, by input
+              feeding, a part of the next step's input: [e_{t+1}, a_t].           arXiv:1508.04025, sections 3.1 and 3.3
+    bahdanau  c_t attends from the top state of the step before and is a part of this one's input: [e_t, c_t]. The
+              projection reads tanh([c_t, h_t] C), where the paper has a layer of maxout.  arXiv:1409.0473, appendix A
+
+The encoder is that of `nmt`, and the decoder's cells start from its final states. What does not depend on a step's
+state is made for all steps at once: the memory's keys, the embedded words' product with the first cell's kernel,
+bahdanau's tanh([c_t, h_t] C), and the gradients of the weights (`loop_products`).
+
+T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from models import kernels, lstm, seq2seq
+from models.attention import layers, scores
+from models.attention.loop_products import Deferred, Plain, repeated
+from models.batch import Batch
+from models.config import ModelConfig
+from models.workload import VariableSpec
+
+_ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
+_OUTPUT = "attention/output"
+
+RunCell = Callable[[tf.Tensor, tf.Tensor, lstm.State], lstm.State]
+"""(t, the part [B, N] of a cell's input that the loop makes, state) -> its next state"""
+
+
+class StepWise:
+    """The network up to the projection; see `models.nmt_attention`."""
+
+    def __init__(self, config: ModelConfig, device_type: str) -> None:
+        self._config = config
+        self._encoder = seq2seq.encoder_stack(config)
+        self._memory_dim = self._encoder.num_units * self._encoder.num_directions
+        fed_dim = config.num_units if config.attention == "luong" else self._memory_dim
+        self._decoder = dataclasses.replace(seq2seq.decoder_stack(config), input_dim=config.embedding_dim + fed_dim)
+        self._fed_dim, self._dtype = fed_dim, tf.as_dtype(config.compute_dtype)
+        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        self._encode = kernel.build(self._encoder)
+        self._is_fused = (config.decoder_type or config.encoder_type) != "dynamic_rnn" and config.unit_type == "lstm"
+        self._state_dtype = tf.float32 if self._is_fused else self._dtype
+        self.kernels: Mapping[str, str] = {
+            "encoder_kernel": kernel.kernel_name(self._encoder),
+            "decoder_kernel": "MatMul loop + LSTMBlockCellGrad" if self._is_fused else "tf.while_loop",
+        }
+        self.variables = tuple(self._variables())
+
+    def _variables(self) -> Iterator[VariableSpec]:
+        config = self._config
+        yield from layers.variables(self._encoder, seq2seq.encoder_cells(config), config)
+        yield from scores.variable_specs(config, self._memory_dim)
+        yield from layers.variables(self._decoder, seq2seq.decoder_cells(config), config)
+        yield VariableSpec(_OUTPUT, (self._memory_dim + config.num_units, config.num_units), "dense")
+
+    def last_layer(
+        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """What the projection reads, [T, B, U] or [B, T, U], in the dtype of products.
+
+        Args:
+          weights: by name.
+          source: embedded words [S, B, E], or [B, S, E].
+          target: [T, B, E], or [B, T, E].
+          batch: of one tower.
+          seed: draws the dropout.
+        """
+        config = self._config
+        seed_of_encoder = lstm.fold_in(seed, _ENCODER_STREAM) if config.dropout else seed
+        with tf.name_scope("encoder"):
+            cells = layers.weights_of(self._encoder, seq2seq.encoder_cells(config), weights)
+            memory, state = self._encode(cells, source, batch.source_length, None, seed_of_encoder)
+        with tf.name_scope("decoder"):
+            memory = lstm.swap_time_and_batch(memory) if config.time_major else memory
+            target = target if config.time_major else lstm.swap_time_and_batch(target)
+            masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
+            outputs = self._decode(weights, tf.cast(target, self._dtype), memory, masked, state, seed)
+        return outputs if config.time_major else lstm.swap_time_and_batch(outputs)
+
+    def _decode(
+        self,
+        weights: Mapping[str, tf.Tensor],
+        target: tf.Tensor,
+        memory: tf.Tensor,
+        masked: tf.Tensor,
+        state: lstm.State,
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """The loop over target words [T, B, E], which attend to memory [B, S, D], and what is made of its results."""
+        num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
+        products = Deferred(num_steps, batch) if self._is_fused else Plain()
+        rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
+        score = scores.step_scores(self._config, rounded, memory, masked, products)
+        weigh = products.product(memory)
+        feeds_output = self._config.attention == "luong"
+        combine = products.product(rounded[_OUTPUT]) if feeds_output else None
+        run_cells = self._cells(weights, target, products)
+        drop = self._dropped(seed, num_steps, batch)
+
+        def attend(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+            return weigh(t, tf.nn.softmax(score(t, h)))
+
+        def step(t: tf.Tensor, states: _States, fed: tf.Tensor) -> tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]:
+            x = context = fed if feeds_output else attend(t, states[-1][-1])
+            following = []
+            for layer, (run_cell, state) in enumerate(zip(run_cells, states, strict=True)):
+                following.append(run_cell(t, drop(layer, t, x), state))
+                x = following[-1][-1]
+            if combine is None:
+                return tuple(following), fed, (context, tf.cast(x, tf.float32))
+            fed = tf.tanh(combine(t, tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)))
+            return tuple(following), fed, (fed,)
+
+        first = zip(*(tf.unstack(tf.cast(s, self._state_dtype), self._decoder.num_cells) for s in state))
+        widths = (self._fed_dim,) if feeds_output else (self._memory_dim, self._config.num_units)
+        results = _run_loop(step, tuple(first), tf.zeros([batch, self._fed_dim]), num_steps, widths, products)
+        if feeds_output:
+            return tf.cast(results[0], self._dtype)
+        rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
+        return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
+
+    def _cells(self, weights: Mapping[str, tf.Tensor], target: tf.Tensor, products: Plain | Deferred) -> list[RunCell]:
+        """Each cell's step; the first one's has the embedded words as a part of its input."""
+        all_weights = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
+        first: list[tf.Tensor | None] = [target]
+        known = first + [None] * (self._decoder.num_cells - 1)
+        if isinstance(products, Deferred):
+            shape = tf.shape(target)
+            return [
+                _fused_cell(self._decoder, tf.cast(kernel, self._dtype), bias, words, shape, products)
+                for (kernel, bias), words in zip(all_weights, known, strict=True)
+            ]
+        return [
+            _plain_cell(self._decoder, tuple(tf.cast(w, self._dtype) for w in of_cell), words)
+            for of_cell, words in zip(all_weights, known, strict=True)
+        ]
+
+    def _dropped(
+        self, seed: tf.Tensor, num_steps: int | tf.Tensor, batch: int | tf.Tensor
+    ) -> Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor]:
+        """(layer, t, x) -> x with a share of zeros, drawn for all steps at once; x: what of an input the loop makes."""
+        rate = self._config.dropout
+        if not rate:
+            return lambda layer, t, x: x
+        widths = [self._fed_dim] + [self._config.num_units] * (self._decoder.num_layers - 1)
+        masks = [
+            lstm.drop(tf.ones([num_steps, batch, width]), rate, seed, _FED_STREAM + layer)
+            for layer, width in enumerate(widths)
+        ]
+        return lambda layer, t, x: x * tf.cast(tf.stop_gradient(masks[layer][t]), x.dtype)
+
+
+_States = tuple[lstm.State, ...]
+_Step = Callable[[tf.Tensor, _States, tf.Tensor], tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]]
+
+
+def _run_loop(
+    step: _Step,
+    states: _States,
+    fed: tf.Tensor,
+    num_steps: int | tf.Tensor,
+    widths: Sequence[int],
+    products: Plain | Deferred,
+) -> list[tf.Tensor]:
+    """Every step after the other -> what it gives, [T, B, width] each.
+
+    Args:
+      step: (t, states, fed) -> the next states and fed, and what is kept of the step.
+      states: of the cells before the first step.
+      fed: [B, N] for the first step.
+      num_steps: T.
+      widths: of what is kept.
+      products: those that the step calls.
+    """
+    results = tuple(tf.TensorArray(tf.float32, num_steps, element_shape=[None, width]) for width in widths)
+
+    def body(
+        t: tf.Tensor,
+        states: _States,
+        fed: tf.Tensor,
+        results: tuple[tf.TensorArray, ...],
+        taken: tuple[tf.TensorArray, ...],
+    ) -> tuple[tf.Tensor, _States, tf.Tensor, tuple[tf.TensorArray, ...], tuple[tf.TensorArray, ...]]:
+        states, fed, given = step(t, states, fed)
+        results = tuple(array.write(t, x) for array, x in zip(results, given, strict=True))
+        taken = tuple(array.write(t, x) for array, x in zip(taken, products.taken(), strict=True))
+        return t + 1, states, fed, results, taken
+
+    *_, results, taken = tf.while_loop(
+        lambda t, *_: t < num_steps, body, (0, states, fed, results, products.empty()), parallel_iterations=1
+    )
+    products.end(taken)
+    return [array.stack() for array in results]
+
+
+def _plain_cell(stack: lstm.LstmStack, weights: lstm.CellWeights, words: tf.Tensor | None) -> RunCell:
+    """The cell as `models/cells/` has it.
+
+    Args:
+      stack: the layers.
+      weights: the cell's, in the dtype of products.
+      words: [T, B, E] that come before the rest of its input.
+    """
+    by_step = None
+    if words is not None:
+        by_step = tf.TensorArray(words.dtype, tf.shape(words)[0], element_shape=words.shape[1:]).unstack(words)
+
+    def run(t: tf.Tensor, x: tf.Tensor, state: lstm.State) -> lstm.State:
+        x = tf.cast(x, weights[0].dtype)
+        return stack.step(x if by_step is None else tf.concat([by_step.read(t), x], axis=1), state, weights)
+
+    return run
+
+
+def _fused_cell(
+    stack: lstm.LstmStack,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    words: tf.Tensor | None,
+    shape: tf.Tensor,
+    products: Deferred,
+) -> RunCell:
+    """An LSTM's cell whose gates are one product, and one operator on the way back.
+
+    Args:
+      stack: the layers.
+      kernel: in the dtype of products.
+      bias: float32.
+      words: [T, B, E] that come before the rest of its input; their product is made here.
+      shape: T, B and more.
+      products: makes the gates' product.
+    """
+    units = stack.num_units
+    bias += tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), units)
+    addends = repeated(bias, shape[0], shape[1])
+    if words is not None:
+        of_words, kernel = tf.split(kernel, [words.shape[2], kernel.shape[0] - words.shape[2]])
+        rows = tf.matmul(tf.reshape(words, [-1, words.shape[2]]), of_words)
+        addends += tf.reshape(tf.cast(rows, tf.float32), tf.shape(addends))
+    gates = products.product_of_steps(kernel, addends)
+    next_state = _next_state(units)
+    return lambda t, x, state: next_state(gates(t, tf.concat([x, state[1]], axis=1)), state[0])
+
+
+_NextState = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+
+
+def _next_state(units: int) -> _NextState:
+    """The function of gates [B, 4U] before their nonlinearity and of c [B, U] -> the next c and h; all float32."""
+    # Only their shapes are looked at; made here, they are made once.
+    peephole, b, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+
+    @tf.custom_gradient
+    def next_state(gates: tf.Tensor, c: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], _NextState]:
+        i, ci, f, o = tf.split(gates, 4, axis=1)
+        i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
+        cs = f * c + i * ci
+        co = tf.tanh(cs)
+        h = o * co
+
+        def gradient(d_cs: tf.Tensor, d_h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            step = tf.raw_ops.LSTMBlockCellGrad(
+                x=h,  # lends its shape, as h_prev does
+                cs_prev=c,
+                h_prev=h,
+                w=w,
+                wci=peephole,
+                wcf=peephole,
+                wco=peephole,
+                b=b,
+                i=i,
+                cs=cs,
+                f=f,
+                o=o,
+                ci=ci,
+                co=co,
+                cs_grad=d_cs,
+                h_grad=d_h,
+                use_peephole=False,
+            )
+            return step.dicfo, step.cs_prev_grad
+
+        return (cs, h), gradient
+
+    return next_state

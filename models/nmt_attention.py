@@ -1,0 +1,82 @@
+"""Workload `nmt_attention`: as `nmt`, and each target word attends to the source's words. Items are words.
+
+What stands between the embedded words and the projection is a network of `models/attention/`, by
+--attention_architecture: `standard` (`step_wise.py`) or `gnmt_v2` (`gnmt.py`).
+
+S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units, D: width of the encoder's outputs, V:
+target vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+
+from models import lstm
+from models.attention.gnmt import Gnmt
+from models.attention.scores import MEMORY
+from models.attention.step_wise import StepWise
+from models.batch import Batch
+from models.config import ModelConfig
+from models.next_words import PROJECTION, PROJECTION_BIAS
+from models.translation import Translation, embedding_specs
+from models.workload import VariableSpec, Workload, gemm_flops
+
+_SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
+
+
+class _Network(Protocol):
+    kernels: Mapping[str, str]
+    variables: tuple[VariableSpec, ...]
+
+    def last_layer(
+        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor: ...
+
+
+class _AttentionTranslation(Translation):
+    """See `Workload`."""
+
+    def __init__(self, config: ModelConfig, device_type: str) -> None:
+        super().__init__(config)
+        is_gnmt = config.attention_architecture == "gnmt_v2"
+        self._network: _Network = Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
+        self.kernels = self._network.kernels
+        projection = [VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size), "dense")]
+        if is_gnmt:
+            projection.append(VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,), "dense"))
+        self.variables = (*embedding_specs(config), *self._network.variables, *projection)
+
+    def last_layer(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
+    ) -> tf.Tensor:
+        dropout = self._config.dropout
+        source, target = self.embedded(rows, batch)
+        source = lstm.drop(source, dropout, seed, _SOURCE_STREAM)
+        target = lstm.drop(target, dropout, seed, _TARGET_STREAM)
+        network_seed = lstm.fold_in(seed, _NETWORK_STREAM) if dropout else seed
+        return self._network.last_layer(weights, source, target, batch, network_seed)
+
+    def flops_per_item(self, lengths: Sequence[int]) -> float:
+        """Of S and T words each passes its side's matrices, and each of S*T pairs costs a score and a weighing.
+
+        A score is a product of U numbers (luong: of state and key; bahdanau: of v and the tanh), a weighing adds D
+        numbers of the memory: 2*(U+D) FLOPs forward and twice as many back.
+        """
+        source, target = lengths
+        of_source = gemm_flops(s for s in self.variables if s.name.startswith("encoder/") or s.name == MEMORY)
+        of_target = gemm_flops(self.variables) - of_source
+        (memory,) = (spec for spec in self.variables if spec.name == MEMORY)
+        of_pair = 6.0 * sum(memory.shape)
+        return (source * of_source + target * of_target + source * target * of_pair) / (source + target)
+
+
+def build(config: ModelConfig, device_type: str) -> Workload:
+    """The network with the kernels for "GPU" or "CPU".
+
+    Raises:
+      ValueError: for an unknown kernel or cells that do not fit.
+    """
+    return _AttentionTranslation(config, device_type)

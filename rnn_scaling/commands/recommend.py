@@ -19,6 +19,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags, sweep_options
 from rnn_scaling.settings.config import option
 from rnn_scaling.settings.naming import NAMED
+from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import largest_batch as batches
 from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
@@ -120,7 +121,8 @@ class _Runs:
             given, num_gpus=self._search.machine.num_gpus, num_cores=self._search.machine.num_cores
         )
         varied = [*NAMED, *(name for name, _ in trial.candidate.changes if name not in NAMED)]
-        run = Run(name_of({**config.flat(), **given}, varied), given, config, trial.repeat)
+        read = [name for name in varied if is_read(config, name)]
+        run = Run(name_of({**config.flat(), **given}, read), given, config, trial.repeat)
         return with_distinct_names([run])[0]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
@@ -295,8 +297,8 @@ class _BatchSearch:
         """The run of a batch size."""
         given = {**self._given, "batch_size": batch_size}
         config = configs.resolve(given, num_gpus=self._machine[0], num_cores=self._machine[1])
-        name = name_of({**config.flat(), **given}, [*NAMED, "batch_size"])
-        return Run(name, given, config)
+        read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
+        return Run(name_of({**config.flat(), **given}, read), given, config)
 
     def tries(self, records: Records) -> list[Tried]:
         """What the runs say, in their order."""

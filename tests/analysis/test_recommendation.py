@@ -228,6 +228,28 @@ def test_flags_are_fixed_and_lists_are_compared():
     assert 16 in [each.value("batch_size") for each in again.options(again.modes[0])]
 
 
+def test_measurements_as_the_seeds_had_give_their_recipe():
+    """Variables on the CPU, batches copied ahead, as large a batch as fits: on 6 GPUs behind a slow PCI Express."""
+
+    def slow_links(given):
+        rate = {"parameter_server": 100.0, "replicated": 40.0}[given["variable_update"]]
+        rate *= 1.5 if given.get("param_server_device") == "cpu" else 1.0
+        rate *= 0.7 if given.get("prefetch_data_to_device") is False else 1.0
+        return rate * {384: 1.0, 768: 1.3, 1536: 1.45}[given.get("batch_size", 384)]
+
+    search = search_of({"batch_size"}, Machine(num_gpus=6, num_cores=12), data_source=["host"])
+    answer = FakeMachine(slow_links).recommend(search)
+    taken = search.given(answer.taken)
+    assert (taken["variable_update"], taken["param_server_device"], taken["batch_size"]) == (
+        "parameter_server",
+        "cpu",
+        1536,
+    )
+    assert "prefetch_data_to_device" not in taken  # on by itself, and slower without
+    off = next(each for each in answer.options.standings if each.factor == "prefetch_data_to_device")
+    assert answer.options.standings[off].verdict == SLOWER
+
+
 def test_one_device_has_no_modes_and_gpus_have_their_own():
     one = search_of(num_devices=[1])
     assert [factors.in_words(each) for each in one.modes] == ["independent"]
@@ -246,6 +268,7 @@ def test_one_device_has_no_modes_and_gpus_have_their_own():
     [
         ({"num_units": [8, 16]}, "--num_units=8,16 must be one value; recommend compares variable_update"),
         ({"all_reduce_spec": ["nccl"]}, "nccl needs --device=gpu"),
+        ({"num_parallel_calls": [4]}, "--num_parallel_calls=4 would be ignored here; it needs --data_source=host or"),
         ({"bos": ["x"]}, "--bos=x would be ignored here; it needs --data_source=text"),
         ({"num_units": [0]}, "--num_units=0 must be at least 1"),
     ],

@@ -85,8 +85,12 @@ def _intra_threads(config: RunConfig, num_cores: int) -> Sequence[int]:
     return [each for each in dict.fromkeys([min(towers, num_cores), 1]) if each != own]
 
 
-def _other(option: str, group: str, values: Sequence[Any]) -> Callable[[RunConfig, int], Sequence[Any]]:
-    return lambda config, num_cores: [each for each in values if each != getattr(getattr(config, group), option)]
+def _other(option: str, *values: Any) -> Callable[[RunConfig, int], Sequence[Any]]:
+    return lambda config, num_cores: [each for each in values if each != _value(config, option)]
+
+
+def _value(config: RunConfig, option: str) -> Any:
+    return getattr(getattr(config, configs.GROUP_OF[option]), option)
 
 
 def _between_towers(*values: str) -> Callable[[RunConfig, int], Sequence[str]]:
@@ -105,10 +109,10 @@ FACTORS = {
         Factor("compute_dtype", _dtypes, "less exact arithmetic", "dtype"),
         Factor("batch_size", _batch_sizes, "another global batch", "batch_size"),
         Factor("variable_consistency", _between_towers("relaxed"), "gradients are applied one step late", "relaxed"),
-        Factor("data_format", _other("data_format", "model", ("NCHW", "NHWC"))),
+        Factor("data_format", _other("data_format", "NCHW", "NHWC")),
         Factor("intra_op_parallelism_threads", _intra_threads),
         Factor("inter_op_parallelism_threads", _inter_threads),
-        Factor("prefetch_data_to_device", _other("prefetch_data_to_device", "data", (True, False))),
+        Factor("prefetch_data_to_device", _other("prefetch_data_to_device", True, False)),
         Factor("num_parallel_calls", lambda config, num_cores: [2 * config.data.num_parallel_calls]),
         Factor("sparse_gradients", _between_towers("densify")),
         Factor("xla", _nothing),
@@ -190,7 +194,7 @@ def modes(lists: Mapping[str, Sequence[Any]], machine: Machine) -> list[Candidat
                 made.setdefault(_key(candidate, first, machine), candidate)
             lines += problems
     configurations = [resolved(each.given(first), machine) for each in made.values()]
-    for name in lists.keys() - FACTORS.keys():
+    for name in lists:
         if configurations and not any(is_read(each, name) for each in configurations):
             needed = remedy(configurations[0], name)
             lines.append(f"{spell(name, first[name])} would be ignored here; it needs {needed}, or leave it out")
@@ -290,7 +294,7 @@ def change_in_words(candidate: Candidate, pivot: RunConfig, machine: Machine) ->
       machine: what there is to run on.
     """
     name = candidate.factor
-    own = getattr(getattr(pivot, configs.GROUP_OF[name]), name)
+    own = _value(pivot, name)
     threads = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")
     if name in threads and not own:
         own = pool_sizes(pivot, machine.num_cores)[threads.index(name)]

@@ -1,0 +1,98 @@
+"""How often what recommend says is right, in simulation: docs/recommend.md has the table.
+
+    python -m benchmarks.recommendation [--repetitions=1000] [--seed=1]
+
+Candidates run in two rounds, and in a third where `worth_a_round` asks for one. A process has a log rate normal
+about the truth; a machine that drifts gives each round a log rate of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+
+from absl import app, flags
+
+from rnn_scaling.analysis.recommendation.ranking import SLOWER, Ranking, rank, worth_a_round
+from rnn_scaling.analysis.recommendation.search import FEWEST, MOST
+from rnn_scaling.reports.markdown import markdown_table
+
+FLAGS = flags.FLAGS
+TRUTHS = {
+    "2 equal": [1.0, 1.0],
+    "4 equal": [1.0] * 4,
+    "8 equal": [1.0] * 8,
+    "2 equal, 3 slower by 20 %": [1.0, 1.0, 0.8, 0.8, 0.8],
+    "best by 5 %, of 4": [1.05, 1.0, 1.0, 0.9],
+    "best by 10 %, of 4": [1.1, 1.0, 1.0, 0.9],
+    "best by 20 %, of 4": [1.2, 1.0, 1.0, 0.9],
+}
+NOISE = [(0.01, 0.0), (0.03, 0.0), (0.03, 0.03)]  # of processes, of rounds
+
+
+def simulated(truth: Mapping[int, float], scatter: float, drift: float, rng: random.Random) -> Ranking[int]:
+    """A ranking as recommend makes it.
+
+    Args:
+      truth: the rate of each candidate.
+      scatter: standard deviation of a process's log rate.
+      drift: of a round's.
+      rng: where chance comes from.
+    """
+    rounds = [rng.gauss(0, drift) for _ in range(MOST)]
+    draw = lambda name, k: truth[name] * math.exp(rng.gauss(0, scatter) + rounds[k])  # noqa: E731
+    rates = {name: [draw(name, k) for k in range(FEWEST)] for name in truth}
+    ranking = rank(rates)
+    if further := worth_a_round(ranking, ranking.contenders):
+        for name in dict.fromkeys([ranking.reference, *further]):
+            rates[name].append(draw(name, FEWEST))
+    return rank(rates)
+
+
+def line(truth: Mapping[int, float], scatter: float, drift: float, repetitions: int, seed: int) -> list[str]:
+    """Shares of rankings.
+
+    Args:
+      truth: the rate of each candidate.
+      scatter: standard deviation of a process's log rate.
+      drift: of a round's.
+      repetitions: rankings.
+      seed: of chance.
+    """
+    rng = random.Random(seed)
+    counts = dict.fromkeys(("alone", "among", "false", "third"), 0)
+    best = {name for name, rate in truth.items() if rate == max(truth.values())}
+    for _ in range(repetitions):
+        ranking = simulated(truth, scatter, drift, rng)
+        slower = [name for name, each in ranking.standings.items() if each.verdict == SLOWER]
+        counts["alone"] += len(ranking.contenders) == 1 and ranking.contenders[0] in best
+        counts["among"] += best <= set(ranking.contenders)
+        counts["false"] += any(truth[name] >= truth[ranking.reference] for name in slower)
+        counts["third"] += max(each.rate.processes[0] for each in ranking.standings.values()) == MOST
+    return [f"{100 * count / repetitions:.1f} %" for count in counts.values()]
+
+
+def rows() -> Iterator[list[str]]:
+    for scatter, drift in NOISE:
+        for name, rates in TRUTHS.items():
+            of = f"{100 * scatter:.0f} %" + (f", rounds by {100 * drift:.0f} %" if drift else "")
+            yield [name, of, *line(dict(enumerate(rates)), scatter, drift, FLAGS.repetitions, FLAGS.seed)]
+
+
+def main(argv: list[str]) -> None:
+    head = [
+        "candidates",
+        "scatter",
+        "one named, rightly",
+        "all best among those named",
+        "a false statement",
+        "3 rounds",
+    ]
+    print(markdown_table(head, list(rows()), padded=False))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_integer("repetitions", 1000, "rankings a line")
+    flags.DEFINE_integer("seed", 1, "of chance")
+    app.run(main)

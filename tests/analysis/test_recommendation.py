@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from benchmarks.recommendation import simulated
 from rnn_scaling.analysis.recommendation import factors
 from rnn_scaling.analysis.recommendation.factors import FACTORS, Candidate, Machine
 from rnn_scaling.analysis.recommendation.ranking import EQUAL, FASTER, OPEN, SLOWER, rank, worth_a_round
-from rnn_scaling.analysis.recommendation.search import CHECK, FEWEST, MODES, MOST, OPTIONS, Budget, Search, Trial
+from rnn_scaling.analysis.recommendation.search import CHECK, MODES, MOST, OPTIONS, Budget, Search, Trial
 from rnn_scaling.analysis.student import range_quantile, t_quantile
 from rnn_scaling.settings.flags import FlagErrors
 
@@ -28,21 +29,10 @@ def test_the_range_of_equal_means_is_that_of_published_tables():
         range_quantile(0.95, 1, 5)
 
 
-def simulated(truth, scatter, rng):
-    """A ranking of processes whose log rates scatter about the truth; a third round where the rule asks for it."""
-    draw = lambda name: truth[name] * math.exp(rng.gauss(0, scatter))  # noqa: E731
-    rates = {name: [draw(name) for _ in range(FEWEST)] for name in truth}
-    ranking = rank(rates)
-    if further := worth_a_round(ranking, ranking.contenders):
-        for name in dict.fromkeys([ranking.reference, *further]):
-            rates[name].append(draw(name))
-    return rank(rates)
-
-
 def share(repetitions, truth, scatter, happens):
     """In which share of simulated rankings something happens."""
     rng = random.Random(1)
-    return sum(happens(simulated(truth, scatter, rng)) for _ in range(repetitions)) / repetitions
+    return sum(happens(simulated(truth, scatter, 0.0, rng)) for _ in range(repetitions)) / repetitions
 
 
 def test_a_known_best_is_named_and_a_wrong_one_hardly_ever():

@@ -59,6 +59,7 @@ class Layout:
 
     sides: tuple[Side, ...]
     type: Callable[..., Any]
+    labels = ("target_output",)  # what the loss alone reads
 
     def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
         """A batch of what each side gives."""
@@ -68,3 +69,8 @@ class Layout:
         """The batch with other lengths, one for each side."""
         names = [name for name in batch._fields if name.endswith("_length")]
         return batch._replace(**dict(zip(names, lengths, strict=True)))
+
+
+def sample_axis(part: Any, time_major: bool) -> int:
+    """The axis of one of a batch's parts, or of logits, along which the samples lie."""
+    return 1 if time_major and part.shape.rank >= 2 else 0

@@ -83,15 +83,16 @@ def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None 
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
-def loss_of_logits(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """What `next_word_loss` computes, from logits that exist already.
+def sentence_losses(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+    """[B] float32: what each sentence adds to `next_word_loss`, from logits that exist already.
 
     Args:
       logits: [T, B, V], or [B, T, V].
       labels, lengths, time_major: as of `next_word_loss`.
     """
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-    return tf.reduce_sum(losses * _inside(labels, lengths, time_major))
+    with tf.name_scope("loss"):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+        return tf.reduce_sum(losses * _inside(labels, lengths, time_major), 0 if time_major else 1)
 
 
 def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:

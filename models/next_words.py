@@ -52,8 +52,8 @@ class NextWords(abc.ABC):
         hidden = self.last_layer(weights, rows, batch, seed)
         return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], weights.get(PROJECTION_BIAS)))
 
-    def loss(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        return cross_entropy.loss_of_logits(logits, batch.target_output, batch.target_length, self._config.time_major)
+    def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        return cross_entropy.sentence_losses(logits, batch.target_output, batch.target_length, self._config.time_major)
 
     def loss_items(self, batch: Any) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

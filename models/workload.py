@@ -99,11 +99,11 @@ class Workload(Protocol):
         """
         ...
 
-    def loss(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        """The `loss_sum` of `forward`, from `outputs`, which may be those of several towers one after the other.
+    def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        """What each sample adds to the `loss_sum` of `forward`, [B] float32.
 
         Args:
-          logits: float, of the whole batch.
+          logits: that `outputs` gives, or those of several towers joined along the samples.
           batch: whose parts that `outputs` did not read are read here.
         """
         ...

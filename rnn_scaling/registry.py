@@ -43,6 +43,7 @@ class UpdateMode(Choice):
       needs: a package that ./run.sh setup-PACKAGE adds; empty: none.
       step: what is called and timed, a name of STEPS.
       one_tower_on_cpus: whether a worker without GPUs can have no second tower.
+      has_global_batch: whether the host gets one batch for all towers, of which the step cuts theirs.
     """
 
     trains_one_model: bool = True
@@ -53,6 +54,7 @@ class UpdateMode(Choice):
     needs: str = ""
     step: str = "towers"
     one_tower_on_cpus: bool = False
+    has_global_batch: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +128,13 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         is_swept=True,
     ),
     "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
+    "keras_slicing": UpdateMode(
+        "rnn_scaling.training.variable_update.parameter_server",
+        "one copy of the variables, one batch cut in slices, one loss over the outputs of all",
+        reads=("slice_on", "param_server_device", "sparse_gradients"),
+        step="sliced_step",
+        has_global_batch=True,
+    ),
     "distributed_independent": UpdateMode(
         "rnn_scaling.training.variable_update.independent",
         "independent, over several workers",
@@ -212,7 +221,7 @@ ENGINES = _modules(
     "rnn_scaling.training.engines",
     *("local", "alone", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"),
 )
-STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step")
+STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step")
 REPORTS: Mapping[str, Report] = {
     "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

@@ -41,6 +41,8 @@ def graph(step: TrainStep) -> Graph:
         "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
         "copies": placement.copies(partitions, traced),
     }
+    if step.cut is not None:
+        fields["slicing"] = placement.slices(step.cut, step.engine, partitions, traced)
     return build(Graph, fields)
 
 

@@ -6,17 +6,22 @@ its placer's decision stands in the partitions, and a tensor that crosses device
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.inspection.operators import SENDS, Node
+from rnn_scaling.analysis import slicing
+from rnn_scaling.inspection.operators import RECEIVES, SENDS, Node
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, num_bytes
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 MOST_COPIES = 20  # the largest of each direction that are named
+_SLICE = re.compile(r"(tower_\d+/)?input/slice/")  # what cuts a global batch, on the host or on a tower's device
 
 
 def variables(
@@ -49,33 +54,90 @@ def variables(
     ]
 
 
+class _Sent(NamedTuple):
+    """A tensor that one partition sends to another."""
+
+    source: str
+    target: str
+    key: str  # what send and receive know each other by
+    name: str
+    bytes: int | None  # None: its shape is not known while it is built
+
+
 def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
     """What one partition sends to another, by direction; JSON-ready.
 
     Pairs of send and receive, and the bytes of those whose shape is known while the graph is built; a pair in a loop
     counts once.
     """
-    transfers: dict[tuple[str, str], list[tuple[str, int | None]]] = defaultdict(list)
-    for partition in partitions:
-        placed = _imported(partition)
-        for node in partition.node:
-            if node.op in SENDS:
-                ends = tuple(node.attr[name].s.decode() for name in ("send_device", "recv_device"))
-                transfers[ends].append((node.input[0], _sent_bytes(node, graph, placed)))
+    transfers: dict[tuple[str, str], list[_Sent]] = defaultdict(list)
+    for sent in _sent(partitions, graph):
+        transfers[sent.source, sent.target].append(sent)
     return [
         {
             "from": source,
             "to": target,
-            "pairs": len(sent),
-            "bytes": sum(size for _, size in sent if size is not None),
-            "of_unknown_size": sum(size is None for _, size in sent),
+            "pairs": len(tensors),
+            "bytes": sum(sent.bytes for sent in tensors if sent.bytes is not None),
+            "of_unknown_size": sum(sent.bytes is None for sent in tensors),
             "largest": [
-                {"name": name, "bytes": size}
-                for name, size in sorted(((n, s) for n, s in sent if s), key=lambda item: -item[1])[:MOST_COPIES]
+                {"name": sent.name, "bytes": sent.bytes}
+                for sent in sorted((s for s in tensors if s.bytes), key=lambda s: -(s.bytes or 0))[:MOST_COPIES]
             ],
         }
-        for (source, target), sent in sorted(transfers.items())
+        for (source, target), tensors in sorted(transfers.items())
     ]
+
+
+def slices(cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph) -> dict[str, Any]:
+    """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready.
+
+    Args:
+      cut: how.
+      engine: has the towers' devices and the host.
+      partitions: graphs that run.
+      graph: the step as traced from Python.
+    """
+    keys = _of_slices(partitions)
+    moved = [sent for sent in _sent(partitions, graph) if sent.key in keys]
+    moves = []
+    for tower, device in enumerate(engine.devices):
+        if device == engine.host:
+            continue
+        there, back = slicing.predicted(cut, tower) or (None, None)
+        for source, target, predicted in ((engine.host, device, there), (device, engine.host, back)):
+            sizes = [sent.bytes for sent in moved if (sent.source, sent.target) == (source, target)]
+            counted = None if None in sizes else sum(size for size in sizes if size is not None)
+            moves.append({"from": source, "to": target, "predicted": predicted, "counted": counted})
+    return {"on": cut.on, "parts": [encode(part) for part in cut.parts], "moves": moves}
+
+
+def _sent(partitions: Sequence[Any], graph: tf.Graph) -> list[_Sent]:
+    tensors = []
+    for partition in partitions:
+        placed = _imported(partition)
+        for node in partition.node:
+            if node.op in SENDS:
+                source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
+                tensors.append(_Sent(source, target, _key(node), node.input[0], _sent_bytes(node, graph, placed)))
+    return tensors
+
+
+def _of_slices(partitions: Sequence[Any]) -> set[str]:
+    """Keys of what is sent by an operator that cuts a batch, or to one."""
+    keys = set()
+    for partition in partitions:
+        received = {node.name: _key(node) for node in partition.node if node.op in RECEIVES}
+        for node in partition.node:
+            if node.op in SENDS and _SLICE.match(node.input[0]):
+                keys.add(_key(node))
+            elif _SLICE.match(node.name):
+                keys |= {received[name] for each in node.input if (name := each.partition(":")[0]) in received}
+    return keys
+
+
+def _key(transfer: Any) -> str:
+    return str(transfer.attr["tensor_name"].s.decode())
 
 
 def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:

@@ -101,6 +101,34 @@ class Copies(Part):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedPart(Part):
+    """A part of a global batch: its bytes (None: they vary), and what reads it, as `analysis/slicing.py` has it."""
+
+    name: Name
+    bytes: Count | None
+    read: Name
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedMove(Part):
+    """Bytes of the batch that one device sends to another in a step: in closed form, and in the graph (None: vary)."""
+
+    source: Name = dataclasses.field(metadata={"key": "from"})
+    target: Name = dataclasses.field(metadata={"key": "to"})
+    predicted: Count | None
+    counted: Count | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slicing(Part):
+    """How the towers' slices are cut of one global batch, `on` "host" or "device", and what moves for it."""
+
+    on: Name
+    parts: tuple[SlicedPart, ...]
+    moves: tuple[SlicedMove, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Graph(Sparse):
     """The step's graph: as traced from Python, as TensorFlow optimized it, and as it runs; what is where."""
 
@@ -109,6 +137,7 @@ class Graph(Sparse):
     partitions: Partitions
     placement: Placement | None = None
     copies: tuple[Copies, ...] | None = None
+    slicing: Slicing | None = None  # None: each tower has a batch of its own
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
-from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable
+from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing
 from rnn_scaling.reports.markdown import markdown_table
 
 SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
@@ -33,6 +33,8 @@ def markdown(run: RunRecord, variables: bool = True) -> str:
             parts.append(f"{SHARED_MEMORY}\n")
     elif not collectives:
         parts.append("No device sends another anything.\n")
+    if graph.slicing is not None:
+        parts += [f"{_how_sliced(graph.slicing)}\n", markdown_table(*slices_grid(graph.slicing))]
     if collectives:
         parts.append(f"What collective operators exchange is not counted here: {collectives}.\n")
     if variables:
@@ -87,6 +89,24 @@ def copies_grid(graph: Graph) -> Grid:
         sent = _size(each.bytes, each.of_unknown_size)
         lines.append([short(each.source), short(each.target), f"{each.pairs:,}", sent, largest])
     return head, lines
+
+
+def slices_grid(slicing: Slicing) -> Grid:
+    """A line a direction: bytes of the global batch that move in a step, as predicted and as counted."""
+    head = ["From", "to", "of the batch, predicted", "in the graph"]
+    return head, [
+        [short(move.source), short(move.target), *(_exact(n) for n in (move.predicted, move.counted))]
+        for move in slicing.moves
+    ]
+
+
+def _how_sliced(slicing: Slicing) -> str:
+    parts = ", ".join(f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts)
+    return f"The global batch is cut on the {slicing.on}. Its parts, and what reads them: {parts}."
+
+
+def _exact(num_bytes: int | None) -> str:
+    return "of varying size" if num_bytes is None else f"{num_bytes:,} B"
 
 
 def variables_grid(graph: Graph) -> Grid:

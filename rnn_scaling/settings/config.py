@@ -72,9 +72,15 @@ class UpdateOptions:
     independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
     param_server_device: str | None = option(
         None,
-        "parameter_server: variables on the host's memory (cpu) or spread over the GPUs by bytes (gpu); "
-        "gpu where the towers run on GPUs",
+        "parameter_server and keras_slicing: variables on the host's memory (cpu) or spread over the GPUs by bytes "
+        "(gpu); gpu where the towers run on GPUs",
         choices=("cpu", "gpu"),
+    )
+    slice_on: str = option(
+        "host",
+        "keras_slicing: who cuts the global batch into the towers' slices: the host, which sends each device its own, "
+        "or each device, which gets the whole batch",
+        choices=("host", "device"),
     )
     partition_large_variables: bool = option(
         False,
@@ -106,8 +112,8 @@ class UpdateOptions:
     agg_small_grads_max_group: int = option(10, "replicated: at most this many small gradients in a pack", minimum=1)
     sparse_gradients: str = option(
         "gather",
-        "parameter_server and replicated: exchange an embedding's gradient as its touched rows (gather) or as a dense "
-        "tensor (densify); the update is the same",
+        "parameter_server, keras_slicing and replicated: exchange an embedding's gradient as its touched rows (gather) "
+        "or as a dense tensor (densify); the update is the same",
         choices=("gather", "densify"),
     )
     compress_gradients: str = option(

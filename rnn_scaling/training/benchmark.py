@@ -122,6 +122,11 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
         segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
         entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
+    mode, source = config.update.variable_update, config.data.data_source
+    if registry.VARIABLE_UPDATES[mode].has_global_batch and not registry.reads(
+        registry.DATA_SOURCES, source, "prefetch_data_to_device"
+    ):
+        entry.note(f"--data_source={source} draws on the host here, which hands the batch out with {mode}")
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
@@ -175,14 +180,17 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
       engine: has the towers' devices.
       workload: the network that is trained.
     """
+    batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
+    if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
+        batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False
     return Feed(
         config.data,
         layout=workload.layout,
-        batch_sizes=config.tower_batch_sizes(),
-        split=config.training.global_batch_size > 0,
+        batch_sizes=batch_sizes,
+        split=split,
         time_major=config.model.time_major,
         seed=config.training.seed,
-        devices=engine.devices,
+        devices=devices,
         first_tower=engine.first_tower,
     )
 

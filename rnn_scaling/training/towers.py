@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from models.workload import Outcome, Workload, first_values
+from rnn_scaling.analysis.slicing import Cut
 from rnn_scaling.data.source import Source
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import first_call
@@ -38,17 +39,29 @@ class StepResult:
         return float(self.loss_sum.sum() / self.loss_items.sum())
 
 
+class TowerInputs(NamedTuple):
+    """What a tower computes with in one step."""
+
+    weights: dict[str, tf.Tensor]  # the dense variables, by name
+    rows: dict[str, tf.Tensor]  # looked up, by the embedding's name
+    ids: dict[str, tf.Tensor]  # of these rows
+    seed: tf.Tensor  # [2] int, of dropout
+    loss_scale: tf.Tensor | None
+
+
 class TrainStep:
     """Callable: runs one step, waits until every device has finished it and says what was processed.
 
     Attributes:
       goes_on: whether steps run between two calls, too; then no pause between them may be left out of the clock.
       done: each step by itself where a call waits for several, whoever ran them.
+      cut: how the towers' batches are cut from a global one, once the step is traced; None: each has one of its own.
       num_lost: tells how many workers have died, to a step that outlives them.
     """
 
     goes_on = False
     done: Sequence[Done] = ()
+    cut: Cut | None = None
 
     def __init__(
         self,
@@ -127,9 +140,7 @@ class TrainStep:
         outcomes, self.tower_gradients = zip(*self._update.run(tower))
         ready = self._ready_at() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
-        for variables, outcome in zip(self._moving, outcomes):
-            for name, value in outcome.moving.items():
-                variables[name].assign(value)
+        self._keep_moving([outcome.moving for outcome in outcomes])
         return [self._counts(*each) for each in zip(range(len(outcomes)), outcomes, batches)], ready
 
     def _ready_at(self) -> tf.Tensor | None:
@@ -147,30 +158,54 @@ class TrainStep:
             return self._update.total_items([self._workload.loss_items(batch) for batch in batches])
 
     def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[Outcome, Gradients]:
-        scope = f"tower_{index}/"
-        with tf.name_scope(scope + "input/"):
+        inputs = self._inputs(index, batch, step)
+        with tf.name_scope(f"tower_{index}/forward/"):
+            weights = {**inputs.weights, **self._read_moving(index)}
+            outcome = self._workload.forward(weights, inputs.rows, batch, inputs.seed)
+            mean_loss = outcome.loss_sum / denominator
+            if inputs.loss_scale is not None:
+                mean_loss *= inputs.loss_scale
+        return outcome, self._differentiate(index, inputs, mean_loss)
+
+    def _inputs(self, index: int, batch: Any, step: tf.Tensor) -> TowerInputs:
+        with tf.name_scope(f"tower_{index}/input/"):
             ids = self._workload.lookups(batch)
             rows = {name: self._update.lookup(index, name, ids[name]) for name in ids}
             weights = self._update.weights(index)
             with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
                 number = tf.cast(step, tf.int32) * self.engine.num_towers + (self.engine.first_tower + index)
                 seed = tf.stack([number, self._seed])
-            loss_scale = self._update.loss_scale(index)
-        with tf.name_scope(scope + "forward/"):
-            moving = {name: variable.read_value() for name, variable in self._moving[index].items()}
-            outcome = self._workload.forward({**weights, **moving}, rows, batch, seed)
-            mean_loss = outcome.loss_sum / denominator
-            if loss_scale is not None:
-                mean_loss *= loss_scale
-        with tf.name_scope(scope + "backward/"):
+            return TowerInputs(weights, rows, ids, seed, self._update.loss_scale(index))
+
+    def _differentiate(
+        self, index: int, inputs: TowerInputs, result: tf.Tensor, d_result: tf.Tensor | None = None
+    ) -> Gradients:
+        """Gradients of a tower's variables.
+
+        Args:
+          index: the tower's.
+          inputs: that it computed with.
+          result: what it computed, scaled as `inputs` says.
+          d_result: the loss's gradient of it; None: it is the loss.
+        """
+        with tf.name_scope(f"tower_{index}/backward/"):
             # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
-            inputs = {**weights, **rows}
-            grads = dict(zip(inputs, tf.gradients(mean_loss, list(inputs.values()))))
-            for name in ids:
-                grads[name] = _slices(grads[name], ids[name], self._embedding_rows[name])
-            if loss_scale is not None:
-                grads = {name: _divide(gradient, loss_scale) for name, gradient in grads.items()}
-        return outcome, grads
+            variables = {**inputs.weights, **inputs.rows}
+            grads = dict(zip(variables, tf.gradients(result, list(variables.values()), d_result)))
+            for name, ids in inputs.ids.items():
+                grads[name] = _slices(grads[name], ids, self._embedding_rows[name])
+            if inputs.loss_scale is not None:
+                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}
+        return grads
+
+    def _read_moving(self, index: int) -> dict[str, tf.Tensor]:
+        return {name: variable.read_value() for name, variable in self._moving[index].items()}
+
+    def _keep_moving(self, towers: Sequence[Mapping[str, tf.Tensor]]) -> None:
+        """Gives every tower's averages their next values."""
+        for variables, values in zip(self._moving, towers):
+            for name, value in values.items():
+                variables[name].assign(value)
 
     def _counts(self, index: int, outcome: Outcome, batch: Any) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from models import workloads
+from models.batch import sample_axis
 from models.workload import VariableSpec, first_values
 from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
@@ -56,6 +57,9 @@ class SerialGradients:
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
         feed = benchmark.feed_of(config, engine, self._workload)
+        self._slices, self._time_major = None, config.model.time_major
+        if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
+            self._slices = list(config.tower_batch_sizes())
         with tf.device(self._device):
             self._source = tf.autograph.experimental.do_not_convert(
                 registry.load(registry.DATA_SOURCES, config.data.data_source).build
@@ -63,7 +67,7 @@ class SerialGradients:
                 dataclasses.replace(
                     feed,
                     options=dataclasses.replace(feed.options, prefetch_data_to_device=False),
-                    devices=(self._device,) * self.num_towers,
+                    devices=(self._device,) * len(feed.batch_sizes),
                     first_tower=0,
                 )
             )
@@ -79,8 +83,14 @@ class SerialGradients:
         """The batches of step `number`; to be asked for once each, in order."""
         with tf.device(self._device):
             batches = self._next(tf.constant(number, tf.int64))
+            if self._slices is not None:
+                batches = self._cut(batches[0], self._slices)
             counts = [self._workload.counts(batch) for batch in batches]
         return Towers(batches, [float(each.loss_items) for each in counts], [int(each.positions) for each in counts])
+
+    def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
+        columns = (tf.split(part, sizes, sample_axis(part, self._time_major)) for part in batch)
+        return [type(batch)(*parts) for parts in zip(*columns)]
 
     def part(self, weights: Arrays, batch: Any, factor: float, draw: int) -> Part:
         """One tower's loss, and the gradient of `factor` times it.

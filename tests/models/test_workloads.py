@@ -109,7 +109,7 @@ def test_dropout_of_the_language_model_follows_the_seed_and_meets_its_inputs(tf)
 
 @pytest.mark.parametrize("name", ["nmt", "lm"])
 @pytest.mark.parametrize("time_major", [True, False])
-def test_the_loss_of_the_outputs_is_that_of_the_forward_pass(tf, name, time_major):
+def test_the_losses_of_the_outputs_sum_to_that_of_the_forward_pass(tf, name, time_major):
     """Also its gradients; the one computes logits, the other is fused."""
     workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
     if not time_major:
@@ -122,7 +122,7 @@ def test_the_loss_of_the_outputs_is_that_of_the_forward_pass(tf, name, time_majo
         return workload.forward(dense, rows, batch, seed).loss_sum
 
     def in_two(dense, rows):
-        return workload.loss(workload.outputs(dense, rows, batch, seed).logits, batch)
+        return tf.reduce_sum(workload.losses(workload.outputs(dense, rows, batch, seed).logits, batch))
 
     (want, wanted), (got, gradients) = (gradients_of(tf, loss, dense, rows) for loss in (forward, in_two))
     np.testing.assert_allclose(got, want, rtol=1e-6)

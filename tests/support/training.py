@@ -80,16 +80,22 @@ def train(
       "after": [one a step: [one a replica: {name: array}]], "replicas": the last of these, "losses", "items" and
       "positions": [one a step], "update": the mode's object.
     """
+    from rnn_scaling import registry
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
-    from rnn_scaling.training.towers import TrainStep
 
-    given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices), **options}
+    given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices), **options, "trace_batches": 0}
+    mode = registry.VARIABLE_UPDATES[given.get("variable_update", "independent")]
+    source = FixedSource(batches, devices)
+    if mode.has_global_batch:  # cut by the step, as evenly as it goes
+        joined = [[concatenate(towers)] for towers in batches]
+        given["global_batch_size"] = joined[0][0].target_length.size
+        source = FixedSource(joined, devices[:1])
     config = configs.resolve({**given, **vars(model)}, num_gpus=0, num_cores=4)
     engine = engine or Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     workload = workload_of(config.model)
     update = update or benchmark.build_update(config, engine, workload)
-    step = TrainStep(workload, FixedSource(batches, devices), update, engine, seed=1)
+    step = registry.load(registry.STEPS, mode.step).build(workload, source, update, engine, config)
     results, after = [], []
     for _ in batches:
         results.append(step())

@@ -52,6 +52,8 @@ SYNCHRONOUS = [
     {"variable_update": "replicated", "gradient_repacking": 4},
     {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3},
     {"variable_update": "mirrored"},
+    {"variable_update": "keras_slicing"},
+    {"variable_update": "keras_slicing", "slice_on": "device"},
 ]
 
 
@@ -81,8 +83,8 @@ def trained(devices):
 
 
 def batches_of(model, num_towers):
-    """`[step][tower]`; of MODEL the first tower has twice as many sentences as each other."""
-    if model != MODEL:
+    """`[step][tower]`; of MODEL and SMALL_LM the first tower has twice as many sentences as each other."""
+    if model not in (MODEL, SMALL_LM):
         return make_batches(STEPS, num_towers, model)
     return [[concatenate([a, b]), *rest] for a, b, *rest in make_batches(STEPS, num_towers + 1, model)]
 
@@ -105,7 +107,7 @@ def serial(model, num_towers):
     "workload, options",
     [
         *(("nmt", each) for each in SYNCHRONOUS),
-        *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -1)),
+        *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -3, -1)),
         ("nmt_attention", SYNCHRONOUS[2]),
     ],
     ids=_name,
@@ -136,6 +138,24 @@ def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
         for towers in make_batches(STEPS, 2):
             plain.apply(plain.gradient(towers[tower])[1])
         assert largest_difference(replica, plain.weights) < TOLERANCE
+
+
+@pytest.mark.parametrize("equally_many", [True, False])
+def test_towers_gradients_are_averaged_by_words_and_one_loss_over_all_needs_no_average(equally_many):
+    """Is averaging necessary where outputs are joined? One loss gives the whole gradient, slice by slice.
+
+    Of towers that each take the mean over their own words, the plain average is that gradient only where they have
+    equally many.
+    """
+    [towers], plain = make_batches(1, 2, SMALL), Serial(SMALL)
+    if equally_many:
+        towers = [each._replace(target_length=np.full_like(each.target_length, MAX_LEN)) for each in towers]
+    words = [int(each.target_length.sum()) for each in towers]
+    (_, one), (_, other), (_, whole) = map(plain.gradient, (*towers, concatenate(towers)))
+    by_words = {name: (words[0] * one[name] + words[1] * other[name]) / sum(words) for name in whole}
+    plainly = {name: (one[name] + other[name]) / 2 for name in whole}
+    assert largest_difference(by_words, whole) < 1e-6
+    assert (largest_difference(plainly, whole) < 1e-6) == equally_many == (words[0] == words[1])
 
 
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated"])

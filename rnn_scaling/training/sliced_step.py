@@ -1,0 +1,210 @@
+"""A step whose towers share one global batch and one loss, as Keras' recipes for several GPUs train.
+
+The batch lies on the host. Each tower computes the outputs of its slice with the variables that all share; the host
+concatenates the outputs and computes one loss. Its gradient goes back through the concatenation, to each tower that of
+its own outputs.
+
+Slices are cut on the host, and each device gets its own, or on the devices, and each gets the whole batch. Parts of a
+batch that only the loss reads stay on the host; what is known while tracing, as the lengths of full sentences, goes
+nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models.batch import sample_axis
+from models.workload import Outputs, Workload
+from rnn_scaling.analysis import slicing
+from rnn_scaling.data.source import Source
+from rnn_scaling.records.step_parts import SlicedPart
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.replica import Gradients, VariableUpdate
+from rnn_scaling.training.towers import TowerInputs, TrainStep
+
+
+class Slices:
+    """One global batch cut in the towers' slices, none of its samples left out."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        batch: Any,
+        batch_sizes: Sequence[int],
+        cuts_on_host: bool,
+        elsewhere: Collection[str],
+        time_major: bool,
+    ) -> None:
+        """Args:
+        workload: says what reads which part of the batch.
+        batch: on the current device, which is the host.
+        batch_sizes: samples of each tower.
+        cuts_on_host: whether a slice is cut where the batch is; otherwise where it is asked for.
+        elsewhere: embeddings that do not lie on the host.
+        time_major: whether time is the batch's first axis.
+        """
+        self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
+        self._axis = functools.partial(sample_axis, time_major=time_major)
+        self._edges = [0, *itertools.accumulate(batch_sizes)]
+        self._known = {name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)}
+        lookups = workload.lookups(batch)
+        self._read = {
+            name: self._reader(name, [table for table, ids in lookups.items() if ids is part], elsewhere)
+            for name, part in zip(batch._fields, batch)
+        }
+        columns = [tf.split(part, list(batch_sizes), self._axis(part)) for part in batch]
+        self.on_host = [type(batch)(*parts) for parts in zip(*columns)]
+
+    @property
+    def parts(self) -> tuple[SlicedPart, ...]:
+        """What becomes of each part of the batch."""
+        fields = zip(self._batch._fields, self._batch)
+        return tuple(SlicedPart(name=name, bytes=_bytes(part), read=self._read[name]) for name, part in fields)
+
+    def of_tower(self, tower: int) -> Any:
+        """The tower's slice, for its device, which is the current one."""
+        return type(self._batch)(*(self._part(name, tower) for name in self._batch._fields))
+
+    def _part(self, name: str, tower: int) -> tf.Tensor:
+        part, known, read = getattr(self._batch, name), self._known[name], self._read[name]
+        axis, (start, stop) = self._axis(part), self._edges[tower : tower + 2]
+        if known is not None:
+            return tf.constant(known.take(np.arange(start, stop), axis))
+        if not self._cuts_on_host and read != slicing.LOSS:
+            return part[(slice(None),) * axis + (slice(start, stop),)]
+        piece = getattr(self.on_host[tower], name)
+        # Once a step, and not at each turn of a loop that reads it.
+        return tf.identity(piece) if read == slicing.TOWER else piece
+
+    def _reader(self, name: str, tables: Sequence[str], elsewhere: Collection[str]) -> str:
+        if self._known[name] is not None:
+            return slicing.KNOWN
+        if name in self._layout.labels:
+            return slicing.LOSS
+        if not tables:
+            return slicing.TOWER
+        return slicing.ELSEWHERE if set(tables) & set(elsewhere) else slicing.LOOKUP
+
+
+class SlicedStep(TrainStep):
+    """Callable as a `TrainStep`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        source: Source,
+        update: VariableUpdate,
+        engine: Engine,
+        seed: int,
+        collects_graphs: bool = False,
+        *,
+        batch_sizes: Sequence[int],
+        slice_on: str,
+        time_major: bool,
+    ) -> None:
+        """Args:
+        workload, update, engine, seed, collects_graphs: as of `TrainStep`.
+        source: of one global batch a step, on the host.
+        batch_sizes: samples of each tower.
+        slice_on: "host" or "device".
+        time_major: whether time is the batch's first axis.
+        """
+        super().__init__(workload, source, update, engine, seed, collects_graphs)
+        self._batch_sizes, self._slice_on, self._time_major = tuple(batch_sizes), slice_on, time_major
+
+    def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        workload = self._workload
+        with tf.device(self.engine.host), tf.name_scope("input/"):
+            (batch,) = self._source.next_batches(step)
+        with tf.device(self.engine.host), tf.name_scope("input/slice/"):
+            cuts_on_host = self._slice_on == slicing.HOST
+            slices = Slices(
+                workload, batch, self._batch_sizes, cuts_on_host, self._tables_elsewhere(), self._time_major
+            )
+        self.cut = slicing.Cut(self._slice_on, slices.parts, self._batch_sizes)
+        with tf.name_scope("exchange/items/"):
+            (denominator,) = self._denominators([batch])
+
+        def forward(tower: int) -> tuple[TowerInputs, Outputs]:
+            with tf.name_scope(f"tower_{tower}/input/slice/"):
+                piece = slices.of_tower(tower)
+            inputs = self._inputs(tower, piece, step)
+            with tf.name_scope(f"tower_{tower}/forward/"):
+                weights = {**inputs.weights, **self._read_moving(tower)}
+                return inputs, workload.outputs(weights, inputs.rows, piece, inputs.seed)
+
+        inputs, outputs = zip(*self._update.run(forward))
+        loss_sums, d_logits = self._loss(batch, [each.logits for each in outputs], denominator, inputs[0].loss_scale)
+
+        def backward(tower: int) -> Gradients:
+            return self._differentiate(tower, inputs[tower], outputs[tower].logits, d_logits[tower])
+
+        self.tower_gradients = tuple(self._update.run(backward))
+        self._update.apply(self.tower_gradients)
+        self._keep_moving([each.moving for each in outputs])
+        return [self._counts_of(*each) for each in zip(range(len(outputs)), loss_sums, slices.on_host)], None
+
+    def _tables_elsewhere(self) -> set[str]:
+        states = self._update.variable_states()
+        return {state.name for state in states if state.variable.device != self.engine.host}
+
+    def _loss(
+        self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits.
+
+        Args:
+          batch: the global one.
+          logits: of each tower, on its device.
+          denominator: what the loss is a mean over.
+          loss_scale: what the mean is multiplied by; None: nothing.
+        """
+        with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
+            joined = tf.concat(list(logits), sample_axis(logits[0], self._time_major))
+            losses = self._workload.losses(joined, batch)
+            mean_loss = tf.reduce_sum(losses) / denominator
+            if loss_scale is not None:
+                mean_loss *= loss_scale
+            loss_sums = [tf.reduce_sum(each) for each in tf.split(losses, list(self._batch_sizes))]
+            return loss_sums, tf.gradients(mean_loss, list(logits))
+
+    def _counts_of(self, index: int, loss_sum: tf.Tensor, piece: Any) -> tf.Tensor:
+        """As `_counts`; what is counted is counted on the host, so that nothing of the batch moves for it."""
+        with tf.name_scope(f"tower_{index}/counts/"):
+            with tf.device(self.engine.host):
+                counts = self._workload.counts(piece)
+                values = [tf.cast(loss_sum, tf.float64), counts.loss_items, counts.items]
+                values.append(tf.cast(counts.positions, tf.float64))
+            with tf.device(self.engine.devices[index]):
+                return tf.stack(values)
+
+
+def _bytes(part: tf.Tensor) -> int | None:
+    return part.shape.num_elements() * part.dtype.size if part.shape.is_fully_defined() else None
+
+
+def build(workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig) -> TrainStep:
+    """The step of `keras_slicing`.
+
+    Args:
+      workload, source, update, engine: as of `SlicedStep`.
+      config: resolved options.
+    """
+    return SlicedStep(
+        workload,
+        source,
+        update,
+        engine,
+        config.training.seed,
+        config.output.trace_batches > 0,
+        batch_sizes=config.tower_batch_sizes(),
+        slice_on=config.update.slice_on,
+        time_major=config.model.time_major,
+    )

@@ -1,0 +1,81 @@
+"""One global batch, cut in slices: what moves for it, and where its gradients are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rnn_scaling.analysis import slicing
+from rnn_scaling.records.step_parts import SlicedPart
+from tests.support.training import MAX_LEN, SMALL, FixedSource, concatenate, make_batches, workload_of
+
+BATCH_SIZES = {2: (4, 3), 3: (3, 2, 2)}  # of 7 samples
+SAMPLES = 7
+WORDS, LENGTH = MAX_LEN * 8, 4  # bytes of a sentence's ids, and of its length
+MODEL = dataclasses.replace(SMALL, model="lm")
+
+
+def of_sentences():
+    batches = [batch for [batch] in make_batches(3, 1, MODEL)]
+    return workload_of(MODEL), type(batches[0])(*(part[..., :SAMPLES] for part in concatenate(batches)))
+
+
+def stepped(devices, workload, batch, slice_on):
+    """A step on the batch -> the record's `graph`, what the step counted."""
+    from rnn_scaling.inspection import observe
+    from rnn_scaling.settings import config as configs
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.training.sliced_step import SlicedStep
+
+    given = {"num_devices": len(devices), "variable_update": "keras_slicing", "optimizer": "sgd"}
+    config = configs.resolve(given, num_gpus=0, num_cores=4)
+    engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
+    update = benchmark.build_update(config, engine, workload)
+    source, sizes = FixedSource([[batch]], devices[:1]), BATCH_SIZES[len(devices)]
+    step = SlicedStep(workload, source, update, engine, 1, True, batch_sizes=sizes, slice_on=slice_on, time_major=True)
+    result = step()
+    return observe.graph(step), result
+
+
+@pytest.mark.parametrize("num_towers", BATCH_SIZES)
+@pytest.mark.parametrize("slice_on", ["host", "device"])
+def test_the_bytes_that_move_for_slices_are_those_predicted(tf, devices, slice_on, num_towers):
+    """Ids are looked up on the host: cut on a device they come back from there."""
+    workload, batch = of_sentences()
+    names = [f"/job:localhost/replica:0/task:0{device}" for device in devices[:num_towers]]
+    graph, result = stepped(names, workload, batch, slice_on)
+    others = BATCH_SIZES[num_towers][1:]  # the first tower's device is the host
+    there = {"host": [n * (WORDS + LENGTH) for n in others], "device": [SAMPLES * (WORDS + LENGTH) for _ in others]}
+    back = {"host": [0 for _ in others], "device": [n * WORDS for n in others]}
+    moves = graph.slicing.moves
+    assert [move.predicted for move in moves if move.source == names[0]] == there[slice_on]
+    assert [move.predicted for move in moves if move.target == names[0]] == back[slice_on]
+    assert [move.counted for move in moves] == [move.predicted for move in moves]
+
+    pieces = np.split(batch.target_length, np.cumsum(BATCH_SIZES[num_towers])[:-1])
+    assert result.loss_items.tolist() == [piece.sum() for piece in pieces]  # the remainder, too
+    for variable in graph.placement.variables:  # one copy, on the host; each tower's gradient is where the tower is
+        assert (variable.tower, variable.device) == (None, names[0])
+        assert [gradient.device for gradient in variable.gradients] == names
+
+
+def test_bytes_of_slices_in_closed_form():
+    def part(name, num_bytes, read):
+        return SlicedPart(name=name, bytes=num_bytes, read=read)
+
+    images = [part("images", 1200, slicing.TOWER), part("labels", 48, slicing.LOSS)]
+    text = [part("ids", 480, slicing.LOOKUP), part("length", 24, slicing.KNOWN)]
+
+    def bytes_of(on, parts):
+        cut = slicing.Cut(on, tuple(parts), (3, 2, 1))
+        return [slicing.predicted(cut, tower) for tower in range(3)]
+
+    assert bytes_of("host", images) == [(600, 0), (400, 0), (200, 0)]  # each its own: 1 batch in all
+    assert bytes_of("device", images) == [(1200, 0)] * 3  # each the whole: as many batches as devices
+    assert bytes_of("host", text) == [(240, 0), (160, 0), (80, 0)]
+    assert bytes_of("device", text) == [(480, 240), (480, 160), (480, 80)]
+    assert bytes_of("host", [part("ids", None, slicing.LOOKUP)]) == [None] * 3  # of sentences of any length
+    assert bytes_of("host", [part("ids", 480, slicing.ELSEWHERE)]) == [None] * 3

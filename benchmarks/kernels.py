@@ -1,6 +1,7 @@
 """Training steps of one network with each CPU kernel and with PyTorch, interleaved in one run, one thread on one core.
 
     python -m benchmarks.kernels --torch_python=/path/to/python [--rounds=8] [--dtypes=float32,bfloat16]
+    python -m benchmarks.kernels --unit_type=gru                     the kernels of another cell; PyTorch's is an LSTM
 
 Every round times a few steps of each peer and the machine's GEMM rate, so that load from elsewhere meets them all. A
 step is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch; the first
@@ -27,11 +28,13 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
+from models import kernels
 from models.config import ModelConfig
-from models.kernels import KERNELS
+from models.unit_types import UNIT_TYPES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")
+flags.DEFINE_enum("unit_type", "lstm", list(UNIT_TYPES), "cell of every layer")
 flags.DEFINE_integer("rounds", 8, "rounds; each times every peer", lower_bound=1)
 flags.DEFINE_integer("steps", 3, "steps of each peer in a round", lower_bound=1)
 flags.DEFINE_integer("batch_size", 32, "sentence pairs a step", lower_bound=1)
@@ -40,7 +43,6 @@ flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "compute dtypes")
 flags.DEFINE_integer("inter_op", 1, "TensorFlow's inter_op_parallelism_threads", lower_bound=1)
 flags.DEFINE_integer("warmup", 3, "steps of each peer before the first round", lower_bound=1)
 
-TENSORFLOW_KERNELS = tuple(KERNELS)
 GEMM_SHAPES = ((1024, 1024, 1024), (960, 256, 8000), (512, 960, 1024))
 Times = list[tuple[float, float]]
 """(wall seconds, CPU seconds of the process) of each step."""
@@ -183,9 +185,9 @@ def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> t
     peers: dict[tuple[str, str], TimeSteps] = {}
     losses: dict[tuple[str, str], float] = {}
     for dtype in FLAGS.dtypes:
-        for kernel in TENSORFLOW_KERNELS:
+        for kernel in kernels.of_cell(FLAGS.unit_type):
             _progress(f"building {kernel} {dtype}")
-            config = ModelConfig(encoder_type=kernel, compute_dtype=dtype)
+            config = ModelConfig(unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype)
             peers[kernel, dtype], losses[kernel, dtype] = timed(tensorflow_step(config, arrays))
         if torch_peer:
             _progress(f"building PyTorch {dtype}")
@@ -239,6 +241,8 @@ def _progress(text: str) -> None:
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {argv[1:]}")
+    if FLAGS.torch_python and FLAGS.unit_type != "lstm":
+        raise app.UsageError(f"--torch_python trains an LSTM, got --unit_type={FLAGS.unit_type}")
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})  # before TensorFlow counts the cores; PyTorch's process inherits it
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -246,7 +250,7 @@ def main(argv: Sequence[str]) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(FLAGS.inter_op)
-    config = ModelConfig()
+    config = ModelConfig(unit_type=FLAGS.unit_type)
     arrays = make_arrays(config, FLAGS.batch_size, FLAGS.length)
     torch_peer = None
     with tempfile.TemporaryDirectory() as folder:
@@ -263,7 +267,7 @@ def main(argv: Sequence[str]) -> None:
     gflop = step_gflop(config, FLAGS.batch_size, FLAGS.length)
     words = 2 * FLAGS.batch_size * FLAGS.length
     sizes = f"batch {FLAGS.batch_size}, {FLAGS.length} + {FLAGS.length} words"
-    print(f"Preset small, {sizes}: {gflop:.1f} GFLOP and {words} words a step;")
+    print(f"Preset small, {FLAGS.unit_type}, {sizes}: {gflop:.1f} GFLOP and {words} words a step;")
     rounds = f"{FLAGS.rounds} rounds of {FLAGS.steps} steps"
     print(f"1 core, inter_op={FLAGS.inter_op}, TensorFlow {tf.__version__}, {rounds}.")
     for dtype in FLAGS.dtypes:

@@ -26,6 +26,7 @@ MODES = {
     "parameter_server": {},
     "replicated": {},
     "mirrored": {},
+    "keras_slicing": {},
     "host data": {"variable_update": "independent", "data_source": "host"},
 }
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.step_parts import Graph
+from rnn_scaling.records.step_parts import Graph, Slicing
 from rnn_scaling.reports import placement_table
 from tests.support.records import make_record
 
@@ -84,6 +84,27 @@ def test_copies_are_told_by_direction_with_the_largest():
     assert lines == [
         ["CPU:0", "CPU:1", "7", "4.87 KiB + 2 of unknown size", "t0 1000 B, t1 999 B, t2 998 B"],
         ["CPU:1", "CPU:0", "1", "0", ""],
+    ]
+
+
+def test_slices_of_a_batch_are_told_as_predicted_and_as_counted():
+    part = {"name": "ids", "bytes": 15360, "read": "lookup"}
+    moves = [
+        {"from": CPU_0, "to": CPU_1, "predicted": 15360, "counted": 15360},
+        {"from": CPU_1, "to": CPU_0, "predicted": None, "counted": 0},
+    ]
+    traced = dataclasses.replace(
+        graph([]), slicing=build(Slicing, {"on": "device", "parts": [part, {**part, "bytes": None}], "moves": moves})
+    )
+    text = placement_table.markdown(dataclasses.replace(make_record(), graph=traced), variables=False)
+    lines = [line for line in text.splitlines() if "15,360" in line or "varying" in line]
+    assert lines[0] == (
+        "The global batch is cut on the device. Its parts, and what reads them: "
+        "ids 15,360 B (lookup), ids of varying size (lookup)."
+    )
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]] == [
+        ["CPU:0", "CPU:1", "15,360 B", "15,360 B"],
+        ["CPU:1", "CPU:0", "of varying size", "0 B"],
     ]
 
 

@@ -1,4 +1,4 @@
-"""What one tower computes on in one step, and how a data source makes it for any workload.
+"""What one tower computes on in one step, and what a data source must know of it.
 
 Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops keep int32 tensors in host memory: int32 ids
 would be copied there and back in each step. Lengths are int32 because cuDNN wants them so, and on the host.
@@ -10,8 +10,8 @@ otherwise. Positions at or after a sentence's length are padding: any id, never 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 
 class Batch(NamedTuple):
@@ -32,6 +32,13 @@ class TargetBatch(NamedTuple):
     target_length: Any
 
 
+class ImageBatch(NamedTuple):
+    """Images, each with the number of its class; H = W, C is 3."""
+
+    images: Any  # [B, H, W, C], or [B, C, H, W] with --data_format=NCHW; float32
+    labels: Any  # [B] int64
+
+
 @dataclasses.dataclass(frozen=True)
 class Side:
     """One side of the text.
@@ -47,30 +54,42 @@ class Side:
     predicted: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """How batches are made of the sides of the text.
+SeedOf = Callable[[int], Any]
+"""Number of a stream, 0 or 1 -> two int64 seed words for its random numbers."""
 
-    Attributes:
-      sides: in the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives
-        its words twice, after the begin-of-sentence word and before the end-of-sentence word.
-      type: of the batches, a NamedTuple; the names of lengths end with "_length".
+
+class Layout(Protocol):
+    """The batches of a workload.
+
+    sides: of the text, where they are text: --src_max_len and the like say how long. labels: the parts that the loss
+    alone reads.
     """
 
-    sides: tuple[Side, ...]
-    type: Callable[..., Any]
-    labels = ("target_output",)  # what the loss alone reads
+    @property
+    def sides(self) -> tuple[Side, ...]: ...
 
-    def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
-        """A batch of what each side gives."""
-        return self.type(*(part for side in parts for part in side))
+    @property
+    def labels(self) -> tuple[str, ...]: ...
 
-    def replace_lengths(self, batch: Any, lengths: Iterable[Any]) -> Any:
-        """The batch with other lengths, one for each side."""
-        names = [name for name in batch._fields if name.endswith("_length")]
-        return batch._replace(**dict(zip(names, lengths, strict=True)))
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> Any:
+        """A random batch.
 
+        Args:
+          batch_size: its samples.
+          lengths: words of each sentence of each of `sides`.
+          seed_of: gives the seeds; equal ones draw equal batches on any kind of device.
+        """
+        ...
 
-def sample_axis(part: Any, time_major: bool) -> int:
-    """The axis of one of a batch's parts, or of logits, along which the samples lie."""
-    return 1 if time_major and part.shape.rank >= 2 else 0
+    def sample_axis(self, part: Any) -> int:
+        """The axis of one of a batch's parts, or of logits, along which the samples lie."""
+        ...
+
+    def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
+        """A batch that `draw` made elsewhere, with what is known of it when tracing.
+
+        Args:
+          batch: as drawn.
+          batch_size, lengths: as of `draw`.
+        """
+        ...

@@ -8,7 +8,7 @@ from typing import Any
 
 from models.kernels import KERNELS
 from models.unit_types import UNIT_TYPES
-from models.workloads import WORKLOADS
+from models.workloads import DATASETS, WORKLOADS, readers_of
 
 
 def option(
@@ -41,23 +41,32 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def _workloads_in_words() -> str:
+    """Each workload, and what those of one kind of data count."""
+    units: dict[str, list[str]] = {}
+    for name, entry in WORKLOADS.items():
+        units.setdefault(entry.unit, []).append(f"{name} ({entry.help})")
+    return "; ".join(f"counting {unit}: {', '.join(names)}" for unit, names in units.items())
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Model. The defaults are the preset `small`."""
 
     model: str = option(
         "nmt",
-        " or ".join(f"{name} ({entry.help}; counts {entry.unit})" for name, entry in WORKLOADS.items()),
+        _workloads_in_words(),
         choices=tuple(WORKLOADS),
     )
     unit_type: str = option(
         "lstm",
-        f"cell of every layer: {' or '.join(f'{name} ({cell.help})' for name, cell in UNIT_TYPES.items())}",
+        f"{readers_of('unit_type')}: cell of every layer: "
+        f"{' or '.join(f'{name} ({cell.help})' for name, cell in UNIT_TYPES.items())}",
         choices=tuple(UNIT_TYPES),
     )
     encoder_type: str | None = option(
         None,
-        "kernel of the encoder, or of the layers of lm: "
+        f"{readers_of('encoder_type')}: kernel of the encoder, or of the layers of lm: "
         f"{' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; bi and uni mean "
         "dynamic_rnn with that direction; the first of these that computes the cell when not given",
         choices=(*KERNELS, "bi", "uni"),
@@ -70,7 +79,8 @@ class ModelConfig:
     )
     num_encoder_layers: int = option(
         2,
-        "cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm and of gnmt_v2",
+        f"{readers_of('num_encoder_layers')}: cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm "
+        "and of gnmt_v2",
         minimum=1,
         maximum=128,
     )
@@ -101,17 +111,39 @@ class ModelConfig:
         maximum=2,
     )
     share_embedding: bool = option(False, "nmt, nmt_attention: both sides look up one embedding")
-    num_units: int = option(256, "hidden size of each cell", minimum=1, maximum=1_048_576)
-    embedding_dim: int = option(256, "size of a word's embedding", minimum=1, maximum=1_048_576)
+    num_units: int = option(256, f"{readers_of('num_units')}: hidden size of each cell", minimum=1, maximum=1_048_576)
+    embedding_dim: int = option(
+        256, f"{readers_of('embedding_dim')}: size of a word's embedding", minimum=1, maximum=1_048_576
+    )
     src_vocab_size: int = option(
         8000, "nmt, nmt_attention: words in the source vocabulary", minimum=4, maximum=2_147_483_647
     )
-    tgt_vocab_size: int = option(8000, "words in the target vocabulary", minimum=4, maximum=2_147_483_647)
-    dropout: float = option(
-        0.0, "share of each recurrent layer's inputs set to zero while training", minimum=0.0, maximum=0.99
+    tgt_vocab_size: int = option(
+        8000, f"{readers_of('tgt_vocab_size')}: words in the target vocabulary", minimum=4, maximum=2_147_483_647
     )
-    forget_bias: float = option(1.0, "lstm, layer_norm_lstm: added to the forget gate before its sigmoid")
-    time_major: bool = option(True, "keep activations [time, batch, units]; false: [batch, time, units]")
+    dropout: float = option(
+        0.0,
+        f"{readers_of('dropout')}: share of each recurrent layer's inputs set to zero while training",
+        minimum=0.0,
+        maximum=0.99,
+    )
+    forget_bias: float = option(
+        1.0, f"{readers_of('forget_bias')}: of lstm and layer_norm_lstm, added to the forget gate before its sigmoid"
+    )
+    time_major: bool = option(
+        True, f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]"
+    )
+    data_format: str = option(
+        "NHWC",
+        f"{readers_of('data_format')}: order of the axes of images and of what is made of them",
+        choices=("NHWC", "NCHW"),
+    )
+    dataset: str | None = option(
+        None,
+        f"{readers_of('dataset')}: what they are like, imagenet (1000 classes, as large as the network wants) or "
+        "cifar10 (10 classes, 32 x 32); the network's own when not given",
+        choices=DATASETS,
+    )
     compute_dtype: str = option(
         "float32",
         "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",

@@ -13,6 +13,7 @@ import tensorflow as tf
 from models import kernels, lstm
 from models.batch import Layout, Side, TargetBatch
 from models.config import ModelConfig
+from models.layout import TextLayout
 from models.next_words import NextWords
 from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
 
@@ -28,7 +29,7 @@ class _LanguageModel(NextWords):
         self._stack = stack
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
-        self.layout = Layout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch)
+        self.layout: Layout = TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
         self.variables = (
             VariableSpec("embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from models.batch import Batch, Layout, Side
 from models.config import ModelConfig
+from models.layout import TextLayout
 from models.next_words import NextWords
 from models.workload import Counts, VariableSpec, total
 
@@ -18,7 +19,7 @@ class Translation(NextWords):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         sides = Side("src", config.src_vocab_size, False), Side("tgt", config.tgt_vocab_size, True)
-        self.layout = Layout(sides, Batch)
+        self.layout: Layout = TextLayout(sides, Batch, config.time_major)
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The ids of both sides; of a shared table those of the source before those of the target, one look-up."""

@@ -27,6 +27,10 @@ class Entry:
       flops_a_sample: flat options -> FLOPs of forward and backward of the longest sample; as `Workload.flops_per_item`
         says of its items, but without TensorFlow.
       reads: options that not every workload reads.
+      datasets: of images, the default one first; empty: its data are text.
+      batch_sizes: by preset, where they are not the preset's own.
+      needs_keras: whether its module imports Keras, which other runs do without.
+      has_moving: whether each tower keeps averages, as a batch normalisation does.
     """
 
     module: str
@@ -36,6 +40,10 @@ class Entry:
     samples: str
     flops_a_sample: Callable[[Mapping[str, Any]], float]
     reads: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    batch_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    needs_keras: bool = False
+    has_moving: bool = False
 
 
 def _stack_flops(options: Mapping[str, Any], cells: int, directions: int = 1) -> float:
@@ -88,6 +96,55 @@ def _lm_flops(options: Mapping[str, Any]) -> float:
 
 _SOURCE_SIDE = ("src_vocab_size", "src_max_len", "src_file_name", "src_vocab_file")
 _TRANSLATION = ("decoder_type", "direction", "num_decoder_layers", "share_embedding", *_SOURCE_SIDE)
+_TARGET_SIDE = ("tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
+_RECURRENT = (
+    *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
+    *("dropout", "forget_bias", "time_major"),
+)
+_IMAGES = ("data_format", "dataset")
+
+
+def image_entry(
+    module: str,
+    help: str,
+    flops_an_image: float | Mapping[str, float],
+    datasets: tuple[str, ...],
+    batch_sizes: Mapping[str, int],
+    needs_keras: bool = False,
+    has_moving: bool = True,
+) -> Entry:
+    """The row of a network that classifies images.
+
+    Args:
+      module, help, datasets, batch_sizes, needs_keras, has_moving: as of `Entry`.
+      flops_an_image: of forward and backward, as `models.images.network.flops` counts them; by dataset where they
+        differ.
+    """
+
+    def flops_a_sample(options: Mapping[str, Any]) -> float:
+        if isinstance(flops_an_image, Mapping):
+            return flops_an_image[options["dataset"]]
+        return flops_an_image
+
+    return Entry(
+        module,
+        help,
+        "images",
+        "images of all batches",
+        "images",
+        flops_a_sample,
+        _IMAGES,
+        datasets,
+        batch_sizes,
+        needs_keras,
+        has_moving,
+    )
+
+
+def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> Entry:
+    module, batch_sizes = "models.images.keras_applications", {"small": 8, "seed": 32}
+    return image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
+
 
 WORKLOADS = {
     "nmt": Entry(
@@ -97,7 +154,7 @@ WORKLOADS = {
         "source and target tokens without padding",
         "sentence pairs",
         _nmt_flops,
-        _TRANSLATION,
+        (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "models.nmt_attention",
@@ -106,7 +163,10 @@ WORKLOADS = {
         "source and target tokens without padding",
         "sentence pairs",
         _attention_flops,
-        ("attention", "attention_architecture", "normalize_attention", "biases_per_gate", *_TRANSLATION),
+        (
+            *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
+            *(*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+        ),
     ),
     "lm": Entry(
         "models.language_model",
@@ -115,8 +175,27 @@ WORKLOADS = {
         "words and the end of each sentence without padding",
         "sentences",
         _lm_flops,
+        (*_TARGET_SIDE, *_RECURRENT),
     ),
+    "inception3": _keras_entry("Inception v3", 34_240_933_248),
+    "resnet50": _keras_entry("ResNet-50", 22_911_811_584),
+    "resnet101_v2": _keras_entry("ResNet-101 v2", 42_930_831_360),
+    "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
+    "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
 }
+DATASETS = ("imagenet", "cifar10")
+
+
+def readers_of(option: str) -> str:
+    """Which workloads read an option, as the beginning of its help: "nmt, lm", or "images" where all of these do."""
+    readers = [name for name, entry in WORKLOADS.items() if option in entry.reads]
+    return "images" if option in _IMAGES else ", ".join(readers)
+
+
+def dataset_of(workload: str, dataset: str | None) -> str | None:
+    """The images of a workload: `dataset`, or its own where none is named; None where its data are text."""
+    entry = WORKLOADS.get(workload)
+    return (dataset or entry.datasets[0]) if entry and entry.datasets else None
 
 
 def load(name: str) -> ModuleType:

@@ -76,9 +76,15 @@ class AllReduce(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class DataSource(Choice):
-    """varies: whether batches differ in length."""
+    """Where batches come from.
+
+    Attributes:
+      varies: whether batches differ in length.
+      holds: "text" or a name of models.workloads.DATASETS; empty: batches of any workload.
+    """
 
     varies: bool = False
+    holds: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,9 +209,9 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
 DATA_SOURCES: Mapping[str, DataSource] = {
-    "device": DataSource("rnn_scaling.data.device", "random words drawn on each device"),
+    "device": DataSource("rnn_scaling.data.device", "random batches drawn on each device"),
     "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device"),
-    "host": DataSource("rnn_scaling.data.host", "random words from the host's pipeline", reads=_PIPELINE),
+    "host": DataSource("rnn_scaling.data.host", "random batches from the host's pipeline", reads=_PIPELINE),
     "text": DataSource(
         "rnn_scaling.data.text",
         "parallel text files",
@@ -215,6 +221,13 @@ DATA_SOURCES: Mapping[str, DataSource] = {
             *_PIPELINE,
         ),
         varies=True,
+        holds="text",
+    ),
+    "cifar10": DataSource(
+        "rnn_scaling.data.cifar10",
+        "images of CIFAR-10's binary files",
+        reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
+        holds="cifar10",
     ),
 }
 ENGINES = _modules(

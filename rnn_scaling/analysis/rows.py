@@ -26,7 +26,7 @@ from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, com
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import NAMED, distinguishing
+from rnn_scaling.settings.naming import NAMED, distinguishing, network, without_network
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
 Key = tuple[tuple[str, str], ...]
@@ -215,7 +215,6 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
-    always = NAMED[:2]  # the rows of a series have several numbers of devices
     left_out = NOT_COMPARED | {*NAMED, *scale.AXES, "decoder_type", "batch_size", "global_batch_size"}
     named = [name for name in configs.OPTIONS if name not in left_out]
     read = [_read_options(members[0].config, named) for members in series]
@@ -225,14 +224,14 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     names = []
     for members, options in zip(series, read):
         config = members[0].config
-        words = [str(config[name]) for name in always]
+        words = [network(config), str(config["variable_update"])]
         if ran := kernel_on_cpus(members):
-            words[NAMED.index("encoder_type")] += f" ({ran})"
+            words[0] += f" ({ran})"
         if members[0].is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
         strong = bool(config["global_batch_size"])
         shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
-        words += [f"{name}={shown_options[name]}" for name in varied if name in shown_options]
+        words += [f"{name}={shown_options[name]}" for name in without_network(varied, config) if name in shown_options]
         if strong:
             words.append(f"strong scaling, {config['global_batch_size']} {members[0].samples} a step")
         names.append(", ".join(words))

@@ -1,4 +1,4 @@
-"""Data source `constant`: one batch of random words a tower, drawn once and kept on its device: no input cost."""
+"""Data source `constant`: one random batch a tower, drawn once and kept on its device: no input cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _ConstantSource:
                 self._batches.append(synthetic.draw(feed, batch_size, step=tf.constant(0, tf.int64), tower=tower))
 
     def next_batches(self, step: tf.Tensor) -> list[Any]:
-        del step  # the same words at every step
+        del step  # the same batch at every step
         batches = []
         for device, batch in zip(self._devices, self._batches):
             with tf.device(device):
@@ -32,5 +32,5 @@ def _keep(part: tf.Tensor) -> tf.Tensor:
 
 
 def build(feed: Feed) -> Source:
-    """The words that the source `device` draws at step 0, at every step."""
+    """The batches that the source `device` draws at step 0, at every step."""
     return _ConstantSource(feed)

@@ -1,4 +1,4 @@
-"""Data source `device`: every step draws fresh random words on each tower's device; nothing comes from the host."""
+"""Data source `device`: every step draws a fresh random batch on each tower's device; nothing comes from the host."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _DeviceSource:
 
 
 def build(feed: Feed) -> Source:
-    """Random words by (seed, step, tower): two runs with the same seed see the same words.
+    """Random batches by (seed, step, tower): two runs with the same seed see the same ones.
 
-    Fresh words have no order that the number of towers could change, so `feed.split` is not read.
+    Fresh batches have no order that the number of towers could change, so `feed.split` is not read.
     """
     return _DeviceSource(feed)

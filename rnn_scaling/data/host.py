@@ -1,8 +1,8 @@
-"""Data source `host`: random words made by the host's input pipeline, which then go the way of text to the devices.
+"""Data source `host`: random batches made by the host's input pipeline, which then go the way of files to the devices.
 
-The words are those of the source `device`, and all sentences are known to be full when tracing, as there, so that a
-comparison of the two shows the cost of the way alone. With a global batch that is split (strong scaling) the words are
-others, of the same shapes.
+The batches are those of the source `device`, and as much is known of them when tracing (sentences are full), so that a
+comparison of the two shows the cost of the way alone. With a global batch that is split (strong scaling) the samples
+are others, of the same shapes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rnn_scaling.data import pipeline, synthetic
 from rnn_scaling.data.source import Feed, Source
 
 
-class _FullSentences:
-    """Gives the batches of a source lengths that are known when tracing: cuDNN then computes as for `device`."""
+class _AsDrawn:
+    """Gives the batches of a source what is known when tracing of those that `device` draws, such as full lengths."""
 
     def __init__(self, source: Source, feed: Feed) -> None:
         self._source, self._feed = source, feed
@@ -25,12 +25,12 @@ class _FullSentences:
         feed, batches = self._feed, []
         for device, batch_size, batch in zip(feed.devices, feed.own_batch_sizes, self._source.next_batches(step)):
             with tf.device(device):
-                batches.append(feed.layout.replace_lengths(batch, synthetic.full_lengths(feed, batch_size)))
+                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths))
         return batches
 
 
 def build(feed: Feed) -> Source:
-    """Random words by (seed, step, tower), from `num_parallel_calls` threads of the host."""
+    """Random batches by (seed, step, tower), from `num_parallel_calls` threads of the host."""
     batch_size = feed.pipeline_batch_sizes[0]
     # A global batch is drawn whole, by every worker, before it is split; of the others each draws its own alone.
     num_towers, first = (1, 0) if feed.split else (len(feed.devices), feed.first_tower)
@@ -40,4 +40,4 @@ def build(feed: Feed) -> Source:
 
     with tf.device(pipeline.host_of(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)
-    return _FullSentences(pipeline.to_towers(dataset, feed), feed)
+    return _AsDrawn(pipeline.to_towers(dataset, feed), feed)

@@ -52,10 +52,10 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
       dataset: global batches.
       feed: whose towers get them; of other workers' towers the pieces are left out.
     """
-    axis = 1 if feed.time_major else 0
+    sizes, axis = list(feed.batch_sizes), feed.layout.sample_axis
 
     def pieces(batch: Any) -> tf.data.Dataset:
-        parts = zip(*(tf.split(c, list(feed.batch_sizes), axis if c.shape.rank == 2 else 0) for c in batch))
+        parts = zip(*(tf.split(part, sizes, axis(part)) for part in batch))
         batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in list(parts)[feed.own]]
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 

@@ -18,8 +18,7 @@ class Feed:
       layout: of the workload's batches.
       batch_sizes: samples of each tower of all workers a step.
       split: cut the towers' batches from one global batch (strong scaling).
-      time_major: ids are [T, B] and not [B, T].
-      seed: of the words and the shuffling.
+      seed: of what is random and the shuffling.
       devices: a device for each tower of this worker.
       first_tower: number of the first of these among the towers of all workers.
     """
@@ -28,7 +27,6 @@ class Feed:
     layout: Layout
     batch_sizes: tuple[int, ...]
     split: bool
-    time_major: bool
     seed: int
     devices: tuple[str, ...]
     first_tower: int = 0
@@ -58,9 +56,9 @@ class Source(Protocol):
     """Batches for every tower; owns the iterators and tables that they come from.
 
     Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
-    the sources `text` and `host` are pieces of one global batch, the same one whatever the number of towers. `device`
-    and `constant` draw each tower's words apart, so that theirs change with that number, and `host` then has other
-    words than `device`. Keep the object alive as long as a `tf.function` that called it.
+    sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
+    `device` and `constant` draw each tower's batches apart, so that theirs change with that number, and `host` then has
+    other ones than `device`. Keep the object alive as long as a `tf.function` that called it.
     """
 
     def next_batches(self, step: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from models.batch import Side
+from models.layout import TextLayout
 from rnn_scaling.data import corpus, pipeline
 from rnn_scaling.data.source import Feed, Source
 
@@ -41,17 +42,20 @@ def build(feed: Feed) -> Source:
     Raises:
       corpus.DataError: if the files break a rule of `corpus.check`.
     """
-    checked = corpus.check(feed.options, feed.layout.sides)
+    layout = feed.layout
+    if not isinstance(layout, TextLayout):
+        raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")
+    checked = corpus.check(feed.options, layout.sides)
     with tf.device(pipeline.host_of(feed.devices[0])):
         tables = [_table(side.vocabulary, feed.options.unk_id) for side in checked.sides]
         dataset = _full_batches(_lines(feed), feed)
 
         def to_batch(*lines: tf.Tensor) -> Any:
-            columns = zip(lines, feed.layout.sides, feed.max_lengths, checked.sides, tables)
+            columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
             parts = [_to_ids(*column) for column in columns]
-            if feed.time_major:
+            if layout.time_major:
                 parts = [[tf.transpose(part) for part in side[:-1]] + side[-1:] for side in parts]
-            return feed.layout.batch(parts)
+            return layout.batch(parts)
 
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
     return pipeline.to_towers(dataset, feed, keep=tables)

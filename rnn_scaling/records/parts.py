@@ -17,11 +17,17 @@ class RunError(Sparse):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters(Part):
-    """Numbers and bytes of one copy of the variables."""
+class Parameters(Sparse):
+    """Numbers and bytes of one copy of the variables.
+
+    trainable, bytes: of what the optimizer updates. moving: averages that each tower keeps, such as a batch
+    normalisation's. optimizer: its slots. None: an older record, which does not tell.
+    """
 
     trainable: int
     bytes: int
+    moving: Count | None = None
+    optimizer: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

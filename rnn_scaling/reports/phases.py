@@ -20,6 +20,7 @@ from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import network
 
 SCHEMA = "rnn_scaling.phases/1"
 
@@ -37,7 +38,7 @@ class Run:
         """What ran, and its file."""
         config = self.record.config
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
-        return f"{config['encoder_type']}, {config['variable_update']}, {places} ({self.path})"
+        return f"{network(config)}, {config['variable_update']}, {places} ({self.path})"
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:

@@ -27,6 +27,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.speedups import Speedups, speedups
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import network
 from rnn_scaling.settings.spelling import command
 
 MOST = (
@@ -273,7 +274,7 @@ def summarise(folder: Folder, name: str) -> Summary:
 
 
 def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    return config["encoder_type"], config["variable_update"], config["num_devices"], scale.num_workers(config)
+    return network(config), config["variable_update"], config["num_devices"], scale.num_workers(config)
 
 
 def _goes_on(record: RunRecord) -> bool:
@@ -316,7 +317,7 @@ def _hand_made(rows: Sequence[Row]) -> str | None:
     config, total = ordered[0].config, totals.pop()
     sizes = ", ".join(f"--batch_size={row.config['batch_size']} on {devices(row.num_devices)}" for row in ordered)
     return (
-        f"{config['encoder_type']}, {config['variable_update']}: {sizes} is strong scaling made by hand "
+        f"{network(config)}, {config['variable_update']}: {sizes} is strong scaling made by hand "
         f"({total} {ordered[0].samples} a step in all), so each is a series of its own without speedup; "
         f"--global_batch_size={total} makes them one."
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from models import kernels
 from models.config import GNMT_V2, ModelConfig, option
+from models.workloads import WORKLOADS, dataset_of, readers_of
 from rnn_scaling import registry
 
 
@@ -130,7 +131,7 @@ class TrainingOptions:
 
     batch_size: int = option(
         32,
-        "samples (nmt: sentence pairs; lm: sentences) a tower a step: weak scaling, work a device constant",
+        "samples (sentence pairs, sentences, images) a tower a step: weak scaling, work a device constant",
         minimum=1,
         maximum=16_777_216,
     )
@@ -148,7 +149,7 @@ class TrainingOptions:
     )
     seed: int = option(
         1,
-        "seed of the initial weights, the synthetic words, the shuffling and dropout",
+        "seed of the initial weights, the random batches, the shuffling and dropout",
         minimum=0,
         maximum=2_147_483_647,
     )
@@ -172,31 +173,46 @@ class DataOptions:
     )
     tgt_max_len: int = option(
         30,
-        "words of a target sentence at most, its end-of-sentence word included; synthetic: exactly these",
+        f"{readers_of('tgt_max_len')}: words of a target sentence at most, its end-of-sentence word included; "
+        "synthetic: exactly these",
         minimum=1,
         maximum=65_536,
     )
     src_file_name: str = option(
         "", "nmt, nmt_attention, text: source sentences, one a line, words separated by blanks, UTF-8"
     )
-    tgt_file_name: str = option("", "text: target sentences, for nmt line by line the translations of src_file_name")
+    tgt_file_name: str = option(
+        "",
+        f"{readers_of('tgt_file_name')}, text: target sentences, for nmt line by line the translations of "
+        "src_file_name",
+    )
     src_vocab_file: str = option(
         "", "nmt, nmt_attention, text: source vocabulary, a word a line; the first src_vocab_size lines count"
     )
-    tgt_vocab_file: str = option("", "text: target vocabulary, a word a line; the first tgt_vocab_size lines count")
+    tgt_vocab_file: str = option(
+        "",
+        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, a word a line; the first tgt_vocab_size lines count",
+    )
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
     eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
     unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0, maximum=2_147_483_647)
     num_buckets: int = option(
         5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
     )
-    disable_shuffle: bool = option(False, "text: keep the order of the files")
-    output_buffer_size: int = option(10_000, "text: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000)
-    num_parallel_calls: int = option(2, "host and text: threads that prepare batches", minimum=1, maximum=1_024)
-    prefetch_data_to_device: bool | None = option(
-        None, "host and text: copy batches to the devices ahead of the step; on when not given"
+    data_dir: str = option("", "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image")
+    disable_shuffle: bool = option(False, "text and cifar10: keep the order of the files")
+    output_buffer_size: int = option(
+        10_000, "text and cifar10: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
     )
-    prefetch_buffer_size: int = option(2, "host and text: batches kept ready on each device", minimum=1, maximum=65_536)
+    num_parallel_calls: int = option(
+        2, "host, text and cifar10: threads that prepare batches", minimum=1, maximum=1_024
+    )
+    prefetch_data_to_device: bool | None = option(
+        None, "host, text and cifar10: copy batches to the devices ahead of the step; on when not given"
+    )
+    prefetch_buffer_size: int = option(
+        2, "host, text and cifar10: batches kept ready on each device", minimum=1, maximum=65_536
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,6 +282,7 @@ SEED_PRESET = {
 }
 GNMT_PRESET = {**GNMT_V2, "src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
 PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET, "gnmt_v2": GNMT_PRESET}
+_READERS = registry.readers(WORKLOADS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,6 +365,20 @@ def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None 
     return {**given, **servers, "num_workers": num_workers}
 
 
+def model_of(preset: Any) -> str:
+    """The workload that a preset is of, where the user names none."""
+    return str(PRESETS.get(preset, {}).get("model", OPTIONS["model"].default))
+
+
+def _preset(preset: str, workload: str) -> dict[str, Any]:
+    """The defaults that a preset gives the options that a workload reads; all of them to one that is none."""
+    entry, values = WORKLOADS.get(workload), PRESETS.get(preset, {})
+    if entry is None:
+        return values
+    values = {name: value for name, value in values.items() if workload in _READERS.get(name, WORKLOADS)}
+    return {**values, **({"batch_size": entry.batch_sizes[preset]} if preset in entry.batch_sizes else {})}
+
+
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
     """Works out every default.
 
@@ -360,8 +391,10 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
       The configuration that will run. Conflicts in it are `conflicts.problems`'s matter.
     """
     values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
-    values.update(PRESETS.get(given.get("preset", "small"), {}))
+    preset = given.get("preset", "small")
+    values.update(_preset(preset, given.get("model", model_of(preset))))
     values.update(given)
+    values["dataset"] = dataset_of(values["model"], values["dataset"])
     if values["device"] == "auto":
         values["device"] = "gpu" if num_gpus else "cpu"
     if values["num_devices"] == 0:

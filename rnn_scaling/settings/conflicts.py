@@ -15,7 +15,7 @@ from models import kernels
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
-from rnn_scaling.registry import ALL_REDUCES, TEXT_FILES, VARIABLE_UPDATES, has_servers
+from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, TEXT_FILES, VARIABLE_UPDATES, either, has_servers
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
@@ -231,8 +231,14 @@ def _coordinated(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> 
         )
     if config.data.data_source != "device":
         yield (
-            f"--data_source={config.data.data_source}: with --variable_update={mode} a step draws its own words, "
+            f"--data_source={config.data.data_source}: with --variable_update={mode} a step draws its own batch, "
             "whoever runs it; use --data_source=device"
+        )
+    if WORKLOADS[config.model.model].has_moving:
+        yield (
+            f"--model={config.model.model}: its batch normalisation keeps averages on a tower, and with "
+            f"--variable_update={mode} a step is run by whichever worker is free; "
+            "use --variable_update=distributed_parameter_server"
         )
     if config.output.trace_batches:
         yield (
@@ -281,6 +287,11 @@ def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterato
     data, model = config.data, config.model
     if given.get("use_synthetic_data") and data.data_source != "device":
         yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
+    if others := list(_of_other_data(config)):
+        yield from others
+        return
+    if is_read(config, "data_dir") and not data.data_dir:
+        yield f"--data_source={data.data_source} needs --data_dir, the folder of the files"
     if not is_read(config, "tgt_file_name"):
         return
     for name in TEXT_FILES:
@@ -294,6 +305,25 @@ def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterato
         yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
 
 
+def _of_other_data(config: RunConfig) -> Iterator[str]:
+    """A data source, or images, that the workload is not trained on."""
+    name, dataset, source = config.model.model, config.model.dataset, config.data.data_source
+    if dataset and dataset not in WORKLOADS[name].datasets:
+        readers = [model for model, entry in WORKLOADS.items() if dataset in entry.datasets]
+        yield (
+            f"--dataset={dataset}: --model={name} is trained on {either(WORKLOADS[name].datasets)} alone; leave it out"
+            + (f", or use --model={either(readers)}" if readers else "")
+        )
+        return
+    holds, wants = DATA_SOURCES[source].holds, dataset or "text"
+    if holds and holds != wants:
+        others = [each for each, row in DATA_SOURCES.items() if row.holds in ("", wants)]
+        yield (
+            f"--data_source={source} reads {holds}, and --model={name} is trained on {wants}; "
+            f"use --data_source={either(others)}"
+        )
+
+
 def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     measure = config.measure
     fewest = measure.num_warmup_batches + measure.num_batches
@@ -302,6 +332,9 @@ def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 
 
 def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    folder = config.data.data_dir
+    if folder and is_read(config, "data_dir") and not os.path.isdir(folder):
+        yield f"--data_dir={folder}: no folder; name the one that CIFAR-10's binary files lie in"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):

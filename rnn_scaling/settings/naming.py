@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
+
+
+def network(config: Mapping[str, Any]) -> str:
+    """What a run is called by: the kernel of its encoder, or its workload where that has none.
+
+    Args:
+      config: flat options of a run; one whose workload is none of ours has an encoder.
+    """
+    entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
+    return str(config["model"] if entry and "encoder_type" not in entry.reads else config["encoder_type"])
+
+
+def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+    """Names of options without the model's, where that is what the run is called by already."""
+    return [name for name in names if name != "model" or network(config) != config["model"]]
 
 
 def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:

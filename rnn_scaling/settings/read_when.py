@@ -9,7 +9,10 @@ from typing import Any
 from models.unit_types import UNIT_TYPES
 from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.registry import either
 from rnn_scaling.settings.config import RunConfig
+
+FEW_CHOICES = 4  # that are spelled as flags, one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +25,8 @@ class _ReadWhen:
 
 def _chosen(option: str, choices: tuple[str, ...], group: str) -> _ReadWhen:
     """Read where `option`, of this group of the configuration, is one of the choices."""
-    remedy = " or ".join(f"--{option}={choice}" for choice in choices)
+    few = len(choices) <= FEW_CHOICES
+    remedy = " or ".join(f"--{option}={choice}" for choice in choices) if few else f"--{option}={either(choices)}"
     return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy)
 
 

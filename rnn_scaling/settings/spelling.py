@@ -23,7 +23,8 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     wanted = {**config, **changes}
     known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
     ignored = set(unread(configs.from_flat(known), known))
-    defaults = _defaults(wanted["preset"], wanted["device"])
+    model = configs.model_of(wanted["preset"])
+    defaults = {**_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)), "model": model}
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
     words = []
     for name, value in known.items():
@@ -42,5 +43,5 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _defaults(preset: str, device: str) -> Mapping[str, Any]:
-    return configs.resolve({"preset": preset, "device": device}, num_gpus=0, num_cores=1).flat()
+def _defaults(preset: str, device: str, model: str) -> Mapping[str, Any]:
+    return configs.resolve({"preset": preset, "device": device, "model": model}, num_gpus=0, num_cores=1).flat()

@@ -22,6 +22,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
+from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.sweeps import display, failure, folder, forewarning, ranks
 from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator, duration
@@ -167,7 +168,8 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> str
     lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
         lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
-    on_cpus = {job.run.config.model.encoder_type for job in jobs if job.run.config.devices.device == "cpu"}
+    configs = [job.run.config for job in jobs]
+    on_cpus = {c.model.encoder_type for c in configs if c.devices.device == "cpu" and is_read(c, "encoder_type")}
     kernels = {name: kernel for name, kernel in KERNELS.items() if name in on_cpus and kernel.cpu != kernel.gpu}
     lines += [f"{name} is {kernel.help}" for name, kernel in kernels.items()]
     return "\n".join(lines) + "\n"

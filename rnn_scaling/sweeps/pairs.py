@@ -13,10 +13,11 @@ from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import option
+from rnn_scaling.settings.naming import NAMED, network
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import NAMED, Run
+from rnn_scaling.sweeps.plan import Run
 
 RESERVED = ("result_file", "log_dir", "progress")
 
@@ -102,7 +103,7 @@ def runs(sides: Sequence[Mapping[str, Any]]) -> list[Run]:
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
         lines += [f"--{side}: {line}" for line in conflicts.problems(config, given, num_gpus=num_gpus)]
         flat = config.flat()
-        made.append(Run("-".join(str(flat[name]) for name in NAMED), given, config))
+        made.append(Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config))
     if lines:
         raise flags.FlagErrors(lines)
     return made

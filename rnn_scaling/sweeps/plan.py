@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from models import kernels
+from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
@@ -122,12 +123,20 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
     cores_per_device = max(1, lists.get("cpu_cores_per_device", [1])[0])
     has_workers = any(number > 1 for number in lists.get("num_workers", []))
     most = num_gpus if on_gpus else num_cores // cores_per_device
-    return {
+    defaults: dict[str, list[Any]] = {
         "encoder_type": list(kernels.KERNELS),
         "variable_update": registry.swept(registry.VARIABLE_UPDATES, has_workers),
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
+    return {name: values for name, values in defaults.items() if is_read(name, lists)}
+
+
+def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether any of a sweep's workloads reads an option."""
+    workloads = lists.get("model", [configs.OPTIONS["model"].default])
+    readers = registry.readers(WORKLOADS).get(option)
+    return readers is None or not set(workloads).isdisjoint(readers)
 
 
 def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.settings.thread_pools import pool_sizes
-from rnn_scaling.sweeps.plan import Run, plan
+from rnn_scaling.sweeps.plan import Run, is_read, plan
 
 DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
 THREADS = "inter_op_parallelism_threads"
@@ -32,7 +32,8 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
         if not 1 <= number <= most
     ]
     num_gpus, num_cores = visible_gpus(), len(available_cores())
-    others = {**DEFAULTS, **{name: values for name, values in lists.items() if name != THREADS}}
+    read = {name: values for name, values in DEFAULTS.items() if is_read(name, lists)}
+    others = {**read, **{name: values for name, values in lists.items() if name != THREADS}}
     try:
         bases = plan(others, num_gpus=num_gpus, num_cores=num_cores)
     except flags.FlagErrors as e:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +24,7 @@ from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
-from rnn_scaling.training.replica import UpdateRule, VariableUpdate, bytes_by_device
+from rnn_scaling.training.replica import UpdateRule, VariableState, VariableUpdate, bytes_by_device
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch, Watch
 from rnn_scaling.training.towers import TrainStep
 
@@ -148,8 +149,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     kind = registry.VARIABLE_UPDATES[config.update.variable_update].step
     step = registry.load(registry.STEPS, kind).build(workload, source, update, engine, config)
     if state is not None:
-        trainable = sum(math.prod(spec.shape) for spec in workload.variables)
-        state.parameters.update(trainable=trainable, bytes=trainable * tf.float32.size)
+        state.parameters.update(_parameters(workload, step.variable_states()))
         state.flops_per_item = workload.flops_per_item(feed.max_lengths)
         state.resolved.update(
             **workload.kernels,
@@ -157,6 +157,18 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             variable_placement=bytes_by_device(step.variable_states()),
         )
     return step
+
+
+def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
+    """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`.
+
+    Args:
+      workload: whose variables they are.
+      states: of the variables of all towers.
+    """
+    trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
+    slots = sum(slot.shape.num_elements() for each in states if each.tower in (None, 0) for slot in each.slots)
+    return {"trainable": trainable, "bytes": trainable * tf.float32.size, "moving": moving, "optimizer": slots}
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
@@ -188,7 +200,6 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
         layout=workload.layout,
         batch_sizes=batch_sizes,
         split=split,
-        time_major=config.model.time_major,
         seed=config.training.seed,
         devices=devices,
         first_tower=engine.first_tower,

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.analysis import divergence
-from rnn_scaling.data import corpus
+from rnn_scaling.data import cifar10_files, corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.machine import alive
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
@@ -28,6 +29,7 @@ from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.parts import RunError
+from rnn_scaling.registry import TEXT_FILES, either
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
@@ -69,7 +71,7 @@ class Session:
         self._is_recorded = self._is_others_fault = False
         self._num_lost = 0  # ranks whose loss was told
         self._result_file = config.output.result_file
-        self._texts = corpus.Stamps(_text_files(config))
+        self._texts = corpus.Stamps(_data_files(config))
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -298,10 +300,12 @@ def _may_be_others_fault(error: Exception) -> bool:
     return type(error).__name__ in kinds or any(words in str(error) for words in said)
 
 
-def _text_files(config: RunConfig) -> list[str]:
-    """The files that the run reads text and vocabularies from."""
-    names = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
-    return [getattr(config.data, name) for name in names if is_read(config, name)]
+def _data_files(config: RunConfig) -> list[str]:
+    """The files that the run reads text and vocabularies, or images, from."""
+    texts = [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
+    if not is_read(config, "data_dir"):
+        return texts
+    return [str(path) for path in Path(config.data.data_dir).glob(cifar10_files.PATTERN)]
 
 
 def _prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
@@ -336,8 +340,11 @@ def _prepare_process(config: RunConfig, state: RunState, launch: Launch | None) 
         f"{_count(inter, 'inter-op thread')}, {_count(intra, 'intra-op thread')}"
     )
     prepare_cuda_order()
-    # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that a run uses.
-    sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # an import of it fails, which TensorFlow allows
+    if WORKLOADS[config.model.model].needs_keras:
+        os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's own Keras runs on
+    else:
+        # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that runs.
+        sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # its import fails, which TensorFlow allows
     if config.model.xla:
         # Auto-clustering leaves the CPU out unless it is told so.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")
@@ -348,11 +355,10 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
     kind, first_line = type(error).__name__, entry.first_line(error)
     if kind in ("ResourceExhaustedError", "MemoryError") and "No space left" not in str(error):
-        lengths = "".join(f"--{name}, " for name in ("src_max_len", "tgt_max_len") if is_read(config, name))
-        remedy = (
-            f"lower --batch_size={config.training.batch_size}, {lengths}--num_units or the vocabularies, "
-            "or use --compute_dtype=bfloat16"
-        )
+        names = [f"--{name}" for name in ("src_max_len", "tgt_max_len", "num_units") if is_read(config, name)]
+        smaller = [f"--batch_size={config.training.batch_size}", *names]
+        vocabularies = ["the vocabularies"] if is_read(config, "tgt_vocab_size") else []
+        remedy = f"lower {either([*smaller, *vocabularies])}, or use --compute_dtype=bfloat16"
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
     expected = isinstance(error, (NotFiniteError, DeviceError, OSError, ClusterError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected

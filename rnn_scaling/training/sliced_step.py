@@ -11,7 +11,6 @@ nowhere.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models.batch import sample_axis
 from models.workload import Outputs, Workload
 from rnn_scaling.analysis import slicing
 from rnn_scaling.data.source import Source
@@ -40,7 +38,6 @@ class Slices:
         batch_sizes: Sequence[int],
         cuts_on_host: bool,
         elsewhere: Collection[str],
-        time_major: bool,
     ) -> None:
         """Args:
         workload: says what reads which part of the batch.
@@ -48,10 +45,9 @@ class Slices:
         batch_sizes: samples of each tower.
         cuts_on_host: whether a slice is cut where the batch is; otherwise where it is asked for.
         elsewhere: embeddings that do not lie on the host.
-        time_major: whether time is the batch's first axis.
         """
         self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
-        self._axis = functools.partial(sample_axis, time_major=time_major)
+        self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
         self._known = {name: tf.get_static_value(part) for name, part in zip(batch._fields, batch)}
         lookups = workload.lookups(batch)
@@ -107,17 +103,15 @@ class SlicedStep(TrainStep):
         *,
         batch_sizes: Sequence[int],
         slice_on: str,
-        time_major: bool,
     ) -> None:
         """Args:
         workload, update, engine, seed, collects_graphs: as of `TrainStep`.
         source: of one global batch a step, on the host.
         batch_sizes: samples of each tower.
         slice_on: "host" or "device".
-        time_major: whether time is the batch's first axis.
         """
         super().__init__(workload, source, update, engine, seed, collects_graphs)
-        self._batch_sizes, self._slice_on, self._time_major = tuple(batch_sizes), slice_on, time_major
+        self._batch_sizes, self._slice_on = tuple(batch_sizes), slice_on
 
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload = self._workload
@@ -125,9 +119,7 @@ class SlicedStep(TrainStep):
             (batch,) = self._source.next_batches(step)
         with tf.device(self.engine.host), tf.name_scope("input/slice/"):
             cuts_on_host = self._slice_on == slicing.HOST
-            slices = Slices(
-                workload, batch, self._batch_sizes, cuts_on_host, self._tables_elsewhere(), self._time_major
-            )
+            slices = Slices(workload, batch, self._batch_sizes, cuts_on_host, self._tables_elsewhere())
         self.cut = slicing.Cut(self._slice_on, slices.parts, self._batch_sizes)
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([batch])
@@ -167,7 +159,7 @@ class SlicedStep(TrainStep):
           loss_scale: what the mean is multiplied by; None: nothing.
         """
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
-            joined = tf.concat(list(logits), sample_axis(logits[0], self._time_major))
+            joined = tf.concat(list(logits), self._workload.layout.sample_axis(logits[0]))
             losses = self._workload.losses(joined, batch)
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
@@ -206,5 +198,4 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
         config.output.trace_batches > 0,
         batch_sizes=config.tower_batch_sizes(),
         slice_on=config.update.slice_on,
-        time_major=config.model.time_major,
     )

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from models import workloads
-from models.batch import sample_axis
 from models.workload import VariableSpec, first_values
 from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
@@ -57,7 +56,7 @@ class SerialGradients:
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
         feed = benchmark.feed_of(config, engine, self._workload)
-        self._slices, self._time_major = None, config.model.time_major
+        self._slices: list[int] | None = None
         if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
             self._slices = list(config.tower_batch_sizes())
         with tf.device(self._device):
@@ -89,7 +88,7 @@ class SerialGradients:
         return Towers(batches, [float(each.loss_items) for each in counts], [int(each.positions) for each in counts])
 
     def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
-        columns = (tf.split(part, sizes, sample_axis(part, self._time_major)) for part in batch)
+        columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
         return [type(batch)(*parts) for parts in zip(*columns)]
 
     def part(self, weights: Arrays, batch: Any, factor: float, draw: int) -> Part:

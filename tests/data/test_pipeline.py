@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from models.batch import Batch, Layout
+from models.batch import Batch
+from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 
@@ -44,7 +45,7 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
     options = DataOptions(
         prefetch_data_to_device=prefetch, prefetch_buffer_size=buffer_size, num_parallel_calls=threads
     )
-    feed = Feed(options, Layout((), Batch), (2,) * len(devices), False, True, 1, tuple(devices))
+    feed = Feed(options, TextLayout((), Batch, True), (2,) * len(devices), False, 1, tuple(devices))
     source = pipeline.to_towers(counted.dataset, feed)
 
     @tf.function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import numpy as np
@@ -9,15 +10,18 @@ import pytest
 
 import rnn_scaling.data
 from models.batch import Batch, Layout, Side, TargetBatch
+from models.layout import TextLayout
 from rnn_scaling import registry
 from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
+from tests.data.test_image_sources import SOURCES as IMAGE_SOURCES
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
 SRC_VOCAB, TGT_VOCAB = 90, 40
 TARGET = Side("tgt", TGT_VOCAB, True)
-PAIRS, TARGETS = Layout((Side("src", SRC_VOCAB, False), TARGET), Batch), Layout((TARGET,), TargetBatch)
+PAIRS = TextLayout((Side("src", SRC_VOCAB, False), TARGET), Batch, True)
+TARGETS = TextLayout((TARGET,), TargetBatch, True)
 BATCH_SIZE = 3
 OPTIONS = {
     "src_max_len": 7,
@@ -43,7 +47,6 @@ def build(
     name: str,
     devices: list[str],
     prefetch: bool = False,
-    time_major: bool = True,
     seed: int = 1,
     batch_sizes=None,
     layout: Layout = PAIRS,
@@ -53,12 +56,12 @@ def build(
 ):
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
-    feed = Feed(data, layout, sizes, batch_sizes is not None, time_major, seed, tuple(devices), first_tower)
+    feed = Feed(data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower)
     return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
 def test_every_registered_source_is_tested():
-    assert {name for name, _ in SOURCES} == set(registry.DATA_SOURCES)
+    assert {name for name, _ in [*SOURCES, *IMAGE_SOURCES]} == set(registry.DATA_SOURCES)
 
 
 @every_source
@@ -85,7 +88,9 @@ def test_batches_are_consistent(tf, devices, name, prefetch):
 @every_source
 def test_batch_major_is_the_transpose(tf, devices, name, prefetch):
     time_major = run_steps(tf, build(name, devices[:2], prefetch), 3)
-    batch_major = run_steps(tf, build(name, devices[:2], prefetch, time_major=False), 3)
+    batch_major = run_steps(
+        tf, build(name, devices[:2], prefetch, layout=dataclasses.replace(PAIRS, time_major=False)), 3
+    )
     assert_equal(time_major, [[_transpose(batch) for batch in step] for step in batch_major])
 
 
@@ -226,7 +231,8 @@ def test_constant_and_device_take_nothing_from_the_host(tf, devices):
 @pytest.mark.parametrize("time_major", [True, False])
 def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch, time_major):
     axis = 1 if time_major else 0
-    options = {"prefetch": prefetch, "time_major": time_major, "disable_shuffle": True}
+    layout = dataclasses.replace(PAIRS, time_major=time_major)
+    options = {"prefetch": prefetch, "layout": layout, "disable_shuffle": True}
     whole = run_steps(tf, build(name, devices[:1], batch_sizes=(7,), **options), 3)
     parts = run_steps(tf, build(name, devices[:3], batch_sizes=(3, 2, 2), **options), 3)
     for (one,), towers in zip(whole, parts):

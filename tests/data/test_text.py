@@ -10,7 +10,8 @@ import re
 import numpy as np
 import pytest
 
-from models.batch import Batch, Layout, Side
+from models.batch import Batch, Side
+from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
@@ -98,7 +99,7 @@ def build(files, devices, *, batch_size=2, seed=1, **options):
     defaults = {"prefetch_data_to_device": False, "disable_shuffle": True, "src_max_len": 6, "tgt_max_len": 6}
     data = DataOptions(data_source="text", **{**defaults, **files, **options})
     sizes = (batch_size,) * len(devices)
-    return text.build(Feed(data, Layout(SIDES, Batch), sizes, False, False, seed, tuple(devices)))
+    return text.build(Feed(data, TextLayout(SIDES, Batch, False), sizes, False, seed, tuple(devices)))
 
 
 def numbered_pairs(count: int) -> list[tuple[str, str]]:

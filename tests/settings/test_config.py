@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
@@ -172,9 +173,12 @@ def test_each_conflict_has_its_line(given, words):
 @pytest.mark.parametrize("name", READ_WHEN)
 def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]
-    value = field.default if field.default is not None else {"param_server_device": "cpu"}.get(name, True)
+    value = (
+        {"param_server_device": "cpu", "dataset": "cifar10"}.get(name, True) if field.default is None else field.default
+    )
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
-    lines = problems(num_gpus, variable_update="mirrored", model="lm", unit_type="gru", **{name: value})
+    model = "lm" if WORKLOADS["resnet50"].reads.count(name) else "resnet50"
+    lines = problems(num_gpus, **{"variable_update": "mirrored", "model": model, name: value})
     assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines
 
 
@@ -199,6 +203,37 @@ def test_a_kernel_that_does_not_compute_the_cell_is_named_once():
     assert len(problems(encoder_type="cudnn_lstm", unit_type="nas")) == 1
     assert len(problems(encoder_type="warp", decoder_type="warp", unit_type="gru")) == 1
     assert problems(model="lm", unit_type="layer_norm_lstm", forget_bias=0.5) == []
+
+
+def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
+    (line,) = problems(model="resnet50", data_source="text")
+    assert line == (
+        "--data_source=text reads text, and --model=resnet50 is trained on imagenet; "
+        "use --data_source=device, constant or host"
+    )
+    (line,) = problems(data_source="cifar10", data_dir=".")
+    assert line.startswith("--data_source=cifar10 reads cifar10, and --model=nmt is trained on text; use ")
+    (line,) = problems(model="resnet50", dataset="cifar10")
+    assert line.startswith("--dataset=cifar10: --model=resnet50 is trained on imagenet alone; leave it out")
+    (line,) = problems(model="lm", data_format="NCHW")
+    assert line.startswith("--data_format=NCHW would be ignored here; it needs --model=")
+    (line,) = problems(model="resnet50", num_units=9)
+    assert line.startswith("--num_units=9 would be ignored here; it needs --model=nmt or ")
+    assert problems(model="resnet50", data_format="NCHW", dataset="imagenet") == []
+
+
+def test_a_step_that_any_worker_runs_has_no_averages_of_a_tower():
+    mode = {"variable_update": "async_parameter_server", "num_workers": 2}
+    (line,) = problems(model="resnet50", **mode)
+    assert line.startswith("--model=resnet50: its batch normalisation keeps averages on a tower")
+    assert problems(model="vgg16", **mode) == []
+
+
+def test_a_preset_gives_a_workload_what_it_reads_and_a_batch_size_of_its_own():
+    for preset, size in (("small", 8), ("seed", 32)):
+        config = configs.resolve({"model": "resnet50", "preset": preset}, num_gpus=0, num_cores=1)
+        assert (config.training.batch_size, config.model.num_units, config.model.dataset) == (size, 256, "imagenet")
+    assert configs.resolve({"model": "lm", "preset": "seed"}, num_gpus=0, num_cores=1).model.num_units == 512
 
 
 def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():

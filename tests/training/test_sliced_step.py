@@ -35,7 +35,7 @@ def stepped(devices, workload, batch, slice_on):
     engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     update = benchmark.build_update(config, engine, workload)
     source, sizes = FixedSource([[batch]], devices[:1]), BATCH_SIZES[len(devices)]
-    step = SlicedStep(workload, source, update, engine, 1, True, batch_sizes=sizes, slice_on=slice_on, time_major=True)
+    step = SlicedStep(workload, source, update, engine, 1, True, batch_sizes=sizes, slice_on=slice_on)
     result = step()
     return observe.graph(step), result
 

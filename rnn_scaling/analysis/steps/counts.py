@@ -16,7 +16,7 @@ from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.naming import distinguishing
+from rnn_scaling.settings.naming import distinguishing, network, without_network
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
@@ -132,7 +132,8 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     varied = distinguishing(named, [{name: repr(config[name]) for name in named} for config in settings])
     names = []
     for config in settings:
-        words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in varied)]
+        shown = without_network(varied, config)
+        words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in shown)]
         if config["decoder_type"] != config["encoder_type"]:
             words.append(f"decoder {config['decoder_type']}")
         names.append(", ".join(words))
@@ -163,7 +164,7 @@ def _counts(
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
     counts = Counts(
-        encoder=config["encoder_type"],
+        encoder=network(config),
         kernel=record.resolved.encoder_kernel or "",
         num_devices=config["num_devices"],
         runs=1,

@@ -11,6 +11,7 @@ from typing import Any
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import network
 
 NOT_SERIES = frozenset(
     {
@@ -81,7 +82,8 @@ def _series(config: Mapping[str, Any]) -> str:
     unlike = {*NOT_SERIES, scale.axis(config), *(["batch_size"] if _is_strong(config) else [])}
     rest = sorted((name, repr(value)) for name, value in config.items() if name not in unlike)
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
-    return " / ".join([str(config.get("encoder_type", "")), str(config.get("variable_update", "")), mark])
+    name = network(config) if "encoder_type" in config else ""
+    return " / ".join([name, str(config.get("variable_update", "")), mark])
 
 
 def _is_strong(config: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.settings.naming import network
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ MOST_LINES = 12
 
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
     """Colour, marker and line of each series: colour by update mode, the rest by encoder where these differ."""
-    pairs = [(s.rows[0].row.config["encoder_type"], s.rows[0].row.config["variable_update"]) for s in series]
+    pairs = [(network(s.rows[0].row.config), s.rows[0].row.config["variable_update"]) for s in series]
     if len(set(pairs)) < len(pairs):
         pairs = [(str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))]
     encoders, modes = (list(dict.fromkeys(pair[i] for pair in pairs)) for i in (0, 1))

@@ -13,6 +13,7 @@ from rnn_scaling.reports import placement_table, table
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import network
 from rnn_scaling.settings.spelling import command
 
 PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
@@ -32,7 +33,7 @@ def markdown(run: RunRecord) -> str:
     """The page: result, link, what differs from the defaults, and where the variables are."""
     config, workers = run.config, scale.num_workers(run.config)
     lines = [
-        f"## {config['encoder_type']}, {config['variable_update']}, {scale.in_words(workers, config['num_devices'])}",
+        f"## {network(config)}, {config['variable_update']}, {scale.in_words(workers, config['num_devices'])}",
         "",
         f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`{entry.program()} tensorboard` serves it; "
         "its tab *Report* has that of all runs).",
@@ -55,8 +56,9 @@ def markdown(run: RunRecord) -> str:
 def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
     """Option -> (its value, its default), of the options whose value is not the default of the run's preset."""
     config = run.config
-    given: dict[str, object] = {name: config[name] for name in ("preset", "device") if name in config}
+    given: dict[str, object] = {name: config[name] for name in ("preset", "device", "model") if name in config}
     defaults = configs.resolve(given, num_gpus=0, num_cores=1).flat()
+    defaults["model"] = configs.model_of(config.get("preset"))
     names = [name for name in config if name in defaults and configs.GROUP_OF[name] != "output"]
     return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
 

@@ -1,0 +1,55 @@
+"""The workload of a network of images: softmax cross entropy, summed over the images of a batch. Items are images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from models.batch import ImageBatch, Layout
+from models.config import ModelConfig
+from models.images.network import Network
+from models.layout import ImageLayout
+from models.workload import Counts, Outcome, Outputs
+
+
+class ImageClassifier:
+    """See `Workload`."""
+
+    def __init__(self, network: Network, config: ModelConfig) -> None:
+        """Args:
+        network: from images to logits.
+        config: has the images' `data_format` and `compute_dtype`.
+        """
+        self._network, self._dtype = network, tf.as_dtype(config.compute_dtype)
+        self.layout: Layout = ImageLayout(network.image_size, network.num_classes, config.data_format)
+        self.variables, self.moving = network.variables, network.moving
+        self.kernels: Mapping[str, str] = {}
+
+    def lookups(self, batch: ImageBatch) -> dict[str, tf.Tensor]:
+        return {}
+
+    def forward(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor
+    ) -> Outcome:
+        logits, moving = self.outputs(weights, rows, batch, seed)
+        return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving)
+
+    def outputs(
+        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor
+    ) -> Outputs:
+        return Outputs(*self._network.logits(weights, tf.cast(batch.images, self._dtype), seed))
+
+    def losses(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, tf.cast(logits, tf.float32))
+
+    def loss_items(self, batch: ImageBatch) -> tf.Tensor:
+        return tf.cast(tf.size(batch.labels), tf.float32)
+
+    def counts(self, batch: ImageBatch) -> Counts:
+        images = tf.size(batch.labels, tf.int64)
+        return Counts(tf.cast(images, tf.float64), tf.cast(images, tf.float64), images)
+
+    def flops_per_item(self, lengths: Sequence[int]) -> float:
+        """Every image passes the whole network."""
+        return self._network.flops_an_image

@@ -1,0 +1,113 @@
+"""Networks of keras.applications: Keras' layers, weights' names and shapes; our variables, batches and step.
+
+The models are built without a value for any weight: a step gives the layers its tensors, and no second copy exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from models.config import ModelConfig
+from models.images.classifier import ImageClassifier
+from models.images.network import Product, flops
+from models.workload import VariableSpec, Workload
+
+NUM_CLASSES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class _Application:
+    """make: the model's function of keras.applications. image_size: for which it was published."""
+
+    make: Callable[..., Any]
+    image_size: int = 224
+
+
+_APPLICATIONS = {
+    "inception3": _Application(keras.applications.InceptionV3, 299),
+    "resnet50": _Application(keras.applications.ResNet50),
+    "resnet101_v2": _Application(keras.applications.ResNet101V2),
+    "vgg16": _Application(keras.applications.VGG16),
+    "vgg19": _Application(keras.applications.VGG19),
+}
+
+
+class KerasNetwork:
+    """See `Network`."""
+
+    def __init__(self, application: _Application, config: ModelConfig, image_size: int, num_classes: int) -> None:
+        """Args:
+        application: which model.
+        config: has its `data_format` and `compute_dtype`.
+        image_size: height and width of the images.
+        num_classes: of the labels.
+        """
+        self.image_size, self.num_classes = image_size, num_classes
+        self._model = _build(application, config, image_size, num_classes)
+        self.variables = tuple(_spec(each, "dense") for each in self._model.trainable_variables)
+        self.moving = tuple(_spec(each, "moving") for each in self._model.non_trainable_variables)
+        self.flops_an_image = flops(_products(self._model))
+
+    def logits(
+        self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+        values = [(variable, weights[variable.path]) for variable in self._model.variables]
+        # Not stateless_call: it would give the variables values of their own when it ends.
+        with keras.StatelessScope(values, initialize_variables=False) as scope:
+            logits = self._model(images, training=True)
+            moving = {
+                spec.name: scope.get_current_value(v)
+                for spec, v in zip(self.moving, self._model.non_trainable_variables)
+            }
+        return logits, moving
+
+
+def _build(application: _Application, config: ModelConfig, image_size: int, num_classes: int) -> Any:
+    """Keras' model, whose variables have shapes and no values."""
+    keras.utils.clear_session(free_memory=False)  # layers without a name of their own are numbered from 0
+    keras.config.set_image_data_format("channels_first" if config.data_format == "NCHW" else "channels_last")
+    policy = config.compute_dtype if config.compute_dtype == "float32" else f"mixed_{config.compute_dtype}"
+    keras.config.set_dtype_policy(policy)
+    shape = (3, image_size, image_size) if config.data_format == "NCHW" else (image_size, image_size, 3)
+    with keras.StatelessScope(initialize_variables=False):
+        model = application.make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
+    keras.utils.clear_session(free_memory=False)  # forgets that the variables want values
+    return model
+
+
+def _spec(variable: Any, kind: str) -> VariableSpec:
+    initial = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
+    return VariableSpec(variable.path, tuple(variable.shape), kind, initial[type(variable._initializer).__name__])
+
+
+def _products(model: Any) -> Iterator[Product]:
+    """The model's convolutions and matrix products, the first of which is of the images."""
+    of_images = True
+    for layer in model.layers:
+        if isinstance(layer, (keras.layers.Conv2D, keras.layers.Dense)):
+            *positions, channels = layer.output.shape[1:]
+            if isinstance(layer, keras.layers.Conv2D) and layer.data_format == "channels_first":
+                channels, *positions = layer.output.shape[1:]
+            yield Product(math.prod(positions), tuple(layer.kernel.shape), of_images)
+            of_images = False
+
+
+def build(
+    config: ModelConfig, device_type: str, image_size: int | None = None, num_classes: int = NUM_CLASSES
+) -> Workload:
+    """The network that `config.model` names.
+
+    Args:
+      config: of the model.
+      device_type: "GPU" or "CPU"; Keras' layers run on both.
+      image_size: smaller than the published one, for tests.
+      num_classes: of the labels.
+    """
+    application = _APPLICATIONS[config.model]
+    return ImageClassifier(KerasNetwork(application, config, image_size or application.image_size, num_classes), config)

@@ -1,0 +1,131 @@
+"""How batches of a workload are made: which parts they have, how random ones are drawn, where a batch may be cut.
+
+Letters: T words of a sentence, B samples, H and W height and width of an image, C its channels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from models.batch import ImageBatch, SeedOf, Side
+
+# The ids that NMT vocabularies give to <s> and </s>, after <unk>; every vocabulary has at least 4 words.
+BOS_ID = 1
+EOS_ID = 2
+CHANNELS = 3
+_STREAMS = {"src": 0, "tgt": 1}  # so that a side's words are the same whatever other sides a workload reads
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLayout:
+    """Batches of sentences.
+
+    Attributes:
+      sides: in the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives
+        its words twice, after the begin-of-sentence word and before the end-of-sentence word.
+      type: of the batches, a NamedTuple; the names of lengths end with "_length".
+      time_major: ids are [T, B] and not [B, T].
+    """
+
+    sides: tuple[Side, ...]
+    type: Callable[..., Any]
+    time_major: bool
+    labels = ("target_output",)
+
+    def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
+        """A batch of what each side gives."""
+        return self.type(*(part for side in parts for part in side))
+
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> Any:
+        """Sentences of full length; of a side that is predicted the last word is EOS_ID. Ids are uniform.
+
+        Args:
+          batch_size, lengths, seed_of: as of `Layout.draw`.
+        """
+        sides = list(zip(self.sides, lengths, strict=True))
+        words = [self._words(side, batch_size, length, seed_of(_STREAMS[side.name])) for side, length in sides]
+        bos, eos = (tf.constant(word, tf.int64, self._ids_shape(batch_size, 1)) for word in (BOS_ID, EOS_ID))
+        time_axis = 0 if self.time_major else 1
+        parts = []
+        for side, ids, length in zip(self.sides, words, _full_lengths(batch_size, lengths)):
+            shifted = (tf.concat([bos, ids], time_axis), tf.concat([ids, eos], time_axis)) if side.predicted else (ids,)
+            parts.append((*shifted, length))
+        return self.batch(parts)
+
+    def sample_axis(self, part: tf.Tensor) -> int:
+        return 1 if self.time_major and part.shape.rank >= 2 else 0
+
+    def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
+        """With lengths that are known: cuDNN computes full sentences faster.
+
+        Args:
+          batch, batch_size, lengths: as of `Layout.as_drawn`.
+        """
+        names = [name for name in batch._fields if name.endswith("_length")]
+        return batch._replace(**dict(zip(names, _full_lengths(batch_size, lengths), strict=True)))
+
+    def _ids_shape(self, batch_size: int, num_words: int) -> list[int]:
+        return [num_words, batch_size] if self.time_major else [batch_size, num_words]
+
+    def _words(self, side: Side, batch_size: int, length: int, seed: tf.Tensor) -> tf.Tensor:
+        """Words of a side whose sentences have `length` words, the end-of-sentence word, if any, left out."""
+        # [B, T] whatever the layout, so that time_major transposes the same words.
+        shape = [batch_size, length - side.predicted]
+        words = tf.random.stateless_uniform(shape, seed, minval=0, maxval=side.vocab_size, dtype=tf.int64)
+        return tf.transpose(words) if self.time_major else words
+
+
+def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[tf.Tensor]:
+    """Lengths [B] of each side's sentences, known when tracing."""
+    return [tf.fill([batch_size], length) for length in lengths]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageLayout:
+    """Batches of images with a label each.
+
+    Attributes:
+      size: height and width of an image.
+      num_classes: labels are below it.
+      data_format: "NHWC" or "NCHW", the order of the images' axes.
+    """
+
+    size: int
+    num_classes: int
+    data_format: str
+    sides: tuple[Side, ...] = ()
+    labels = ("labels",)
+
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> ImageBatch:
+        """Pixels uniform in [-1, 1), labels uniform over the classes.
+
+        Args:
+          batch_size, lengths, seed_of: as of `Layout.draw`.
+        """
+        # [B, H, W, C] whatever the format, so that NCHW transposes the same pixels.
+        shape = [batch_size, self.size, self.size, CHANNELS]
+        images = tf.random.stateless_uniform(shape, seed_of(0), minval=-1.0, maxval=1.0)
+        labels = tf.random.stateless_uniform(
+            [batch_size], seed_of(1), minval=0, maxval=self.num_classes, dtype=tf.int64
+        )
+        return ImageBatch(self.ordered(images, "NHWC"), labels)
+
+    def ordered(self, images: tf.Tensor, data_format: str) -> tf.Tensor:
+        """Images whose axes are in the order of this `data_format`, in that of the layout's."""
+        axes = [data_format.index(axis) for axis in self.data_format]
+        return images if axes == sorted(axes) else tf.transpose(images, axes)
+
+    def sample_axis(self, part: tf.Tensor) -> int:
+        return 0
+
+    def as_drawn(self, batch: ImageBatch, batch_size: int, lengths: Sequence[int]) -> ImageBatch:
+        """As it is: nothing of it but its shape is known.
+
+        Args:
+          batch, batch_size, lengths: as of `Layout.as_drawn`.
+        """
+        return batch

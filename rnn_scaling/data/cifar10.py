@@ -1,0 +1,46 @@
+"""Data source `cifar10`: the images of CIFAR-10's binary files.
+
+1. Images are shuffled within a buffer of `output_buffer_size`, in a fresh order each epoch that the seed decides (not
+   with `disable_shuffle`), and repeated for ever.
+2. Batches go on across epochs: every one is full, each image is in one batch an epoch, and none is dropped.
+3. Pixels become float32 in [-1, 1].
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.batch import ImageBatch
+from models.layout import ImageLayout
+from rnn_scaling.data import cifar10_files, pipeline
+from rnn_scaling.data.source import Feed, Source
+
+_BUFFER_BYTES = 1 << 20
+
+
+def build(feed: Feed) -> Source:
+    """Images of the files in the folder `feed.options.data_dir`.
+
+    Raises:
+      DataError: if a file breaks a rule of `cifar10_files.check`.
+      ValueError: if the workload's images are others.
+    """
+    options, layout = feed.options, feed.layout
+    if not isinstance(layout, ImageLayout) or (layout.size, layout.num_classes) != (32, cifar10_files.NUM_CLASSES):
+        raise ValueError(f"expected a workload of images of 32 x 32 in 10 classes, got {layout}")
+    paths = cifar10_files.files(options.data_dir)
+    cifar10_files.check(paths)
+
+    def to_batch(records: tf.Tensor) -> ImageBatch:
+        numbers = tf.io.decode_raw(records, tf.uint8, fixed_length=cifar10_files.RECORD_BYTES)
+        planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])
+        images = tf.cast(layout.ordered(planes, "NCHW"), tf.float32) / 127.5 - 1.0
+        return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
+
+    with tf.device(pipeline.host_of(feed.devices[0])):
+        records = tf.data.FixedLengthRecordDataset(paths, cifar10_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES)
+        if not options.disable_shuffle:
+            records = records.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
+        dataset = records.repeat().batch(feed.pipeline_batch_sizes[0], drop_remainder=True)
+        dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=options.num_parallel_calls)
+    return pipeline.to_towers(dataset, feed)

@@ -1,0 +1,69 @@
+"""CIFAR-10's binary files, checked before anything is trained on them.
+
+An image has 3,073 bytes: its label, then 1,024 of red, as many of green and of blue, row by row. The five files
+`data_batch_1.bin` to `data_batch_5.bin` hold 10,000 images each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rnn_scaling.data.corpus import DataError
+from rnn_scaling.machine import doorway
+
+NUM_CLASSES = 10
+IMAGE_BYTES = 3 * 32 * 32
+RECORD_BYTES = 1 + IMAGE_BYTES
+PATTERN = "data_batch_*.bin"
+_RECORDS_A_READ = 1024
+
+
+def files(data_dir: str) -> list[str]:
+    """The files to train on, in the order of their names.
+
+    Raises:
+      DataError: if there is none.
+    """
+    try:
+        found = sorted(str(path) for path in Path(data_dir).iterdir() if path.match(PATTERN))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{data_dir or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
+    if not found:
+        raise DataError(f"{data_dir}: no {PATTERN}; expected CIFAR-10's binary version unpacked there")
+    return found
+
+
+def check(paths: list[str]) -> int:
+    """Reads every file once and returns how many images they hold.
+
+    Raises:
+      DataError: if a file cannot be read, is empty, ends within an image, or has a label that is none.
+    """
+    num_images = 0
+    for path in paths:
+        before = num_images
+        for labels in _labels(path):
+            for index, label in enumerate(labels):
+                if label >= NUM_CLASSES:
+                    number = num_images - before + index
+                    raise DataError(f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}")
+            num_images += len(labels)
+        if num_images == before:
+            raise DataError(f"{path}: an empty file; expected images of {RECORD_BYTES:,} bytes")
+    return num_images
+
+
+def _labels(path: str) -> Iterator[bytes]:
+    """The labels of a file, some at a time."""
+    size = 0
+    try:
+        with doorway.open_regular(path, doorway.UNLIMITED) as file:
+            while chunk := file.read(_RECORDS_A_READ * RECORD_BYTES):
+                size += len(chunk)
+                yield chunk[: len(chunk) // RECORD_BYTES * RECORD_BYTES : RECORD_BYTES]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); expected a file") from None
+    if size % RECORD_BYTES:
+        raise DataError(f"{path}: {size:,} bytes; expected a multiple of {RECORD_BYTES:,}, the bytes of an image")

@@ -1,0 +1,145 @@
+"""Workloads of images: keras.applications under our step, against Keras' own model and closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from models.batch import ImageBatch
+from models.config import ModelConfig
+from models.workloads import WORKLOADS
+from rnn_scaling.settings import config as configs
+
+SIZE, NUM_CLASSES, BATCH_SIZE = 32, 7, 3
+# All numbers of the network, trained and moving: those that the seeds name, and of VGG those of its paper.
+PARAMETERS = {
+    "inception3": (23_851_784, 34_432),
+    "resnet50": (25_636_712, 53_120),
+    "resnet101_v2": (44_675_560, 97_664),
+    "vgg16": (138_357_544, 0),
+    "vgg19": (143_667_240, 0),
+}
+
+
+@pytest.fixture(scope="module")
+def applications(tf):
+    import models.images.keras_applications as module
+
+    return module
+
+
+def small(applications, model="resnet50", size=SIZE, **options):
+    """A network of keras.applications for images of 32 x 32 in seven classes."""
+    return applications.build(ModelConfig(model=model, **options), "CPU", size, NUM_CLASSES)
+
+
+def images_of(num_batches, data_format="NHWC", size=SIZE):
+    random = np.random.default_rng(0)
+    shape = (BATCH_SIZE, size, size, 3) if data_format == "NHWC" else (BATCH_SIZE, 3, size, size)
+    return [
+        ImageBatch(random.uniform(-1, 1, shape).astype(np.float32), random.integers(0, NUM_CLASSES, BATCH_SIZE))
+        for _ in range(num_batches)
+    ]
+
+
+def values_of(workload):
+    from models.workload import first_values
+
+    return first_values([*workload.variables, *workload.moving], seed=1)
+
+
+@pytest.mark.parametrize("model", PARAMETERS)
+def test_numbers_of_a_network_are_those_of_its_paper_and_no_value_is_made(applications, model):
+    workload = applications.build(ModelConfig(model=model), "CPU")
+    trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
+    assert (trainable + moving, moving) == PARAMETERS[model]
+    assert all(variable._value is None for variable in workload._network._model.variables)
+    assert WORKLOADS[model].has_moving == (moving > 0)
+
+
+@pytest.mark.parametrize("model", PARAMETERS)
+def test_the_flops_on_paper_are_those_of_the_network(applications, model):
+    workload = applications.build(ModelConfig(model=model), "CPU")
+    config = configs.resolve({"model": model}, num_gpus=0, num_cores=1)
+    assert WORKLOADS[model].flops_a_sample(config.flat()) == workload.flops_per_item(())
+
+
+def traced(tf, workload, data_format="NHWC"):
+    """Our step of one batch, its arguments and its graph: (values, batch) -> loss, gradients, next averages."""
+    [batch] = images_of(1)
+    if data_format == "NCHW":
+        batch = batch._replace(images=batch.images.transpose(0, 3, 1, 2))
+    names = [spec.name for spec in workload.variables]
+
+    @tf.function
+    def step(values, batch):
+        outcome = workload.forward(values, {}, batch, tf.constant([0, 0]))
+        gradients = tf.gradients(outcome.loss_sum, [values[name] for name in names])
+        return outcome.loss_sum, dict(zip(names, gradients)), outcome.moving
+
+    arguments = {n: tf.constant(v) for n, v in values_of(workload).items()}, ImageBatch(*map(tf.constant, batch))
+    return step, arguments, step.get_concrete_function(*arguments).graph
+
+
+def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, applications):
+    """VGG-16, since batch normalisations of three images that say nothing yet make a number of any rounding."""
+    import keras
+
+    for data_format in ("NHWC", "NCHW"):
+        workload = small(applications, "vgg16", data_format=data_format)
+        step, arguments, _ = traced(tf, workload, data_format)
+        loss, gradients, _ = step(*arguments)
+        if data_format == "NHWC":
+            model = keras.applications.VGG16(
+                weights=None, input_shape=(SIZE, SIZE, 3), classes=NUM_CLASSES, classifier_activation=None
+            )
+            for variable, (name, value) in zip(model.trainable_variables, values_of(workload).items()):
+                assert name == variable.path
+                variable.assign(value)
+            [batch] = images_of(1)
+            with tf.GradientTape() as tape:
+                logits = model(batch.images, training=True)
+                want = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, logits))
+            want_gradients = tape.gradient(want, model.trainable_variables)
+        np.testing.assert_allclose(loss, want, rtol=1e-5)
+        compared = zip(gradients.items(), want_gradients)
+        if data_format == "NCHW":  # the wide layer takes its inputs in another order
+            compared = [each for each in compared if each[0][0] != "fc1/kernel"][-4:]
+        for (name, got), gradient in compared:
+            np.testing.assert_allclose(got, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
+
+
+def test_half_precision_computes_in_it_and_keeps_statistics_in_float32(tf, applications):
+    workload = small(applications, compute_dtype="bfloat16")
+    step, arguments, graph = traced(tf, workload)
+    loss, gradients, moving = step.get_concrete_function(*arguments).structured_outputs
+    assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {tf.float32}
+    assert {op.inputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"} == {tf.bfloat16}
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
+def test_flops_of_an_image_are_those_of_the_products_in_the_graph(tf, applications, model):
+    workload = small(applications, model)
+    _, _, graph = traced(tf, workload)
+    assert traced_flops(graph) == workload.flops_per_item(()) * BATCH_SIZE
+
+
+def traced_flops(graph):
+    """2 FLOPs for each multiply-add of a convolution, of its two gradients, and of a matrix product.
+
+    What nobody reads, as the gradient of the images, is in the graph and is not computed.
+    """
+    flops = 0
+    for op in [op for op in graph.get_operations() if any(output.consumers() for output in op.outputs)]:
+        if op.type == "MatMul":
+            rows, columns = op.inputs[0].shape
+            flops += 2 * (rows if op.get_attr("transpose_a") else columns) * op.outputs[0].shape.num_elements()
+        elif op.type == "Conv2D":
+            flops += 2 * op.outputs[0].shape.num_elements() * math.prod(op.inputs[1].shape[:3])
+        elif op.type in ("Conv2DBackpropInput", "Conv2DBackpropFilter"):
+            is_input = op.type.endswith("Input")
+            kernel = op.inputs[1].shape if is_input else op.outputs[0].shape
+            flops += 2 * op.inputs[2].shape.num_elements() * math.prod(kernel[:3])
+    return flops

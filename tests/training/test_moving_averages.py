@@ -1,0 +1,101 @@
+"""Batch normalisation under each mode: a tower normalises by its own batch and keeps averages of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.batch import ImageBatch
+from models.workload import first_values
+from rnn_scaling import registry
+from rnn_scaling.settings import config as configs
+from tests.support import tiny_images
+from tests.support.training import FixedSource
+
+MODES = [name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local" and mode.step == "towers"]
+BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
+
+
+def make_batches():
+    """`[step][tower]`; the towers' pixels differ in mean and spread, and so do their statistics."""
+    random = np.random.default_rng(0)
+
+    def one(tower, size):
+        images = random.normal(tower, 1 + tower, (size, tiny_images.SIZE, tiny_images.SIZE, 3)).astype(np.float32)
+        return ImageBatch(images, random.integers(0, tiny_images.NUM_CLASSES, size))
+
+    return [[one(tower, size) for tower, size in enumerate(BATCH_SIZES)] for _ in range(NUM_STEPS)]
+
+
+def serial(tf, batches, groups):
+    """One device that takes the towers' batches one after the other, each with its own averages.
+
+    Args:
+      tf: TensorFlow.
+      batches: `[step][tower]`.
+      groups: numbers of the towers whose gradients make one update of one copy.
+
+    Returns:
+      The weights of each group, and the averages of each tower.
+    """
+    workload = tiny_images.workload()
+    weights = [first_values(workload.variables, 1) for _ in groups]
+    moving = [first_values(workload.moving, 1) for _ in BATCH_SIZES]
+    for step in batches:
+        for copy, towers in zip(weights, groups):
+            sums = dict.fromkeys(copy, 0.0)
+            for tower in towers:
+                tensors = {name: tf.constant(value) for name, value in copy.items()}
+                with tf.GradientTape() as tape:
+                    tape.watch(tensors)
+                    outcome = workload.forward({**tensors, **moving[tower]}, {}, step[tower], tf.constant([0, 0]))
+                for name, gradient in tape.gradient(outcome.loss_sum, tensors).items():
+                    sums[name] = sums[name] + gradient.numpy()
+                moving[tower] = {name: value.numpy() for name, value in outcome.moving.items()}
+            images = sum(len(step[tower].labels) for tower in towers)
+            for name in copy:
+                copy[name] = copy[name] - LEARNING_RATE * sums[name] / images
+    return weights, moving
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, devices, mode):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.training.towers import TrainStep
+
+    given = {"variable_update": mode, "optimizer": "sgd", "learning_rate": LEARNING_RATE, "num_devices": 2}
+    config = configs.resolve({**given, "model": "resnet50"}, num_gpus=0, num_cores=4)
+    engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
+    workload, batches = tiny_images.workload(), make_batches()
+    update = benchmark.build_update(config, engine, workload)
+    step = TrainStep(workload, FixedSource(batches, devices[:2]), update, engine, seed=1)
+    results = [step() for _ in batches]
+    assert [list(result.items) for result in results] == [list(BATCH_SIZES)] * NUM_STEPS
+
+    trains_one = registry.trains_one_model(mode)
+    weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
+    for replica, want in zip(update.replicas(), weights * 2 if trains_one else weights):
+        for name, value in replica.items():
+            np.testing.assert_allclose(value, want[name], rtol=0, atol=1e-6, err_msg=name)
+    for variables, want in zip(step._moving, moving):
+        for name, variable in variables.items():
+            np.testing.assert_allclose(variable, want[name], rtol=1e-5, err_msg=name)
+    means = [variables["norm/moving_mean"].numpy() for variables in step._moving]
+    assert np.abs(means[0] - means[1]).max() > 0.01  # else nothing tells the towers' averages apart
+
+
+def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
+
+    workload, engine = tiny_images.workload(), Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
+    for optimizer, slots in (("sgd", 0), ("momentum", 1), ("adam", 2)):
+        for mode in ("independent", "parameter_server"):
+            config = configs.resolve({"variable_update": mode, "optimizer": optimizer}, num_gpus=0, num_cores=4)
+            update = benchmark.build_update(config, engine, workload)
+            numbers = benchmark._parameters(workload, update.variable_states())
+            trainable = 27 * 4 + 4 + 4 + 4 * 5
+            assert numbers == {
+                "trainable": trainable, "bytes": 4 * trainable, "moving": 8, "optimizer": slots * trainable
+            }  # fmt: skip

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_text
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags, sweep_options
+from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import option
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import largest_batch as batches
+from rnn_scaling.sweeps.batch_runs import BatchSearch
 from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
 from rnn_scaling.sweeps.estimate import Estimator, duration
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.largest_batch import Tried
 from rnn_scaling.sweeps.plan import Run, identity, name_of, round_order, with_distinct_names
 from rnn_scaling.sweeps.ranks import Starter
 from rnn_scaling.sweeps.rounds import Records, Rounds, Seconds, conduct_rounds
@@ -35,7 +33,6 @@ if TYPE_CHECKING:  # what these load, a wrong flag need not wait for
     from rnn_scaling.analysis.recommendation.search import Rates, Search, Trial
 
 FORMATS = ("text", "markdown", "json")
-FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}  # that show how much memory a batch takes
 USAGE = """\
 Which mode, placement, all-reduce, threads, arithmetic and batch size to take for this model on this machine? Measures
 a handful of configurations on all devices: the modes that train one model, then the options of the fastest one at a
@@ -226,7 +223,7 @@ def _largest_batch(
 ) -> int:
     from rnn_scaling.reports import largest_batch as report
 
-    search = _BatchSearch(lists, own, trainer)
+    search = BatchSearch(lists, own.memory_gib, trainer)
     if how.dry_run:
         jobs = [Job(run, Path(own.out), run.label) for run in search.choose({}, 0.0, lambda run: 0.0)]
         done = conduct(jobs, Path(own.out), how, again=again, trainer=search.trainer)
@@ -238,78 +235,11 @@ def _largest_batch(
         return rounds.exit_status
     tries = search.tries(rounds.records)
     found = batches.what_is_known(tries, search.limit_bytes)
-    command = ""
-    if found.largest is not None:
-        run = search.run(found.largest)
-        told_flags = {name: value for name, value in run.flags.items() if name not in FEW_BATCHES or name in lists}
-        command = Starter(launch=how.launch).shown(run.config, [spell(n, v) for n, v in told_flags.items()])
+    command = "" if found.largest is None else search.command(found.largest, how.launch)
     workload = WORKLOADS[search.config.model.model]
     is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
     told = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
     return _finish(report, told, own, rounds, "largest_batch", found.largest is not None)
-
-
-class _BatchSearch:
-    """The runs of a search for the largest batch, each within its memory."""
-
-    def __init__(self, lists: Mapping[str, Sequence[Any]], own: RecommendOptions, trainer: Sequence[str]) -> None:
-        wrong = [f"{spell(n, ','.join(map(str, v)))} must be one value" for n, v in lists.items() if len(v) > 1]
-        given = {"num_devices": 0, **{name: values[0] for name, values in lists.items()}}
-        num_gpus, num_cores = visible_gpus(), len(available_cores())
-        given.setdefault("preset", "seed" if num_gpus and given.get("device") != "cpu" else "small")
-        self.config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        given["num_devices"] = self.config.devices.num_devices
-        self._given = {**FEW_BATCHES, **given}
-        if "global_batch_size" in given:
-            wrong.append(
-                f"--global_batch_size={given['global_batch_size']}: the largest batch is searched a device; "
-                "give --batch_size, where to begin"
-            )
-        on_gpus = self.config.devices.device == "gpu"
-        if on_gpus and own.memory_gib:
-            wrong.append(f"--memory_gib={own.memory_gib:g} is for CPUs; a GPU's memory is its own limit")
-        wrong += conflicts.problems(self.config, given, num_gpus=num_gpus)
-        if wrong:
-            raise flags.FlagErrors(wrong)
-        self._machine = (num_gpus, num_cores)
-        self.start = self.config.training.batch_size
-        self.limit_bytes, self.trainer = (None, list(trainer)) if on_gpus else self._limited(own.memory_gib, trainer)
-
-    def _limited(self, memory_gib: float, trainer: Sequence[str]) -> tuple[int | None, list[str]]:
-        """(bytes that each process may use, the trainer that is held to them); all are taken to be on this machine."""
-        free, count = memory.available_bytes(), self.config.num_processes
-        if memory_gib and free and memory_gib * memory.GIB > free:
-            raise flags.FlagErrors(
-                [f"--memory_gib={memory_gib:g} must be at most what is free, {free / memory.GIB:.3g} GiB"]
-            )
-        limit_bytes = int((memory_gib * memory.GIB or batches.SHARE * (free or 0)) / count)
-        if not limit_bytes:
-            return None, list(trainer)
-        held_to = str(batches.kernel_limit(limit_bytes, free, count))
-        return limit_bytes, [sys.executable, "-I", str(batches.WITHIN_MEMORY), held_to, *trainer]
-
-    @property
-    def limit_words(self) -> str:
-        """ "17.9 GiB"."""
-        return f"{self.limit_bytes / memory.GIB:.3g} GiB" if self.limit_bytes else "what its devices have"
-
-    def run(self, batch_size: int) -> Run:
-        """The run of a batch size."""
-        given = {**self._given, "batch_size": batch_size}
-        config = configs.resolve(given, num_gpus=self._machine[0], num_cores=self._machine[1])
-        read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
-        return Run(name_of({**config.flat(), **given}, read), given, config)
-
-    def tries(self, records: Records) -> list[Tried]:
-        """What the runs say, in their order."""
-        return [batches.tried(record, self.limit_bytes) for record in records.values()]
-
-    def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The next run, if there is time for it; arguments as `conduct_rounds` gives them."""
-        batch_size = batches.next_batch(self.start, self.tries(records), self.limit_bytes)
-        if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):
-            return []
-        return [self.run(batch_size)]
 
 
 def _tell_failures(rounds: Rounds) -> None:

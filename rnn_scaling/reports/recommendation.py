@@ -113,11 +113,10 @@ def sentence(told: Told) -> str:
 
 
 def _rate(answer: Answer) -> Interval | None:
-    """Of the configuration that is taken, from the last stage that measured it."""
-    for ranking in (answer.check, answer.options, answer.modes):
-        if ranking and answer.taken is not None and answer.taken in ranking.standings:
-            return ranking.standings[answer.taken].rate
-    return None
+    """Of the configuration that is taken, from the stage that ran it most often, of such the last."""
+    rankings = [ranking for ranking in (answer.check, answer.options, answer.modes) if ranking]
+    rates = [ranking.standings[answer.taken].rate for ranking in rankings if answer.taken in ranking.standings]
+    return max(rates, key=lambda rate: rate.processes[0], default=None)
 
 
 def _ties(answer: Answer) -> str:

@@ -146,7 +146,8 @@ class Search:
         good = [each for each in first if rates[Trial(stage, 1, each)] is not None]
         second = _missing([Trial(stage, 2, each) for each in good], rates)
         if second:
-            return second if budget.affords(second) else []
+            fitting = [second[:count] for count in range(len(second), 0, -1) if budget.affords(second[:count])]
+            return fitting[0] if fitting and (len(fitting[0]) > 1 or len(second) == 1) else []
         reference = None if stage == MODES else candidates[0]
         ranking = _ranking(rates, stage, reference)
         if ranking is None:

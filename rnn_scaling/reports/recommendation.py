@@ -115,7 +115,8 @@ def sentence(told: Told) -> str:
 def _rate(answer: Answer) -> Interval | None:
     """Of the configuration that is taken, from the stage that ran it most often, of such the last."""
     rankings = [ranking for ranking in (answer.check, answer.options, answer.modes) if ranking]
-    rates = [ranking.standings[answer.taken].rate for ranking in rankings if answer.taken in ranking.standings]
+    taken = answer.taken or answer.pivot
+    rates = [ranking.standings[taken].rate for ranking in rankings if taken in ranking.standings]
     return max(rates, key=lambda rate: rate.processes[0], default=None)
 
 

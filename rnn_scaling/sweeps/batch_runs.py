@@ -87,7 +87,13 @@ class BatchSearch:
         return [largest_batch.tried(record, self.limit_bytes) for record in records.values()]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The next run, if there is time for it; arguments as `conduct_rounds` gives them."""
+        """The next run, if there is time for it.
+
+        Args:
+          records: of the runs that were made.
+          left_s: seconds that are left.
+          seconds: that a run takes.
+        """
         batch_size = largest_batch.next_batch(self.start, self.tries(records), self.limit_bytes)
         if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import time
@@ -14,7 +15,7 @@ from rnn_scaling.machine.cluster import launch as launches
 from rnn_scaling.machine.cluster.launch import ClusterError
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.config import RunConfig, option
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
@@ -28,6 +29,7 @@ wrong: "sum" where it should be the mean, "mean" for the sum, which variable, wh
     ./run.sh verify                                                 replicated on 2 devices
     ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
     ./run.sh verify --variable_update=collective_all_reduce --num_workers=2     starts its own cluster here
+    ./run.sh verify --machine --device=gpu --num_devices=0          the first thing to run on a new machine
 
 Takes the trainer's flags (./run.sh train --help). What is not given: --variable_update=replicated --num_devices=2, or
 --variable_update=collective_all_reduce with --num_workers; --optimizer=sgd --learning_rate=0.5, since Adam hides a
@@ -42,6 +44,15 @@ WITHOUT = ("log_dir", *TIMING)  # nothing here is timed or traced
 _STARTED = time.perf_counter()
 
 
+@dataclasses.dataclass(frozen=True)
+class VerifyOptions:
+    """Verify."""
+
+    machine: bool = option(
+        False, "also check kernels, all-reduces, placement and the clock on these devices: first on a new machine"
+    )
+
+
 @entry.command
 def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     """Verifies one configuration; returns the exit status.
@@ -50,13 +61,17 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
       words: the command line.
       verifier: the command of each process where several take part.
     """
-    flags.answer(words, USAGE, list(configs.GROUPS.values()), "verify")
-    given, wrong = _given(words)
+    groups = [VerifyOptions, *configs.GROUPS.values()]
+    flags.answer(words, USAGE, groups, "verify")
+    given, own, wrong = _given(words)
+    words = [spell(name, value) for name, value in given.items()]
     try:
         launch = launches.of(os.environ, given.get("coordinator_address", ""), socket.gethostname())
         defaults = defaults_of(given, has_launcher=launch is not None)
         if launch is None:
             given, config = command_line.checked(words, wrong, defaults)
+            if own.machine and config.num_processes > 1:
+                raise entry.Refusal(f"--machine looks at the devices of one process, got {config.num_processes}")
             if config.num_processes > 1:
                 return _together(config, [spell(name, value) for name, value in given.items()], verifier)
         else:
@@ -65,20 +80,26 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             config, launch = configuration(words, defaults)
         from rnn_scaling.verification.session import VerifySession
 
-        session = VerifySession(config, _STARTED, launch)
+        if own.machine:
+            config = dataclasses.replace(config, output=dataclasses.replace(config.output, trace_batches=1))
+        session = VerifySession(config, _STARTED, launch, checks_machine=own.machine)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
     return session.run()
 
 
-def _given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(what the command line gives, as far as it can be read; what is wrong that only this command finds wrong)."""
+def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
+    """(flags of the trainer as far as they can be read, own options, what is wrong)."""
+    lines: list[str] = []
+    own = flags.fields([VerifyOptions])
     try:
-        given = flags.parse(words, configs.OPTIONS)
+        given = flags.parse(words, {**configs.OPTIONS, **own})
     except flags.FlagErrors as e:
-        given = e.given
+        given, lines = e.given, e.lines
+    (options,) = flags.build([VerifyOptions], {name: given.pop(name) for name in own if name in given})
     useless = [name for name in WITHOUT if name in given]
-    return given, [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
+    lines += [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
+    return given, options, lines
 
 
 def _together(config: RunConfig, words: Sequence[str], verifier: Sequence[str]) -> int:

@@ -31,18 +31,18 @@ def graph(step: TrainStep) -> Graph:
     collected = step.function_graphs
     if not collected:
         raise ValueError("expected a step that collected its graphs on its first call")
-    partitions = _partitions(step)
-    nodes = operators.nodes_of(partitions)
+    parts = partitions(step)
+    nodes = operators.nodes_of(parts)
     traced = step.graph()
     fields = {
         "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
         "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
         "partitions": operators.tally(nodes),
         "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
-        "copies": placement.copies(partitions, traced),
+        "copies": placement.copies(parts, traced),
     }
     if step.cut is not None:
-        fields["slicing"] = placement.slices(step.cut, step.engine, partitions, traced)
+        fields["slicing"] = placement.slices(step.cut, step.engine, parts, traced)
     return build(Graph, fields)
 
 
@@ -59,8 +59,8 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
       TraceError: if the profiler does not record.
       OSError: if log_dir cannot be written.
     """
-    partitions = _partitions(step)
-    nodes, exchanged = operators.nodes_of(partitions), operators.exchanged(partitions)
+    parts = partitions(step)
+    nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them")
@@ -103,5 +103,6 @@ def _of_towers(trace: xplane.Trace, num_towers: int) -> xplane.Trace:
     return trace._replace(steps=steps)
 
 
-def _partitions(step: TrainStep) -> list[Any]:
+def partitions(step: TrainStep) -> list[Any]:
+    """The graphs that run, one a device, of a step that collected them."""
     return [partition for each in step.function_graphs for partition in each.partition_graphs]

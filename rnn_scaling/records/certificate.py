@@ -20,13 +20,23 @@ class CertifiedBatch(Part):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Part):
+    """One thing that a machine must do right. holds: None where it could not be tried here, as the text says."""
+
+    name: Name
+    holds: bool | None
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(Part):
     """What came of training the same batches serially.
 
     verdict: in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"; holds: whether that is what the mode
     promises; sentence: the same for a person; compared: what with what; replicas: how many were compared; tolerance:
     the share of a variable's way by which it may differ; loss_difference: the largest, as a share of the loss;
-    weights_difference, weights_moved: the largest difference of a weight, and the largest way of one.
+    weights_difference, weights_moved: the largest difference of a weight, and the largest way of one; checks: of the
+    machine, where they were asked for.
     """
 
     verdict: Name
@@ -39,6 +49,7 @@ class Certificate(Part):
     weights_difference: Difference | None = None
     weights_moved: Difference | None = None
     batches: tuple[CertifiedBatch, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 def joined(certificates: Iterable[Certificate]) -> Certificate | None:

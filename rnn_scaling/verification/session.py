@@ -9,7 +9,7 @@ from rnn_scaling.machine.cluster.launch import Launch
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.session import Session
-from rnn_scaling.training.state import Watch
+from rnn_scaling.training.state import RunState, Watch
 from rnn_scaling.verification import telling
 
 
@@ -19,19 +19,30 @@ def _watch(config: RunConfig, engine: Any, step: Any) -> Watch:
     return Certifier(config, engine, step)
 
 
+def _check_machine(config: RunConfig, engine: Any, step: Any) -> Watch:
+    from rnn_scaling.verification.machine import MachineCheck  # loads TensorFlow
+
+    return MachineCheck(config, engine, step)
+
+
+def _look_nowhere(config: RunConfig, step: Any, state: RunState) -> None:
+    """Nothing of a step that is verified is timed or counted."""
+
+
 class VerifySession(Session):
     """As `Session`; its exit status is 1 where the mode does not do what it promises."""
 
-    def __init__(self, config: RunConfig, started: float, launch: Launch | None) -> None:
+    def __init__(self, config: RunConfig, started: float, launch: Launch | None, checks_machine: bool = False) -> None:
         """Args:
         config: resolved options without a conflict.
         started: `time.perf_counter()` when the program started.
         launch: which of several processes this is; None: it is alone.
+        checks_machine: also checks kernels, all-reduces, placement and the clock; the step collects its graphs.
 
         Raises:
           ClusterError: if this host has no address for the others.
         """
-        super().__init__(config, started, lambda *_: None, launch, watch=_watch)
+        super().__init__(config, started, _look_nowhere, launch, watch=_check_machine if checks_machine else _watch)
         self._holds = False
 
     def run(self) -> int:

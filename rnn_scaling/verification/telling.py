@@ -14,6 +14,7 @@ from rnn_scaling.verification.promise import Promise
 
 CLOSEST = 1e-5  # nearer is not claimed
 MOST_NAMED = 3
+RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,9 @@ def table(certificate: Certificate) -> str:
     head = ["Batch", "Loss, serial", "Loss, parallel", "Difference", "Largest difference of a weight"]
     lines = [[str(number), *_cells(batch)] for number, batch in enumerate(certificate.batches)]
     grid = f"{markdown_table(head, lines)}\n" if lines else ""
+    checks = [[check.name, RESULTS[check.holds], check.text] for check in certificate.checks]
+    if checks:
+        grid += f"{markdown_table(['Check', 'Result', 'What was seen'], checks, padded=False)}\n"
     return f"{certificate.compared}\n\n{grid}{certificate.sentence}\n"
 
 

@@ -1,0 +1,133 @@
+"""Each kernel of the recurrent layers against the plain reference step, and each all-reduce's sums, on the devices.
+
+T: steps, B: sentences, D: width of the input, U: units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import kernels, lstm
+from rnn_scaling import registry
+from rnn_scaling.records.certificate import Check
+from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings.all_reduce_spec import Segment
+from rnn_scaling.training.engines.local import Engine
+
+LENGTHS = (6, 1, 4)  # [B]; the longest is T
+WIDTH = 16  # D and U
+TOLERANCE = 2e-5  # of float32, relative to the largest entry of an array
+SIZES = (1, 7, 257, 100_000)  # elements that are summed
+SMALLEST, LARGEST = -8, 9  # whole numbers, whose sums every dtype holds exactly
+
+
+def kernels_on(device: str, device_type: str) -> Iterator[Check]:
+    """Outputs, final states and gradients of each kernel on a device, beside those of the reference on the host.
+
+    Args:
+      device: full name.
+      device_type: "CPU" or "GPU".
+    """
+    tf.get_logger().setLevel("ERROR")  # it takes functions of several kernels for one that is traced again and again
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # three digits
+    try:
+        for name, kernel in kernels.KERNELS.items():
+            cell = kernel.cells[0]
+            stack = lstm.LstmStack(WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell)
+            module = kernels.load(name, device_type, cell)
+            try:
+                expected = _results(lstm.reference(stack), stack, "CPU:0")
+                error, where = _largest_error(_results(module.build(stack), stack, device), expected)
+            except (tf.errors.OpError, ValueError) as e:
+                yield Check(name=f"kernel {name}", holds=False, text=f"{module.kernel_name(stack)}: {str(e)[:200]}")
+                continue
+            text = f"{module.kernel_name(stack)} and the reference {cell} step differ by {error:.0e} in {where}"
+            yield Check(name=f"kernel {name}", holds=error <= TOLERANCE, text=text)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
+
+
+def _results(run: Callable[..., Any], stack: lstm.LstmStack, device: str) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+
+    def draw(*shape: int) -> tf.Tensor:
+        return tf.constant(random.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def all_of(weights: Any, inputs: tf.Tensor, state: Any) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch([weights, inputs, state])
+            outputs, final = run(weights, inputs, tf.constant(LENGTHS, tf.int32), state, tf.constant([1, 2]))
+            # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
+            loss = sum(tf.reduce_sum(tf.sin(3 * each) * (1 + number)) for number, each in enumerate((outputs, *final)))
+        d_weights, d_inputs, d_state = tape.gradient(loss, [weights, inputs, state])
+        named = {"outputs": outputs, "gradient of the inputs": d_inputs}
+        named |= {f"state {number}": each for number, each in enumerate(final)}
+        named |= {f"gradient of state {number}": each for number, each in enumerate(d_state)}
+        for cell, of_cell in enumerate(d_weights):
+            named |= {f"gradient of weight {number} of cell {cell}": each for number, each in enumerate(of_cell)}
+        return named
+
+    with tf.device(device):
+        weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
+        inputs = draw(max(LENGTHS), len(LENGTHS), WIDTH)
+        state = tuple(draw(stack.num_cells, len(LENGTHS), WIDTH) for _ in stack.cell.STATE)
+        return {name: each.numpy() for name, each in all_of(weights, inputs, state).items()}
+
+
+def _largest_error(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> tuple[float, str]:
+    errors = {name: float(np.abs(got[name] - each).max() / np.abs(each).max()) for name, each in want.items()}
+    where = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
+    return errors[where], where
+
+
+def all_reduces_on(engine: Engine) -> Iterator[Check]:
+    """The sums of each all-reduce over the towers' devices, beside numpy's; exact."""
+    devices, device_type = engine.devices, engine.device_type.lower()
+    for name in registry.ALL_REDUCES:
+        check = f"all-reduce {name}"
+        if impossible := all_reduce_spec.problems([Segment(name)], device_type, len(devices), engine.num_physical):
+            yield Check(name=check, holds=None, text=impossible[0].partition(": ")[2])
+            continue
+        random = np.random.default_rng(0)
+        values = [random.integers(SMALLEST, LARGEST, (len(devices), size)).astype(np.float32) for size in SIZES]
+        try:
+            wrong = [
+                size for size, each, sums in zip(SIZES, values, _sums(name, devices, values)) if _is_off(each, sums)
+            ]
+        except (tf.errors.OpError, ValueError) as e:
+            yield Check(name=check, holds=False, text=str(e)[:200])
+            continue
+        text = (
+            f"wrong sums of {wrong} elements"
+            if wrong
+            else f"{len(SIZES)} sizes on {len(devices)} devices are numpy's sums"
+        )
+        yield Check(name=check, holds=not wrong, text=text)
+
+
+def _sums(name: str, devices: Sequence[str], values: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+    """[size][tower]."""
+    reduce = registry.load(registry.ALL_REDUCES, name).build(devices, 1)
+
+    @tf.function(autograph=False)
+    def step() -> list[list[tf.Tensor]]:
+        summed = []
+        for each in values:
+            tensors = []
+            for device, value in zip(devices, each):
+                with tf.device(device):
+                    tensors.append(tf.constant(value))
+            summed.append(reduce(tensors))
+        return summed
+
+    return [[tower.numpy() for tower in each] for each in step()]
+
+
+def _is_off(values: np.ndarray, sums: Sequence[np.ndarray]) -> bool:
+    return any(not np.array_equal(tower, values.sum(axis=0)) for tower in sums)

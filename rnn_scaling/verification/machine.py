@@ -1,0 +1,150 @@
+"""What a new machine must do before its speeds are believed: kernels, sums, placement, and the clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterator
+
+from rnn_scaling import entry
+from rnn_scaling.inspection import observe, operators, tracing, xplane
+from rnn_scaling.inspection.events import COPY, TracedStep
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.records.certificate import Certificate, Check
+from rnn_scaling.records.step_names import BACKWARD, FORWARD
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.verification import kernel_checks
+from rnn_scaling.verification.certifier import Certifier
+
+STEPS = 10  # that are timed, and that are traced
+CLOCKS = 0.02  # by which two clocks may differ over a step, as a share; beside it SLACK_S for their readings
+SLACK_S = 2e-4
+# What does a tower's work; shapes and numbers of control flow may be on the host whatever the device.
+HEAVY = (
+    "MatMul",
+    "BatchMatMul",
+    "Conv2D",
+    "CudnnRNN",
+    "BlockLSTM",
+    "LSTMBlockCell",
+    "SoftmaxCrossEntropy",
+    "FusedBatchNorm",
+)
+
+
+class MachineCheck:
+    """A watch as `Certifier`, and at the end the machine's checks; the step must have collected its graphs."""
+
+    def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
+        """Args:
+        config: resolved options.
+        engine: of the run.
+        step: that it trains with, before its first call.
+        """
+        self._certifier = Certifier(config, engine, step)
+        self._engine, self._step = engine, step
+
+    def batch(self, result: StepResult) -> None:
+        """As of `Certifier`."""
+        self._certifier.batch(result)
+
+    def end(self) -> Certificate:
+        """The certificate, with what came of each check."""
+        certificate = self._certifier.end()
+        checks = [*self._checks()]
+        wrong = [check for check in checks if check.holds is False]
+        if not wrong:
+            return dataclasses.replace(certificate, checks=tuple(checks))
+        said = f"WRONG: {'; '.join(f'{check.name}: {check.text}' for check in wrong)}."
+        sentence = f"{said} {certificate.sentence}"
+        return dataclasses.replace(certificate, verdict="machine", holds=False, sentence=sentence, checks=tuple(checks))
+
+    def _checks(self) -> Iterator[Check]:
+        entry.note("checking kernels, all-reduces, placement and the clock")
+        engine = self._engine
+        yield from kernel_checks.kernels_on(engine.devices[0], engine.device_type)
+        yield from kernel_checks.all_reduces_on(engine)
+        yield from self._placement()
+        yield from self._clock()
+
+    def _placement(self) -> Iterator[Check]:
+        """Whether variables, their updates and the towers' work are on the towers' devices."""
+        devices, graph = self._engine.devices, observe.graph(self._step)
+        variables = graph.placement.variables if graph.placement else ()
+        wrong = [
+            f"{each.name} of tower {each.tower} is on {each.device}, updated on {each.update.device}"
+            for each in variables
+            if each.tower is not None and {each.device, each.update.device} != {devices[each.tower]}
+        ]
+        text = wrong[0] if wrong else f"{len(variables)} variables and their updates are on their towers' devices"
+        yield Check(name="placement of variables", holds=not wrong, text=text)
+        nodes = operators.nodes_of(observe.partitions(self._step))
+        towers = [n for n in nodes.values() if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)]
+        heavy = [node for node in towers if any(kind in node.type for kind in HEAVY)]
+        off = [node for node in heavy if node.device != devices[node.owner.tower or 0]]
+        text = f"{len(heavy)} products and fused kernels are on their towers' devices"
+        if off:
+            one = f"a {off[0].type} of tower {off[0].owner.tower} on {off[0].device}"
+            text = f"{len(off)} of {len(heavy)} are elsewhere, as {one}"
+        yield Check(name="placement of operators", holds=bool(heavy) and not off, text=text)
+
+    def _clock(self) -> Iterator[Check]:
+        """Whether the step's clock covers what the devices do: their kernels by the profiler, and the cores' time."""
+        is_gpu = self._engine.device_type == "GPU"
+        seconds, core_s = _timed(self._step)
+        try:
+            partitions = observe.partitions(self._step)
+            traced = tracing.measure(self._step, STEPS, "")
+            steps = xplane.read(traced.space, operators.nodes_of(partitions), operators.exchanged(partitions)).steps
+        except xplane.TraceError as e:
+            yield Check(name="clock", holds=None, text=str(e))
+            return
+        spans = [(step.end_ns - step.start_ns) / 1e9 for step in steps]
+        off = max(abs(span - clock) - SLACK_S - CLOCKS * span for span, clock in zip(spans, traced.step_s))
+        text = f"{_ms(traced.step_s)} a step by the clock, {_ms(spans)} by the profiler's"
+        yield Check(name="clock against the profiler's", holds=off <= 0, text=text)
+        late = [_late_s(step) for step in steps]
+        busy = [_busy_s(step) for step in steps]
+        kind = "GPUs' kernels" if is_gpu else "kernels"
+        text = (
+            f"{kind} take {_ms(busy)} of a step of {_ms(spans)}; the last ends {_ms([max(0.0, -max(late))])} before it"
+        )
+        if max(late) > SLACK_S:
+            text = f"a kernel ends {_ms([max(late)])} after the clock was read"
+        yield Check(name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text)
+        cores, share = len(available_cores()), core_s / seconds
+        text = f"{share:.2f} of {cores} cores were busy in {STEPS} steps of {1e3 * seconds / STEPS:.2f} ms"
+        # A clock that leaves out a part of the step sees more work than its cores can do.
+        yield Check(name="clock against the cores'", holds=share <= cores * (1 + CLOCKS), text=text)
+
+
+def _timed(step: TrainStep) -> tuple[float, float]:
+    """(seconds by the clock, seconds of all cores) of untraced steps."""
+    step()
+    begun, cores = time.perf_counter(), time.process_time()
+    for _ in range(STEPS):
+        step()
+    return time.perf_counter() - begun, time.process_time() - cores
+
+
+def _late_s(step: TracedStep) -> float:
+    """By how much the last kernel of a step ends after it, in seconds; negative where it ends before."""
+    return (max((kernel.end_ns for kernel in step.kernels), default=step.start_ns) - step.end_ns) / 1e9
+
+
+def _busy_s(step: TracedStep) -> float:
+    """Seconds in which any device ran a kernel."""
+    total, until = 0, step.start_ns
+    for kernel in sorted(step.kernels, key=lambda kernel: kernel.start_ns):
+        if kernel.kind == COPY:
+            continue
+        total += max(0, kernel.end_ns - max(until, kernel.start_ns))
+        until = max(until, kernel.end_ns)
+    return total / 1e9
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{1e3 * statistics.median(seconds):.2f} ms"

@@ -12,7 +12,7 @@ from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.training import FixedSource
 
-MODES = [name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local" and mode.step == "towers"]
+MODES = [name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local"]
 BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
 
 
@@ -62,14 +62,18 @@ def serial(tf, batches, groups):
 def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, devices, mode):
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
-    from rnn_scaling.training.towers import TrainStep
 
+    row = registry.VARIABLE_UPDATES[mode]
     given = {"variable_update": mode, "optimizer": "sgd", "learning_rate": LEARNING_RATE, "num_devices": 2}
-    config = configs.resolve({**given, "model": "resnet50"}, num_gpus=0, num_cores=4)
+    given |= {"global_batch_size": sum(BATCH_SIZES), "model": "resnet50"}
+    config = configs.resolve(given, num_gpus=0, num_cores=4)
     engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
     workload, batches = tiny_images.workload(), make_batches()
     update = benchmark.build_update(config, engine, workload)
-    step = TrainStep(workload, FixedSource(batches, devices[:2]), update, engine, seed=1)
+    source = FixedSource(batches, devices[:2])
+    if row.has_global_batch:
+        source = FixedSource([[ImageBatch(*map(np.concatenate, zip(*step)))] for step in batches], devices[:1])
+    step = registry.load(registry.STEPS, row.step).build(workload, source, update, engine, config)
     results = [step() for _ in batches]
     assert [list(result.items) for result in results] == [list(BATCH_SIZES)] * NUM_STEPS
 

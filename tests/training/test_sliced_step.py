@@ -7,19 +7,29 @@ import dataclasses
 import numpy as np
 import pytest
 
+from models.batch import ImageBatch
 from rnn_scaling.analysis import slicing
 from rnn_scaling.records.step_parts import SlicedPart
+from tests.support import tiny_images
 from tests.support.training import MAX_LEN, SMALL, FixedSource, concatenate, make_batches, workload_of
 
 BATCH_SIZES = {2: (4, 3), 3: (3, 2, 2)}  # of 7 samples
 SAMPLES = 7
 WORDS, LENGTH = MAX_LEN * 8, 4  # bytes of a sentence's ids, and of its length
+IMAGE = tiny_images.SIZE * tiny_images.SIZE * 3 * 4
 MODEL = dataclasses.replace(SMALL, model="lm")
 
 
 def of_sentences():
     batches = [batch for [batch] in make_batches(3, 1, MODEL)]
     return workload_of(MODEL), type(batches[0])(*(part[..., :SAMPLES] for part in concatenate(batches)))
+
+
+def of_images():
+    random = np.random.default_rng(0)
+    shape = (SAMPLES, tiny_images.SIZE, tiny_images.SIZE, 3)
+    labels = random.integers(0, tiny_images.NUM_CLASSES, SAMPLES)
+    return tiny_images.workload(), ImageBatch(random.random(shape, np.float32), labels)
 
 
 def stepped(devices, workload, batch, slice_on):
@@ -42,20 +52,23 @@ def stepped(devices, workload, batch, slice_on):
 
 @pytest.mark.parametrize("num_towers", BATCH_SIZES)
 @pytest.mark.parametrize("slice_on", ["host", "device"])
-def test_the_bytes_that_move_for_slices_are_those_predicted(tf, devices, slice_on, num_towers):
-    """Ids are looked up on the host: cut on a device they come back from there."""
-    workload, batch = of_sentences()
+@pytest.mark.parametrize("of_samples", [of_sentences, of_images])
+def test_the_bytes_that_move_for_slices_are_those_predicted(tf, devices, of_samples, slice_on, num_towers):
+    """Ids are looked up on the host: cut on a device they come back from there. Labels stay."""
+    workload, batch = of_samples()
     names = [f"/job:localhost/replica:0/task:0{device}" for device in devices[:num_towers]]
     graph, result = stepped(names, workload, batch, slice_on)
     others = BATCH_SIZES[num_towers][1:]  # the first tower's device is the host
-    there = {"host": [n * (WORDS + LENGTH) for n in others], "device": [SAMPLES * (WORDS + LENGTH) for _ in others]}
-    back = {"host": [0 for _ in others], "device": [n * WORDS for n in others]}
+    read, looked_up = (IMAGE, 0) if of_samples is of_images else (WORDS + LENGTH, WORDS)  # bytes of a sample
+    there = {"host": [n * read for n in others], "device": [SAMPLES * read for _ in others]}
+    back = {"host": [0 for _ in others], "device": [n * looked_up for n in others]}
     moves = graph.slicing.moves
     assert [move.predicted for move in moves if move.source == names[0]] == there[slice_on]
     assert [move.predicted for move in moves if move.target == names[0]] == back[slice_on]
     assert [move.counted for move in moves] == [move.predicted for move in moves]
 
-    pieces = np.split(batch.target_length, np.cumsum(BATCH_SIZES[num_towers])[:-1])
+    samples = np.ones(SAMPLES) if of_samples is of_images else batch.target_length
+    pieces = np.split(samples, np.cumsum(BATCH_SIZES[num_towers])[:-1])
     assert result.loss_items.tolist() == [piece.sum() for piece in pieces]  # the remainder, too
     for variable in graph.placement.variables:  # one copy, on the host; each tower's gradient is where the tower is
         assert (variable.tower, variable.device) == (None, names[0])

@@ -31,7 +31,7 @@ KERNELS = {  # of a cell's kernels the first is the default
         cells=("lstm",),
     ),
     "cudnn_gru": Kernel(
-        "the same of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
+        "one fused kernel of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
         gpu="models.encoders.cudnn",
         cpu="models.encoders.gru_steps",
         cells=("gru",),

@@ -94,8 +94,12 @@ def test_parity(tf, module, cell, num_layers, num_directions, time_major, length
     assert error <= TOLERANCES["float32"], name
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@every_kernel_and_cell
+# Of loops over other cells' steps bfloat16 alone: they differ by their step.
+REDUCED = [(*key, "bfloat16") for key in PARITY_TESTED]
+REDUCED += [(*key, "float16") for key in PARITY_TESTED if key[1] == "lstm" or "dynamic_rnn" not in key[0]]
+
+
+@pytest.mark.parametrize("module, cell, dtype", REDUCED)
 def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     kernel = load_where_it_runs(tf, module, cell)
     sizes = (2, 2) if cell == "lstm" else (1, 1)
@@ -110,7 +114,7 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
 def test_dropout_is_the_references(tf, module, cell):
     from models import lstm
 
-    stack = lstm_case.make_stack(2, 2, dropout=0.5, unit_type=cell)
+    stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
     want = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lstm_case.UNEQUAL)

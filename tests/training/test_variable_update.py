@@ -39,6 +39,7 @@ SMALL_LM = dataclasses.replace(SMALL, model="lm")
 SMALL_ATTENTION = dataclasses.replace(
     SMALL, model="nmt_attention", share_embedding=True, src_vocab_size=SMALL.tgt_vocab_size
 )
+SMALL_GRU = dataclasses.replace(SMALL, unit_type="gru")
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 SYNCHRONOUS = [
@@ -109,6 +110,7 @@ def serial(model, num_towers):
         *(("nmt", each) for each in SYNCHRONOUS),
         *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -3, -1)),
         ("nmt_attention", SYNCHRONOUS[2]),
+        ("gru", SYNCHRONOUS[2]),
     ],
     ids=_name,
 )
@@ -116,7 +118,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(workload, optio
     """Also of towers with different numbers of words, and of sentences."""
     num_towers = 4 if options.get("all_reduce_spec", "") in ("rechd", "pscpu#2:256:xring") else 2
     large = SMALL if options.keys() & {"all_reduce_spec", "sparse_gradients"} else MODEL
-    model = {"lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION}.get(workload, large)
+    model = {"lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}.get(workload, large)
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:

@@ -274,7 +274,10 @@ def test_one_device_has_no_modes_and_gpus_have_their_own():
     assert "float16" in [each.value("compute_dtype") for each in gpus.options(gpus.modes[0])]
     assert gpus.base["preset"] == "seed"
     workers = search_of(num_workers=[2], num_devices=[1])
-    assert {dict(each.changes)["variable_update"] for each in workers.modes} == {"collective_all_reduce"}
+    assert [factors.in_words(each) for each in workers.modes] == ["collective_all_reduce"]
+    images = search_of(model=["resnet50"])
+    tried = {each.factor: each.value(each.factor) for each in images.options(images.modes[0])}
+    assert tried["data_format"] in ("NCHW", "NHWC") and "sparse_gradients" not in tried
 
 
 @pytest.mark.parametrize(

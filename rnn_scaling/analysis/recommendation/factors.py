@@ -98,6 +98,12 @@ def _between_towers(*values: str) -> Callable[[RunConfig, int], Sequence[str]]:
     return lambda config, num_cores: values if config.num_towers > 1 else ()
 
 
+def _of_embeddings(config: RunConfig, num_cores: int) -> Sequence[str]:
+    """Images are looked up in no table."""
+    is_text = not WORKLOADS[config.model.model].datasets
+    return ("densify",) if is_text and config.num_towers > 1 else ()
+
+
 def _nothing(config: RunConfig, num_cores: int) -> Sequence[Any]:
     """Of options that are compared only where the user names values."""
     return ()
@@ -114,7 +120,8 @@ FACTORS = {
         Factor("inter_op_parallelism_threads", _inter_threads),
         Factor("prefetch_data_to_device", _other("prefetch_data_to_device", True, False)),
         Factor("num_parallel_calls", lambda config, num_cores: [2 * config.data.num_parallel_calls]),
-        Factor("sparse_gradients", _between_towers("densify")),
+        Factor("slice_on", _other("slice_on", "host", "device")),
+        Factor("sparse_gradients", _of_embeddings),
         Factor("xla", _nothing),
         Factor("encoder_type", _nothing),
         Factor("gradient_repacking", _nothing),
@@ -216,9 +223,9 @@ def _values(option: str, config: RunConfig) -> list[Any]:
     """What is tried of an option that belongs to a mode; [None]: its default alone."""
     if option == "param_server_device" and config.devices.device == "gpu":
         return ["gpu", "cpu"]
-    if option == "all_reduce_spec" and config.num_towers > 1:
-        several = ["hierarchical"] if config.devices.num_devices >= HIERARCHICAL_FROM else []
-        return [None, "collective", *(several if config.cluster.num_workers == 1 else [])]
+    # Over several workers auto is collective.
+    if option == "all_reduce_spec" and config.devices.num_devices > 1 and config.cluster.num_workers == 1:
+        return [None, "collective", *(["hierarchical"] if config.devices.num_devices >= HIERARCHICAL_FROM else [])]
     return [None]
 
 

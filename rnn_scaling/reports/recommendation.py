@@ -19,6 +19,7 @@ from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.recommend/1"
 MOST_LISTED = 3  # names in a sentence
+TOO_NOISY = 0.5  # a possible difference that is no answer
 
 
 class Told(NamedTuple):
@@ -134,6 +135,8 @@ def _ties(answer: Answer) -> str:
     within = max(each for each in known if each is not None)
     if within <= EQUAL:
         return f"{names} {'is' if len(tied) == 1 else 'are'} equally fast (within {_percent(within)}); take either."
+    if within >= TOO_NOISY:
+        return f"It cannot be told from {names}: the runs of each differ too much; take either, or end other processes."
     return f"It cannot be told from {names}: they may differ by up to {_percent(within)}; take either."
 
 

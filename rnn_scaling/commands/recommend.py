@@ -239,7 +239,8 @@ def _largest_batch(
     workload = WORKLOADS[search.config.model.model]
     is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
     told = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
-    return _finish(report, told, own, rounds, "largest_batch", found.largest is not None)
+    is_answered = found.largest is not None and all(each.outcome != batches.FAILED for each in tries)
+    return _finish(report, told, own, rounds, "largest_batch", is_answered)
 
 
 def _tell_failures(rounds: Rounds) -> None:

@@ -186,12 +186,12 @@ def _open_options(told: Told) -> str:
     options, allow = told.answer.options, told.search.allow
     if options is None:
         return ""
+    if options.undecided and all(options.standings[each].within is None for each in options.undecided):
+        return "One round of the options cannot tell."
     own = [each for each in options.undecided if not FACTORS[each.factor].changes or each.factor in allow]
     tops = [standing.ratio.ends[1] - 1 for each in own if (standing := options.standings[each]).ratio.ends]
-    if not own:
-        return ""
     if not tops:
-        return "One round of the options cannot tell."
+        return ""
     names = _listed([_name(told, each) for each in own])
     return f"No gain is seen of {names} (it would be below {_percent(max(tops))})."
 

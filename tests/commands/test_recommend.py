@@ -136,5 +136,5 @@ def test_a_kill_counts_as_out_of_memory_and_expected_ones_are_not_tried(tmp_path
 
 
 def test_another_failure_ends_the_search_and_is_named(tmp_path, capsys):
-    assert go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64") == 0
+    assert go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64") == 1
     assert "A batch of 64 failed of something else than memory: no such luck" in capsys.readouterr().out

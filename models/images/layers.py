@@ -1,0 +1,253 @@
+"""Layers of the project's own convolutional networks.
+
+A network is one function of `Layers` and the images. It runs once on shapes alone, which declares its variables and
+counts its FLOPs, and then in each tower's forward pass: what is declared, counted and computed cannot disagree.
+
+B images, H rows, W columns, C channels, F features. Activations are [B, H, W, C] under NHWC and [B, C, H, W] under
+NCHW; a kernel is [h, w, in, out] under both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import tensorflow as tf
+
+from models.config import ModelConfig
+from models.images.classifier import ImageClassifier
+from models.images.network import Product, flops
+from models.lstm import drop
+from models.workload import VariableSpec, Workload
+
+DECAY = 0.9  # of the moving averages of a batch normalisation, a step
+EPSILON = 1e-5  # added to the variance before its root
+
+
+class Layers:
+    """Computes layers of a network on values, and counts what it computes.
+
+    Attributes:
+      moving: next values of the moving averages, by name.
+      products: of all layers so far.
+    """
+
+    def __init__(
+        self, data_format: str, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
+    ) -> None:
+        """Args:
+        data_format: "NHWC" or "NCHW".
+        images: that the network is given, in the data type of its arithmetic; no gradient goes to them.
+        value_of: a variable -> its float32 value.
+        seed: [2] int; draws the dropout. None: nothing is dropped.
+        """
+        self._data_format, self._images, self._value_of, self._seed = data_format, images, value_of, seed
+        self._channel_axis = data_format.index("C")
+        self._scope = ""
+        self._dropped = 0
+        self.moving: dict[str, tf.Tensor] = {}
+        self.products: list[Product] = []
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Names of variables and operators inside begin with this one."""
+        before = self._scope
+        self._scope = f"{before}{name}/"
+        with tf.name_scope(name):
+            yield
+        self._scope = before
+
+    def channels(self, x: tf.Tensor) -> int:
+        """C of activations."""
+        return int(x.shape[self._channel_axis])
+
+    def convolution(
+        self,
+        x: tf.Tensor,
+        channels: int,
+        window: int,
+        *,
+        stride: int = 1,
+        padding: str = "SAME",
+        biased: bool = False,
+    ) -> tf.Tensor:
+        """`x` convolved with a square window.
+
+        Args:
+          x: activations.
+          channels: of the result.
+          window: rows and columns of the kernel.
+          stride: rows and columns from one position to the next.
+          padding: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone.
+          biased: adds a number to each channel; needless where a batch normalisation follows.
+        """
+        kernel = self._variable("kernel", (window, window, self.channels(x), channels), "he_normal")
+        y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
+        positions = math.prod(y.shape[1:]) // channels
+        self.products.append(Product(positions, tuple(kernel.shape), x is self._images))
+        if biased:
+            bias = self._variable("bias", (channels,), "zeros")
+            y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
+        return y
+
+    def batch_normalization(self, x: tf.Tensor) -> tf.Tensor:
+        """(x - mean) / sqrt(variance + EPSILON) * gamma + beta, with the batch's own statistics of each channel.
+
+        Statistics are float32 whatever the type of `x`. The moving variance is of the unbiased one, over n - 1 values,
+        as in cuDNN. Source: Ioffe, Szegedy, arXiv:1502.03167.
+        """
+        shape = (self.channels(x),)
+        gamma, beta = self._variable("gamma", shape, "ones"), self._variable("beta", shape, "zeros")
+        mean, variance = self._moving("moving_mean", shape, "zeros"), self._moving("moving_variance", shape, "ones")
+        normalized = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=gamma,
+            offset=beta,
+            mean=mean,
+            variance=variance,
+            epsilon=EPSILON,
+            exponential_avg_factor=1.0 - DECAY,
+            data_format=self._data_format,
+            is_training=True,
+        )
+        self.moving[self._scope + "moving_mean"] = normalized.batch_mean
+        self.moving[self._scope + "moving_variance"] = normalized.batch_variance
+        return normalized.y
+
+    def local_response_normalization(self, x: tf.Tensor, radius: int, alpha: float, beta: float) -> tf.Tensor:
+        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta.
+
+        Args:
+          x: activations.
+          radius: channels to each side.
+          alpha, beta: see above.
+        """
+        last = self._channels_last(x)
+        y = tf.nn.local_response_normalization(last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta)
+        return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
+
+    def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
+        """The largest value of each square window; arguments as of `convolution`."""
+        return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
+
+    def average_pool(self, x: tf.Tensor, window: int) -> tf.Tensor:
+        """The mean of each square window; windows do not overlap."""
+        return tf.nn.avg_pool2d(x, window, window, "VALID", self._data_format)
+
+    def every_second(self, x: tf.Tensor) -> tf.Tensor:
+        """Every second row and column."""
+        return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
+
+    def pad_channels(self, x: tf.Tensor, channels: int) -> tf.Tensor:
+        """`x` in the middle of so many channels, zeros in the others."""
+        paddings = [[0, 0]] * 4
+        missing = channels - self.channels(x)
+        paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
+        return tf.pad(x, paddings)
+
+    def join(self, *parts: tf.Tensor) -> tf.Tensor:
+        """The channels of all parts."""
+        return tf.concat(parts, self._channel_axis)
+
+    def spatial_mean(self, x: tf.Tensor) -> tf.Tensor:
+        """[B, C], the mean of each channel."""
+        return tf.reduce_mean(x, [2, 3] if self._data_format == "NCHW" else [1, 2])
+
+    def flatten(self, x: tf.Tensor) -> tf.Tensor:
+        """[B, H * W * C], in this order in both layouts, so that they share weights."""
+        return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
+
+    def dense(self, x: tf.Tensor, features: int, initial: str = "he_normal") -> tf.Tensor:
+        """[B, features]: a product with a matrix, and a bias.
+
+        Args:
+          x: [B, F].
+          features: of the result.
+          initial: first values of the matrix, a name of `INITIAL`.
+        """
+        kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
+        bias = self._variable("bias", (features,), "zeros")
+        self.products.append(Product(1, tuple(kernel.shape), x is self._images))
+        return tf.nn.bias_add(tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype))
+
+    def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+        """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
+        self._dropped += 1
+        return x if self._seed is None else drop(x, rate, self._seed, self._dropped)
+
+    def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
+
+    def _variable(self, name: str, shape: tuple[int, ...], initial: str) -> tf.Tensor:
+        return self._value_of(VariableSpec(self._scope + name, shape, "dense", initial))
+
+    def _moving(self, name: str, shape: tuple[int, ...], initial: str) -> tf.Tensor:
+        return self._value_of(VariableSpec(self._scope + name, shape, "moving", initial))
+
+
+Body = Callable[[Layers, tf.Tensor], tf.Tensor]  # layers, images -> [B, F], what the logits are computed from
+
+
+class LayeredNetwork:
+    """A `Network` whose layers a function says; its logits are one more dense layer."""
+
+    def __init__(self, body: Body, image_size: int, num_classes: int, data_format: str, dtype: str) -> None:
+        """Args:
+        body: the layers below the logits.
+        image_size: rows, and columns, of an image of three channels.
+        num_classes: of the logits.
+        data_format: "NHWC" or "NCHW", of the images too.
+        dtype: of the arithmetic; variables and logits are float32.
+        """
+        self.image_size, self.num_classes = image_size, num_classes
+        self._body, self._data_format, self._dtype = body, data_format, tf.as_dtype(dtype)
+        specs: list[VariableSpec] = []
+
+        def declare(spec: VariableSpec) -> tf.Tensor:
+            specs.append(spec)
+            return tf.zeros(spec.shape)
+
+        sizes = {"N": None, "C": 3, "H": image_size, "W": image_size}
+        with tf.Graph().as_default():
+            images = tf.compat.v1.placeholder(self._dtype, [sizes[letter] for letter in data_format])
+            layers, _ = self._run(images, declare, None)
+        self.variables = tuple(spec for spec in specs if spec.kind != "moving")
+        self.moving = tuple(spec for spec in specs if spec.kind == "moving")
+        self.flops_an_image = flops(layers.products)
+
+    def logits(
+        self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """What the network says of images.
+
+        Args:
+          weights: variables and moving averages by name.
+          images: [B, H, W, 3] or [B, 3, H, W], in the type of the arithmetic.
+          seed: [2] int; draws the dropout.
+
+        Returns:
+          Logits [B, num_classes] in float32, and the moving averages' next values by name.
+        """
+        layers, logits = self._run(images, lambda spec: weights[spec.name], seed)
+        return logits, layers.moving
+
+    def _run(
+        self, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
+    ) -> tuple[Layers, tf.Tensor]:
+        layers = Layers(self._data_format, images, value_of, seed)
+        features = self._body(layers, images)
+        with layers.scope("logits"):
+            logits = layers.dense(features, self.num_classes, "glorot_uniform")
+        return layers, tf.cast(logits, tf.float32)
+
+
+def build(body: Body, image_size: int, num_classes: int, config: ModelConfig) -> Workload:
+    """The workload of a network of layers.
+
+    Args:
+      body, image_size, num_classes: as of `LayeredNetwork`.
+      config: has the images' data format and the type of the arithmetic.
+    """
+    network = LayeredNetwork(body, image_size, num_classes, config.data_format, config.compute_dtype)
+    return ImageClassifier(network, config)

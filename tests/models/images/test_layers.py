@@ -1,0 +1,207 @@
+"""Layers against plain numpy and keras.layers, and each layout against the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+BATCH, SIZE = 4, 8
+both_formats = pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+
+
+def random_values(network, seed=3):
+    """Values of all of a network's variables and moving averages; none is 0 or 1 alone."""
+    from models.workload import initial_value
+
+    values, random = {}, np.random.default_rng(seed)
+    for spec in (*network.variables, *network.moving):
+        noise = 0.2 * random.standard_normal(spec.shape).astype(np.float32)
+        values[spec.name] = initial_value(spec, seed) + noise * (len(spec.shape) == 1)
+        if spec.name.endswith("variance"):
+            values[spec.name] = np.abs(values[spec.name])
+    return values
+
+
+def images_of(channels=3, size=SIZE, seed=5):
+    """[B, H, W, C]."""
+    return np.random.default_rng(seed).standard_normal((BATCH, size, size, channels)).astype(np.float32)
+
+
+def ordered(images, data_format):
+    return images if data_format == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
+def run(tf, body, values, images, data_format, dtype="float32"):
+    """Outputs [B, ...], next moving averages, and gradients of sum(outputs * weights that differ) by name."""
+    from models.images.layers import Layers
+
+    @tf.function
+    def compute(values, images):
+        layers = Layers(data_format, tf.cast(images, dtype), lambda spec: values[spec.name], None)
+        outputs = tf.cast(body(layers, tf.cast(images, dtype)), tf.float32)
+        if data_format == "NCHW" and outputs.shape.rank == 4:
+            outputs = tf.transpose(outputs, [0, 2, 3, 1])
+        loss = tf.reduce_sum(outputs * pattern(outputs.shape))
+        wanted = {"images": images, **{name: value for name, value in values.items() if "moving" not in name}}
+        return outputs, layers.moving, dict(zip(wanted, tf.gradients(loss, list(wanted.values()))))
+
+    tensors = {name: tf.constant(value) for name, value in values.items()}
+    outputs, moving, gradients = compute(tensors, tf.constant(ordered(images, data_format)))
+    gradients = {name: gradient.numpy() for name, gradient in gradients.items()}
+    if data_format == "NCHW":
+        gradients["images"] = gradients["images"].transpose(0, 2, 3, 1)
+    return outputs.numpy(), {name: value.numpy() for name, value in moving.items()}, gradients
+
+
+def pattern(shape):
+    """Weights of a loss, so that no gradient is a sum of ones."""
+    return np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
+
+
+def assert_close(got, want, tolerance=2e-5):
+    """Within a share of the largest value of each array; of those that are nearly nothing, a share of the others'."""
+    assert got.keys() == want.keys()
+    least = 2e-2 * max((np.abs(value).max() for value in want.values()), default=0)  # a bias that is normalised away
+    for name, value in want.items():
+        largest = max(np.abs(value).max(), least)
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=tolerance * largest, err_msg=name)
+
+
+def normalized(x, gamma, beta, epsilon):
+    """Batch normalisation of [B, H, W, C] in float64: outputs, and the gradients of x, gamma and beta."""
+    x = x.astype(np.float64)
+    axes = (0, 1, 2)
+    mean, variance = x.mean(axes), x.var(axes)
+    root = np.sqrt(variance + epsilon)
+    inside = (x - mean) / root
+    weights = pattern(x.shape)
+    beta_gradient, gamma_gradient = weights.sum(axes), (weights * inside).sum(axes)
+    count = x.size / x.shape[-1]
+    x_gradient = gamma / root * (weights - beta_gradient / count - inside * gamma_gradient / count)
+    return inside * gamma + beta, (x_gradient, gamma_gradient, beta_gradient), mean, variance * count / (count - 1)
+
+
+@both_formats
+def test_batch_normalization_is_that_of_plain_numpy(tf, data_format):
+    from models.images.layers import DECAY, EPSILON
+
+    images = 2 * images_of(5) + 1
+    names = ("gamma", "beta", "moving_mean", "moving_variance")
+    values = {name: 1 + 0.1 * np.arange(5, dtype=np.float32) * number for number, name in enumerate(names, start=1)}
+    outputs, moving, gradients = run(tf, lambda layers, x: layers.batch_normalization(x), values, images, data_format)
+    want, wanted, mean, variance = normalized(images, values["gamma"], values["beta"], EPSILON)
+    assert_close({"outputs": outputs}, {"outputs": want})
+    assert_close(gradients, dict(zip(("images", "gamma", "beta"), wanted)))
+    means = DECAY * values["moving_mean"] + (1 - DECAY) * mean
+    assert_close(
+        moving, {"moving_mean": means, "moving_variance": DECAY * values["moving_variance"] + (1 - DECAY) * variance}
+    )
+
+
+@both_formats
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
+    from models.images.layers import DECAY
+
+    images = 100 + images_of(2)  # the variance of so many equal leading digits is lost in 16 bits
+    values = {name: np.ones(2, np.float32) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    _, moving, _ = run(tf, lambda layers, x: layers.batch_normalization(x), values, images, data_format, dtype)
+    rounded = tf.cast(images, dtype).numpy().astype(np.float64)
+    np.testing.assert_allclose(moving["moving_mean"], DECAY + (1 - DECAY) * rounded.mean((0, 1, 2)), rtol=1e-6)
+    variance = rounded.var((0, 1, 2), ddof=1)
+    np.testing.assert_allclose(moving["moving_variance"], DECAY + (1 - DECAY) * variance, rtol=1e-4)
+
+
+@both_formats
+@pytest.mark.parametrize("channels", [6, 12])
+def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
+    import keras
+
+    from models.images import layers as layering
+    from models.images import resnet_cifar
+
+    def body(layers, x):
+        return resnet_cifar.residual_block(layers, x, channels)
+
+    images, stride = images_of(6), channels // 6
+    block = [
+        layer
+        for number, steps in enumerate((stride, 1))
+        for layer in (
+            keras.layers.Conv2D(channels, 3, steps, "same", use_bias=False, name=f"conv_{number}"),
+            keras.layers.BatchNormalization(momentum=layering.DECAY, epsilon=layering.EPSILON, name=f"norm_{number}"),
+        )
+    ]
+    values, x = {}, tf.constant(images)
+    y = x
+    for layer in block:
+        y = layer(y)
+    random = np.random.default_rng(1)
+    for number, (convolution, norm) in enumerate(zip(block[::2], block[1::2])):
+        values[f"conv_{number}/kernel"] = convolution.kernel.numpy()
+        for name in ("gamma", "beta", "moving_mean", "moving_variance"):
+            values[f"conv_{number}/{name}"] = random.uniform(0.5, 1.5, channels).astype(np.float32)
+            getattr(norm, name).assign(values[f"conv_{number}/{name}"])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.nn.relu(block[1](block[0](x), training=True))
+        y = block[3](block[2](y), training=True)
+        missing = (channels - 6) // 2
+        shortcut = tf.pad(x[:, ::stride, ::stride], [[0, 0], [0, 0], [0, 0], [missing, missing]])
+        want = tf.nn.relu(shortcut + y)
+        loss = tf.reduce_sum(want * pattern(want.shape))
+    of_keras = {"images": x}
+    for number, (convolution, norm) in enumerate(zip(block[::2], block[1::2])):
+        of_keras[f"conv_{number}/kernel"] = convolution.kernel.value
+        of_keras[f"conv_{number}/gamma"], of_keras[f"conv_{number}/beta"] = norm.gamma.value, norm.beta.value
+    wanted = {name: gradient.numpy() for name, gradient in tape.gradient(loss, of_keras).items()}
+    outputs, moving, gradients = run(tf, body, values, images, data_format)
+    assert_close({"outputs": outputs}, {"outputs": want.numpy()})
+    assert_close(gradients, wanted)
+    means = {name: value for name, value in moving.items() if name.endswith("moving_mean")}
+    assert_close(means, {f"conv_{number}/moving_mean": block[1 + 2 * number].moving_mean.numpy() for number in (0, 1)})
+
+
+def bodies():
+    """The smallest network of each family: name -> body, size of its images."""
+    from models.images import alexnet, densenet, resnet_cifar
+
+    return {
+        "resnet": (resnet_cifar.body(8), 16),
+        "densenet": (densenet.body(7, 4), 16),
+        "alexnet, CIFAR-10": (alexnet.cifar10_body, 16),
+        "alexnet, ImageNet": (alexnet.imagenet_body, 67),
+    }
+
+
+@pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet, CIFAR-10", "alexnet, ImageNet"])
+def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf, family):
+    from models.images.layers import LayeredNetwork
+
+    body, size = bodies()[family]
+    networks = {name: LayeredNetwork(body, size, 10, name, "float32") for name in ("NHWC", "NCHW")}
+    assert networks["NHWC"].variables == networks["NCHW"].variables
+    assert networks["NHWC"].flops_an_image == networks["NCHW"].flops_an_image
+    values = random_values(networks["NHWC"])
+    results = {name: run(tf, body, values_of_body(values), images_of(size=size), name) for name in networks}
+    outputs, moving, gradients = results["NHWC"]
+    assert_close({"outputs": results["NCHW"][0]}, {"outputs": outputs}, 1e-5)
+    assert_close(results["NCHW"][1], moving, 1e-5)
+    assert_close(results["NCHW"][2], gradients, 1e-4)
+
+
+def values_of_body(values):
+    return {name: value for name, value in values.items() if not name.startswith("logits/")}
+
+
+def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
+    from models.images.layers import Layers
+
+    def twice(seed):
+        layers = Layers("NHWC", tf.zeros([1, 1, 1, 3]), lambda spec: None, tf.constant(seed))
+        return [layers.dropout(tf.ones([1, 200]), 0.5).numpy() for _ in range(2)]
+
+    first, second = twice([1, 2])
+    assert np.array_equal(first, twice([1, 2])[0])
+    assert not np.array_equal(first, second) and not np.array_equal(first, twice([1, 3])[0])
+    assert set(np.unique(first)) == {0.0, 2.0}

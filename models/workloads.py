@@ -146,6 +146,10 @@ def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> E
     return image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
 
 
+def _cifar10_entry(module: str, help: str, flops_an_image: float) -> Entry:
+    return image_entry(f"models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128})
+
+
 WORKLOADS = {
     "nmt": Entry(
         "models.seq2seq",
@@ -182,6 +186,21 @@ WORKLOADS = {
     "resnet101_v2": _keras_entry("ResNet-101 v2", 42_930_831_360),
     "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
     "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
+    "alexnet": image_entry(
+        "models.images.alexnet",
+        "AlexNet",
+        {"imagenet": 4_892_179_200, "cifar10": 186_838_272},
+        ("imagenet", "cifar10"),
+        {"small": 32, "seed": 128},
+        has_moving=False,
+    ),
+    "resnet20": _cifar10_entry("resnet_cifar", "ResNet-20", 242_421_504),
+    "resnet32": _cifar10_entry("resnet_cifar", "ResNet-32", 412_290_816),
+    "resnet44": _cifar10_entry("resnet_cifar", "ResNet-44", 582_160_128),
+    "resnet56": _cifar10_entry("resnet_cifar", "ResNet-56", 752_029_440),
+    "resnet110": _cifar10_entry("resnet_cifar", "ResNet-110", 1_516_441_344),
+    "densenet40_k12": _cifar10_entry("densenet", "DenseNet-40, growth 12", 908_449_632),
+    "densenet100_k12": _cifar10_entry("densenet", "DenseNet-100, growth 12", 5_758_476_192),
 }
 DATASETS = ("imagenet", "cifar10")
 

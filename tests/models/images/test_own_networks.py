@@ -7,6 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from models import workloads
+from models.workloads import WORKLOADS
+from rnn_scaling.settings import config as configs
+from tests.models.test_images import traced_flops
+
 # Parameters that seeds of this project report from tf_cnn_benchmarks: variables and moving averages, of eleven classes
 # (the eleventh is "background"), and the number of the step.
 REPORTED = {
@@ -21,20 +26,15 @@ REPORTED = {
 }
 
 
-def body_of(name):
-    from models.images import alexnet, densenet, resnet_cifar
-
-    if name == "alexnet":
-        return alexnet.cifar10_body
-    if name.startswith("resnet"):
-        return resnet_cifar.body(int(name.removeprefix("resnet")))
-    return densenet.body(*map(int, name.removeprefix("densenet").split("_k")))
-
-
-def network_of(name, num_classes=10, dtype="float32"):
+def network_of(name, num_classes=None, **options):
+    """The network of a row, or the same with another number of classes."""
     from models.images.layers import LayeredNetwork
 
-    return LayeredNetwork(body_of(name), 32, num_classes, "NHWC", dtype)
+    config = configs.resolve({"model": name, **options}, num_gpus=0, num_cores=1).model
+    network = workloads.load(name).build(config, "CPU")._network
+    if num_classes is None:
+        return network
+    return LayeredNetwork(network._body, network.image_size, num_classes, "NHWC", "float32")
 
 
 def counts_of(network):
@@ -64,41 +64,37 @@ def expected_counts(name, classes):
 
 
 @pytest.mark.parametrize("name", REPORTED)
-def test_parameters_are_the_closed_form_and_those_that_were_reported(name):
-    network = network_of(name)
+def test_parameters_are_the_closed_form_and_those_that_were_reported(tf, name):
+    network = network_of(name, dataset="cifar10")
     assert counts_of(network) == expected_counts(name, 10)
+    assert WORKLOADS[name].has_moving == bool(network.moving)
     assert sum(expected_counts(name, 11)) + 1 == REPORTED[name]
-    assert counts_of(network)[1] == 0 or {spec.kind for spec in network.moving} == {"moving"}
+    assert WORKLOADS[name].flops_a_sample({"dataset": "cifar10"}) == network.flops_an_image
 
 
-def test_alexnet_for_imagenet_has_the_parameters_of_its_layers():
-    from models.images import alexnet
-    from models.images.layers import LayeredNetwork
-
-    network = LayeredNetwork(alexnet.imagenet_body, 227, 1000, "NCHW", "float32")
-    convolutions = (
-        (363 + 1) * 64 + (25 * 64 + 1) * 192 + (9 * 192 + 1) * 384 + (9 * 384 + 1) * 384 + (9 * 384 + 1) * 256
-    )
-    assert counts_of(network) == (convolutions + (36 * 256 + 1) * 4096 + 4097 * 4096 + 4097 * 1000, 0)
-    # Multiply-adds of the convolutions at 55, 27 and three times 13 x 13 positions, and of the dense layers.
-    first, others = 55**2 * 363 * 64, 27**2 * 25 * 64 * 192 + 169 * 9 * (192 * 384 + 384 * 384 + 384 * 256)
-    assert network.flops_an_image == 4 * first + 6 * (others + 36 * 256 * 4096 + 4096 * 4096 + 4096 * 1000)
+def test_a_network_with_another_number_of_classes_has_the_numbers_that_were_reported(tf):
+    assert sum(counts_of(network_of("resnet20", 11))) + 1 == REPORTED["resnet20"]
 
 
-def graph_flops(graph):
-    """FLOPs of every product of a traced graph that something reads: the gradient of the images is in none that runs."""
-    flops = 0
-    for op in graph.get_operations():
-        if not any(output.consumers() for output in op.outputs):
-            continue
-        if op.type == "MatMul":
-            rows, columns = op.inputs[0].shape
-            flops += 2 * (rows if op.get_attr("transpose_a") else columns) * op.outputs[0].shape.num_elements()
-        elif op.type.startswith("Conv2D"):
-            kernel = op.outputs[0] if op.type == "Conv2DBackpropFilter" else op.inputs[1]
-            outputs = op.outputs[0] if op.type == "Conv2D" else op.inputs[2]
-            flops += 2 * outputs.shape.num_elements() * math.prod(kernel.shape[:-1])
-    return flops
+def test_alexnet_for_imagenet_has_the_parameters_and_flops_of_its_layers(tf):
+    network = network_of("alexnet", data_format="NCHW")
+    kernels = ((363, 64, 55), (25 * 64, 192, 27), (9 * 192, 384, 13), (9 * 384, 384, 13), (9 * 384, 256, 13))
+    matrices = ((36 * 256, 4096), (4096, 4096), (4096, 1000))
+    of_convolutions = sum((inputs + 1) * outputs for inputs, outputs, _ in kernels)
+    assert counts_of(network) == (of_convolutions + sum((rows + 1) * columns for rows, columns in matrices), 0)
+    products = [size**2 * inputs * outputs for inputs, outputs, size in kernels] + [r * c for r, c in matrices]
+    assert network.flops_an_image == 6 * sum(products) - 2 * products[0]
+    assert WORKLOADS["alexnet"].flops_a_sample({"dataset": "imagenet"}) == network.flops_an_image
+
+
+def test_depths_that_do_not_exist_are_errors(tf):
+    from models.images import densenet, resnet_cifar
+
+    for depth in (2, 21):
+        with pytest.raises(ValueError, match=f"expected 6n . 2 layers, got {depth}"):
+            resnet_cifar.body(depth)
+    with pytest.raises(ValueError, match="expected 3n . 4 layers, got 41"):
+        densenet.body(41, 12)
 
 
 @pytest.mark.parametrize(("name", "learning_rate"), [("resnet20", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02)])
@@ -106,7 +102,7 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
     from models.workload import first_values
 
     batch_size = 4
-    network = network_of(name)
+    network = network_of(name, dataset="cifar10")
     random = np.random.default_rng(1)
     images = tf.constant(random.uniform(-1, 1, (batch_size, 32, 32, 3)).astype(np.float32))
     labels = tf.constant(random.integers(0, 10, batch_size))
@@ -126,6 +122,6 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
         return loss
 
     graph = step.get_concrete_function().graph
-    assert graph_flops(graph) == network.flops_an_image * batch_size
+    assert traced_flops(graph) == network.flops_an_image * batch_size
     losses = [float(step()) for _ in range(6)]
     assert losses[-1] < 0.8 * losses[0], losses

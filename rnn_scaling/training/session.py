@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
+ONE_LAYOUT = re.compile("only supports (the )?NHWC")  # what operators on CPUs say, but for oneDNN's
 LookInside = Callable[[RunConfig, Any, RunState], None]
 
 
@@ -360,6 +362,10 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         vocabularies = ["the vocabularies"] if is_read(config, "tgt_vocab_size") else []
         remedy = f"lower {either([*smaller, *vocabularies])}, or use --compute_dtype=bfloat16"
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
+    if ONE_LAYOUT.search(first_line) and config.model.data_format != "NHWC":
+        remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
+        cause = first_line[:200].rstrip(".")
+        return kind, f"--data_format={config.model.data_format}: unsupported here ({cause}); {remedy}", True
     expected = isinstance(error, (NotFiniteError, DeviceError, OSError, ClusterError)) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
 

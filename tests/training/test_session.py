@@ -56,3 +56,22 @@ def test_a_silent_rank_is_lost_within_the_time_in_which_a_fault_ends_the_run(tim
     wanted = {"variable_update": "distributed_independent", "num_workers": 2, "cluster_timeout": timeout_s}
     launch = Launch(1, 2, "test", "127.0.0.1:20000", "127.0.0.1", 1, 2, addresses=("127.0.0.1:1", "127.0.0.1:2"))
     assert Cluster(launch, configs.resolve(wanted, num_gpus=0, num_cores=2))._heartbeat_s == silence_s
+
+
+@pytest.mark.parametrize(
+    "rule", ["MaxPoolingOp only supports NHWC on device type CPU", "only supports the NHWC tensor"]
+)
+def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_program(rule):
+    class InvalidArgumentError(Exception):
+        pass
+
+    def describe(**model):
+        config = configs.resolve({"model": "resnet20", **model}, num_gpus=0, num_cores=1)
+        return sessions.describe(InvalidArgumentError(f"{rule}.\nmore"), config)
+
+    _, line, expected = describe(data_format="NCHW")
+    assert line == (
+        f"--data_format=NCHW: unsupported here ({rule}); "
+        "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
+    )
+    assert expected and not describe(data_format="NHWC")[2]

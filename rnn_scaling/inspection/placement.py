@@ -20,6 +20,9 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, num_bytes
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
+# oneDNN's gradient of a convolution's kernel and of its bias. TensorFlow 2.21 takes another axis of the kernel for the
+# size of the bias.
+WITH_BIAS = "Conv2DBackpropFilterWithBias"
 MOST_COPIES = 20  # the largest of each direction that are named
 _SLICE = re.compile(r"(tower_\d+/)?input/slice/")  # what cuts a global batch, on the host or on a tower's device
 
@@ -115,11 +118,11 @@ def slices(cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: t
 def _sent(partitions: Sequence[Any], graph: tf.Graph) -> list[_Sent]:
     tensors = []
     for partition in partitions:
-        placed = _imported(partition)
-        for node in partition.node:
-            if node.op in SENDS:
-                source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
-                tensors.append(_Sent(source, target, _key(node), node.input[0], _sent_bytes(node, graph, placed)))
+        sends = [node for node in partition.node if node.op in SENDS]
+        placed = _imported(partition, sends)
+        for node in sends:
+            source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
+            tensors.append(_Sent(source, target, _key(node), node.input[0], _sent_bytes(node, graph, placed)))
     return tensors
 
 
@@ -165,13 +168,19 @@ def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, 
     return updates
 
 
-def _imported(partition: Any) -> tf.Graph:
-    """The partition as a graph, which infers its operators' shapes."""
+def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
+    """What `sends` of the partition are made from, as a graph, which infers its operators' shapes.
+
+    No more than that: an import ends at the first operator whose inputs break a rule, and shapes of oneDNN's operators
+    (see `WITH_BIAS`) break those of what reads them.
+    """
     alone = type(partition)()
     alone.CopyFrom(partition)
-    for node in alone.node:  # they are placed; what they were to be beside may be in a cluster of XLA now
-        if "_class" in node.attr:
+    for node in alone.node:
+        if "_class" in node.attr:  # it is placed; what it was to be beside may be in a cluster of XLA now
             del node.attr["_class"]
+        node.input[:] = [name for name in node.input if not name.startswith("^")]
+    alone = tf.compat.v1.graph_util.extract_sub_graph(alone, [node.name for node in sends])
     with tf.Graph().as_default() as placed:
         tf.graph_util.import_graph_def(alone, name="partition")
     return placed
@@ -181,6 +190,8 @@ def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:
     name, _, port = send.input[0].partition(":")
     dtype, index = tf.dtypes.as_dtype(send.attr["T"].type), int(port or 0)
     in_partition = placed.get_operation_by_name(f"partition/{name}").outputs[index]
+    if in_partition.op.type.endswith(WITH_BIAS) and index == 1:
+        return _static_bytes(in_partition.op.outputs[0].shape[-1:], dtype)
     # The traced graph knows shapes that were set by hand, the partition knows operators that the optimizer made.
     for where, full_name in ((graph, name), (placed, in_partition.op.name)):
         try:

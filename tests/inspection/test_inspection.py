@@ -305,15 +305,47 @@ def test_words_are_those_of_the_last_counted_step(step, monkeypatch):
     assert observe.trace(built, 1, "", [0.01]).items == 101
 
 
+def partition_of(graph, sent):
+    """The graph's partition on one device, which sends a tensor to another."""
+    partition = graph.as_graph_def()
+    send = partition.node.add(name="send", op="_Send", input=[sent.name.removesuffix(":0")])
+    send.attr["T"].type = sent.dtype.as_datatype_enum
+    send.attr["send_device_incarnation"].i = 1
+    for key, value in (("tensor_name", "sent"), ("send_device", "CPU:0"), ("recv_device", "CPU:1")):
+        send.attr[key].s = value.encode()
+    return partition
+
+
 def test_a_partition_is_read_although_xla_took_the_operator_that_another_was_to_be_beside(tf):
     from rnn_scaling.inspection import placement
 
     with tf.Graph().as_default() as graph:
-        tf.identity(tf.constant(1.0), name="left")
-    partition = graph.as_graph_def()
+        left = tf.identity(tf.constant(1.0), name="left")
+    partition = partition_of(graph, left)
     partition.node[1].attr["_class"].list.s.append(b"loc:@gone")
-    assert placement.copies([partition], graph) == []
+    [copies] = placement.copies([partition], graph)
+    assert (copies["from"], copies["to"], copies["pairs"], copies["bytes"]) == ("CPU:0", "CPU:1", 1, 4)
     assert "_class" in partition.node[1].attr
+
+
+def test_the_gradient_of_a_bias_has_its_size_although_tensorflow_infers_another(tf):
+    """As oneDNN computes it, beside that of the kernel, and an update that the wrong size would not fit."""
+    from rnn_scaling.inspection import placement
+
+    with tf.Graph().as_default() as graph:
+        x, dy = tf.zeros([2, 4, 4, 3]), tf.zeros([2, 4, 4, 8])
+        kernel = tf.raw_ops.Conv2DBackpropFilter(
+            input=x, filter_sizes=[1, 1, 3, 8], out_backprop=dy, strides=[1] * 4, padding="SAME"
+        )
+        variable = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[8])
+        apply = tf.raw_ops.ResourceApplyGradientDescent(var=variable, alpha=1.0, delta=tf.zeros([8]))
+    partition = partition_of(graph, kernel)
+    by_name = {node.name: node for node in partition.node}
+    by_name[kernel.op.name].op = "_MklNativeConv2DBackpropFilterWithBias"
+    by_name[apply.name].input[2] = f"{kernel.op.name}:1"
+    by_name["send"].input[0] = f"{kernel.op.name}:1"
+    [copies] = placement.copies([partition], graph)
+    assert copies["bytes"] == 8 * 4
 
 
 def test_a_step_that_collected_no_graphs_cannot_be_looked_into(step):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from models.config import ModelConfig
 from models.images import layers as layering
-from models.images.layers import Layers
+from models.images.layers import Body, Layers
 from models.workload import Workload
 
 DROPOUT = 0.5  # of the wide layers' outputs, for ImageNet
@@ -58,7 +58,10 @@ def _normalized(layers: Layers, x: tf.Tensor) -> tf.Tensor:
 
 
 # --dataset -> the layers below the logits, the images' size, the classes
-_NETWORKS = {"imagenet": (imagenet_body, 227, 1000), "cifar10": (cifar10_body, 32, 10)}
+_NETWORKS: dict[str | None, tuple[Body, int, int]] = {
+    "imagenet": (imagenet_body, 227, 1000),
+    "cifar10": (cifar10_body, 32, 10),
+}
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from models.config import ModelConfig
+from models.images import keras_normalization
 from models.images.classifier import ImageClassifier
 from models.images.network import Product, flops
 from models.workload import VariableSpec, Workload
@@ -77,6 +78,7 @@ def _build(application: _Application, config: ModelConfig, image_size: int, num_
     shape = (3, image_size, image_size) if config.data_format == "NCHW" else (image_size, image_size, 3)
     with keras.StatelessScope(initialize_variables=False):
         model = application.make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
+    keras_normalization.fuse(model)
     keras.utils.clear_session(free_memory=False)  # forgets that the variables want values
     return model
 

@@ -128,7 +128,11 @@ class Layers:
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The largest value of each square window; arguments as of `convolution`."""
+        """The largest value of each square window.
+
+        Args:
+          x, window, stride, padding: as of `convolution`.
+        """
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
     def average_pool(self, x: tf.Tensor, window: int) -> tf.Tensor:

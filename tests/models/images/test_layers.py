@@ -162,6 +162,36 @@ def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
     assert_close(means, {f"conv_{number}/moving_mean": block[1 + 2 * number].moving_mean.numpy() for number in (0, 1)})
 
 
+@both_formats
+@pytest.mark.parametrize("scale", [True, False])
+def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_format, scale):
+    import keras
+
+    from models.images import keras_normalization
+
+    axis, x = (1 if data_format == "NCHW" else 3), tf.constant(ordered(2 * images_of(5) + 1, data_format))
+    results = []
+    for is_fused in (False, True):
+        layer = keras.layers.BatchNormalization(axis, momentum=0.9, scale=scale)
+        layer.build(x.shape)
+        for number, variable in enumerate(layer.variables, start=1):
+            variable.assign(1 + 0.1 * np.arange(5) * number)
+        if is_fused:
+            model = keras.Sequential([layer])
+            keras_normalization.fuse(model)
+            assert type(model.layers[0]) is keras_normalization.FusedBatchNormalization
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x, training=True)
+            loss = tf.reduce_sum(y * pattern(y.shape))
+        wanted = [x, *(variable.value for variable in layer.trainable_variables)]
+        averages = layer.non_trainable_variables
+        results.append([array.numpy() for array in (y, *tape.gradient(loss, wanted), *(v.value for v in averages))])
+    want, got = (dict(enumerate(each)) for each in results)
+    assert len(want) == (6 if scale else 5)
+    assert_close(got, want)
+
+
 def bodies():
     """The smallest network of each family: name -> body, size of its images."""
     from models.images import alexnet, densenet, resnet_cifar
@@ -169,12 +199,11 @@ def bodies():
     return {
         "resnet": (resnet_cifar.body(8), 16),
         "densenet": (densenet.body(7, 4), 16),
-        "alexnet, CIFAR-10": (alexnet.cifar10_body, 16),
-        "alexnet, ImageNet": (alexnet.imagenet_body, 67),
+        "alexnet": (alexnet.cifar10_body, 16),
     }
 
 
-@pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet, CIFAR-10", "alexnet, ImageNet"])
+@pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet"])
 def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf, family):
     from models.images.layers import LayeredNetwork
 

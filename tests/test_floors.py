@@ -58,6 +58,7 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
     ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
+    ("rnn_scaling/verification/session.py", "rnn_scaling/verification/asynchronous.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/certifier.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/machine.py"),
 }

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
@@ -24,6 +25,7 @@ FOLDER = "certificates"
 VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
 # Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
 DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 5}
+FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with those at the first weights
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
 TIMING = (
     "until_steady",
@@ -57,8 +59,15 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
 
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     """The learning rate where none is given; none for an optimizer that there is not."""
+    mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
+    if mode is not None and mode.has_coordinator:
+        return {"learning_rate": FIRST_ORDER}
     optimizer = given.get("optimizer", DEFAULTS["optimizer"])
-    return {"learning_rate": LEARNING_RATES[optimizer]} if optimizer in LEARNING_RATES else {}
+    if optimizer not in LEARNING_RATES:
+        return {}
+    workload = WORKLOADS.get(given.get("model", ""))
+    has_images = workload is not None and bool(workload.datasets)  # deep: ten times as much and some diverge at once
+    return {"learning_rate": LEARNING_RATES[optimizer] / (10 if has_images else 1)}
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:

@@ -119,6 +119,10 @@ class TrainStep:
         """Every variable that the step updates, with its slots."""
         return self._update.variable_states()
 
+    def moving(self) -> list[dict[str, tf.Variable]]:
+        """Each tower's own averages by name, such as a batch normalisation's."""
+        return self._moving
+
     def _build(self) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             step = self._step.read_value()

@@ -75,6 +75,7 @@ class Certifier:
         steps = self._serial.step(number, towers)
         if not self._word:
             self._check_forward(number, result, towers, steps)
+        self._check_moving(number)
         largest = self._compare(number, after)
         if self._word == UNEQUAL and self._explained < MOST_EXPLAINED:
             self._explain(number, towers, before, after, steps)
@@ -156,6 +157,15 @@ class Certifier:
                 "unequal loss",
                 f"the loss of tower {tower} is {got / items:.6g} and not {expected / items:.6g} at the same weights",
             )
+
+    def _check_moving(self, number: int) -> None:
+        """Whether each tower's averages are those of its own batches; no loss depends on them."""
+        for tower, variables in zip(self._own, self._step.moving()):
+            for name, expected in self._serial.moving[tower].items():
+                first = self._gradients.first_moving[name]
+                allowed = self._promise.share * norm(expected - first) + (number + 1) * ROUNDING * norm(expected)
+                if not norm(variables[name].numpy() - expected) <= allowed:
+                    self._fault(number, "other averages", f"{name}, a moving average, differs on tower {tower}")
 
     def _weights_at(self, tower: int) -> Arrays:
         """At which a tower has just computed."""

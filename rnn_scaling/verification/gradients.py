@@ -6,7 +6,7 @@ The batches come from a data source of their own, built from the run's flags, so
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,11 @@ class Towers:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one tower's batch gives: its summed loss, and its part of the gradient of the mean loss."""
+    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages."""
 
     loss_sum: float
     gradient: Arrays
+    moving: Arrays
 
 
 class SerialGradients:
@@ -71,6 +72,7 @@ class SerialGradients:
                 )
             )
         self._next = tf.function(self._source.next_batches, autograph=False)
+        self.first_moving: Arrays = first_values(self._workload.moving, self._seed)
         self._part = tf.function(self._build_part, autograph=False, reduce_retracing=True)
 
     @property
@@ -91,7 +93,7 @@ class SerialGradients:
         columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
         return [type(batch)(*parts) for parts in zip(*columns)]
 
-    def part(self, weights: Arrays, batch: Any, factor: float, draw: int) -> Part:
+    def part(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays | None = None) -> Part:
         """One tower's loss, and the gradient of `factor` times it.
 
         Args:
@@ -99,27 +101,38 @@ class SerialGradients:
           batch: of the tower.
           factor: 1 / the items of all towers that share an update, times the loss scale.
           draw: number of the batch among those of all towers and steps, which draws the dropout.
+          moving: the tower's averages, such as a batch normalisation's; the first ones where nobody reads the next.
         """
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
-            loss_sum, gradient = self._part(tensors, batch, seed, tf.constant(factor, tf.float32))
-        return Part(float(loss_sum), {name: each.numpy() for name, each in gradient.items()})
+            averages = {name: tf.constant(each) for name, each in (moving or self.first_moving).items()}
+            loss_sum, gradient, following = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
+        return Part(float(loss_sum), _arrays(gradient), _arrays(following))
 
     def _build_part(
-        self, weights: dict[str, tf.Tensor], batch: Any, seed: tf.Tensor, factor: tf.Tensor
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        self,
+        weights: dict[str, tf.Tensor],
+        moving: dict[str, tf.Tensor],
+        batch: Any,
+        seed: tf.Tensor,
+        factor: tf.Tensor,
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         workload = self._workload
-        moving = first_values(workload.moving, self._seed)  # of which no loss depends in training
         with tf.GradientTape() as tape:
             tape.watch(weights)
             ids = workload.lookups(batch)
             rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
             dense = {name: each for name, each in weights.items() if name not in ids}
-            loss_sum = workload.forward({**dense, **moving}, rows, batch, seed).loss_sum
-            scaled = loss_sum * factor
+            outcome = workload.forward({**dense, **moving}, rows, batch, seed)
+            scaled = outcome.loss_sum * factor
         gradient = tape.gradient(scaled, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return loss_sum, {name: tf.convert_to_tensor(each) for name, each in gradient.items()}
+        dense_gradient = {name: tf.convert_to_tensor(each) for name, each in gradient.items()}
+        return outcome.loss_sum, dense_gradient, dict(outcome.moving)
+
+
+def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: each.numpy() for name, each in tensors.items()}
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:

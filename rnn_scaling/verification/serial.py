@@ -52,7 +52,10 @@ class Step:
 
 
 class Serial:
-    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process."""
+    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process.
+
+    moving: each tower's own averages, such as a batch normalisation's.
+    """
 
     def __init__(
         self, config: RunConfig, gradients: SerialGradients, weights: Arrays, promise: Promise, towers: Sequence[int]
@@ -65,6 +68,7 @@ class Serial:
         towers: numbers of this process's.
         """
         self._gradients, self._promise = gradients, promise
+        self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
         scales_loss = config.model.compute_dtype == "float16"
         groups = [tuple(range(gradients.num_towers))] if promise.shares_one_model else [(tower,) for tower in towers]
         zeros = {name: np.zeros_like(value) for name, value in weights.items()}
@@ -93,7 +97,8 @@ class Serial:
         rule = training.rule.snapshot()
         at = training.stale if self._promise.staged else training.weights
         weights = dict.fromkeys(training.towers, at)
-        parts = self.parts(number, towers, weights, rule.loss_scale)
+        parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
+        self.moving |= {tower: part.moving for tower, part in parts.items()}
         gradient = summed([part.gradient for part in parts.values()])
         applied = gradient
         if training.late is not None:
@@ -108,7 +113,12 @@ class Serial:
         return Step(parts, change, rule)
 
     def parts(
-        self, number: int, towers: Towers, weights: Mapping[int, Arrays], loss_scale: float = 1.0
+        self,
+        number: int,
+        towers: Towers,
+        weights: Mapping[int, Arrays],
+        loss_scale: float = 1.0,
+        moving: Mapping[int, Arrays] | None = None,
     ) -> dict[int, Part]:
         """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
 
@@ -117,12 +127,14 @@ class Serial:
           towers: its batches.
           weights: by tower, those at which it computes.
           loss_scale: what losses are multiplied by on the way.
+          moving: by tower, its averages; None: nobody reads the next ones.
         """
         items, num_towers = sum(towers.loss_items[tower] for tower in weights), self._gradients.num_towers
         parts = {}
         for tower, at in weights.items():
             draw = number * num_towers + tower
-            part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw)
+            averages = moving[tower] if moving else None
+            part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw, averages)
             if loss_scale != 1.0:
                 scaled = {name: each / np.float32(loss_scale) for name, each in part.gradient.items()}
                 part = dataclasses.replace(part, gradient=scaled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnn_scaling import entry
+from rnn_scaling import entry, registry
 from rnn_scaling.machine.cluster.launch import Launch
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import RunConfig
@@ -14,7 +14,11 @@ from rnn_scaling.verification import telling
 
 
 def _watch(config: RunConfig, engine: Any, step: Any) -> Watch:
-    from rnn_scaling.verification.certifier import Certifier  # loads TensorFlow
+    if registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator and engine.strategy is not None:
+        from rnn_scaling.verification.asynchronous import AsynchronousCertifier  # loads TensorFlow
+
+        return AsynchronousCertifier(config, engine, step)
+    from rnn_scaling.verification.certifier import Certifier
 
     return Certifier(config, engine, step)
 

@@ -95,8 +95,9 @@ def table(certificate: Certificate) -> str:
 
 def short(number: float) -> str:
     """A number of one digit: "6e-9", "0.02"."""
-    text = f"{number:.0e}" if 0 < abs(number) < 1e-3 else f"{number:.1g}"
-    return text.replace("e-0", "e-").replace("e+0", "e+")
+    if abs(number) >= 1:
+        return f"{number:.0f}"
+    return (f"{number:.0e}" if 0 < abs(number) < 1e-3 else f"{number:.1g}").replace("e-0", "e-")
 
 
 def _cells(batch: CertifiedBatch) -> list[str]:

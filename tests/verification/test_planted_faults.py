@@ -193,3 +193,48 @@ def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
     certificate = planted(global_batch_size=11, batch_size=4)
     assert (certificate.verdict, certificate.holds) == ("samples left out", False)
     assert "9 of the 11 samples" in certificate.sentence
+
+
+class WithoutTheLast:
+    """A source whose first tower misses the last sample of its batch."""
+
+    def __init__(self, source):
+        self._source = source
+
+    def next_batches(self, step):
+        first, *others = self._source.next_batches(step)
+        return [type(first)(*(part[..., :-1] for part in first)), *others]
+
+
+class EqualDropout:
+    """A workload all of whose towers drop what the first one does."""
+
+    def __init__(self, workload):
+        self._workload = workload
+
+    def __getattr__(self, name):
+        return getattr(self._workload, name)
+
+    def forward(self, weights, rows, batch, seed):
+        return self._workload.forward(weights, rows, batch, [seed[0] // TOWERS * TOWERS, seed[1]])
+
+
+@pytest.mark.parametrize(
+    "options, word, text",
+    [
+        ({"global_batch_size": 8, "batch_size": 3}, "items left out", "tower 0 trains 8 of its 12 items"),
+        ({"dropout": 0.5, "seed": 2}, "another's dropout", "tower 1 drops what tower 0 drops"),
+    ],
+)
+def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(options, word, text, devices):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.towers import TrainStep
+
+    config, engine = resolve(**options), engine_of(devices[:TOWERS])
+    workload = workload_of(config.model)
+    update, source = benchmark.build_update(config, engine, workload), source_of(config, engine, workload)
+    planted = EqualDropout(workload) if config.model.dropout else workload
+    source = source if config.model.dropout else WithoutTheLast(source)
+    certificate = watched(config, engine, TrainStep(planted, source, update, engine, seed=config.training.seed))
+    assert (certificate.verdict, certificate.holds) == (word, False), certificate.sentence
+    assert text in certificate.sentence

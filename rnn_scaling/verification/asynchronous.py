@@ -1,0 +1,89 @@
+"""What can be certified of workers that do not wait for each other: that each gradient is applied once, to first order.
+
+Which weights a gradient was computed at depends on who came first, so there is no serial run that it must equal. But
+with a small learning rate every gradient is nearly that at the first weights, and all add up to what the variables did.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.workload import first_values
+from rnn_scaling import entry
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.verification import telling
+from rnn_scaling.verification.gradients import SerialGradients, summed
+from rnn_scaling.verification.rule import Arrays
+from rnn_scaling.verification.serial import norm
+
+ALLOWED = 0.25  # of what the smallest step does: one that is lost, or counts twice, is four times as much
+
+
+class AsynchronousCertifier:
+    """A watch; see `benchmark.Watch`. It looks at the variables once, when all steps have ended."""
+
+    def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
+        """Args:
+        config: resolved options.
+        engine: of the coordinator.
+        step: that hands steps to workers, before its first call.
+        """
+        self._config, self._step = config, step
+        self._gradients = SerialGradients(config, engine)
+        self._first = first_values(self._gradients.specs, config.training.seed)
+        self._losses: list[float] = []
+
+    def batch(self, result: StepResult) -> None:
+        """Keeps the loss: nothing else stands still."""
+        self._losses.append(result.loss)
+        entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
+
+    def end(self) -> Certificate:
+        """The certificate of all steps that ended."""
+        done = sorted(self._step.done, key=lambda each: each.number)
+        numbers, staleness = [each.number for each in done], [each.staleness for each in done]
+        rate = np.float32(self._config.training.learning_rate)
+        parts = []
+        for number in range(max(numbers) + 1):  # a data source gives its batches in order
+            towers = self._gradients.towers(number)
+            if number in numbers:
+                part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
+                parts.append(part.gradient)
+        expected = {name: -rate * each for name, each in summed(parts).items()}
+        change = {name: each - self._first[name] for name, each in self._variables().items()}
+        off = _norm({name: each - expected[name] for name, each in change.items()}) / _norm(expected)
+        one = float(rate) * min(map(_norm, parts)) / _norm(expected)
+        moved = max(float(np.abs(each).max()) for each in change.values())
+        holds = off <= ALLOWED * one
+        told = f"the gradients of {len(done)} steps at the first weights add up to what the variables did"
+        lost = f"a step that is lost or counts twice is {one:.0%}"
+        sentence = f"WRONG: {told} only within {off:.1%}, and {lost}; a lower --learning_rate makes it sure."
+        if holds:
+            sentence = (
+                f"Equal to first order: {told} within {off:.1%}, and {lost}. Gradients were {min(staleness)} to "
+                f"{max(staleness)} updates old, which is all that this mode promises."
+            )
+        return Certificate(
+            verdict="equal to first order" if holds else "unequal",
+            holds=holds,
+            sentence=sentence,
+            compared=telling.compared(self._config, len(self._losses)),
+            tolerance=ALLOWED * one,
+            weights_moved=moved,
+            batches=tuple(
+                CertifiedBatch(loss_serial=None, loss_parallel=loss, weights_difference=None) for loss in self._losses
+            ),
+        )
+
+    def _variables(self) -> Arrays:
+        pieces: dict[str, list[np.ndarray]] = {}
+        for state in self._step.variable_states():
+            pieces.setdefault(state.name, []).append(state.variable.numpy())
+        return {name: np.concatenate(each) for name, each in pieces.items()}
+
+
+def _norm(arrays: Arrays) -> float:
+    return norm(np.concatenate([each.ravel() for each in arrays.values()]))

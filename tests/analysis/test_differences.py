@@ -191,7 +191,9 @@ def test_numbers_within_their_tolerance_are_the_same():
     assert found(gpu_run(), gpu_run(after={"clocks.sm": "1965 MHz"})) == {}
 
 
-@pytest.mark.parametrize("name,value", [("batch_size", 64), ("compute_dtype", "bfloat16"), ("global_batch_size", 64)])
+@pytest.mark.parametrize(
+    "name,value", [("unit_type", "gru"), ("batch_size", 64), ("compute_dtype", "bfloat16"), ("global_batch_size", 64)]
+)
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = found(run(), run(**{name: value}))[f"--{name}"]
     assert (difference.severity, difference.b) == (INCOMPARABLE, repr(value))

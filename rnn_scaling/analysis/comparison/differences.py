@@ -30,7 +30,7 @@ WORK_OPTIONS = {
     "model": "another workload: another network, and other items are counted",
     **dict.fromkeys(
         (
-            *("num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
+            *("unit_type", "num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
             *("attention", "attention_architecture", "normalize_attention"),
         ),
         "another network: items/s fall about in proportion to the operations an item",

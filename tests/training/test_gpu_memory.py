@@ -14,9 +14,10 @@ ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be in
 
 
 @pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])
-@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "independent"])
+@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "independent", "keras_slicing"])
 def test_what_is_made_of_words_is_never_int32(tf, mode, encoder_type):
-    operations, made_of_words = trace(tf, variable_update=mode, encoder_type=encoder_type, max_gradient_norm=1.0)
+    cut = {"slice_on": "device"} if mode == "keras_slicing" else {}
+    operations, made_of_words = trace(tf, variable_update=mode, encoder_type=encoder_type, max_gradient_norm=1.0, **cut)
     assert made_of_words
     for op in operations:  # in the order of their making, which is that of the data
         if op.type in ON_THE_DEVICE or not any(t.name in made_of_words for t in op.inputs):

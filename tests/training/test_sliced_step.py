@@ -11,6 +11,7 @@ from models.batch import ImageBatch
 from rnn_scaling.analysis import slicing
 from rnn_scaling.records.step_parts import SlicedPart
 from tests.support import tiny_images
+from tests.support.gpu_graph import CPU, GPUS, trace
 from tests.support.training import MAX_LEN, SMALL, FixedSource, concatenate, make_batches, workload_of
 
 BATCH_SIZES = {2: (4, 3), 3: (3, 2, 2)}  # of 7 samples
@@ -92,3 +93,18 @@ def test_bytes_of_slices_in_closed_form():
     assert bytes_of("device", text) == [(480, 240), (480, 160), (480, 80)]
     assert bytes_of("host", [part("ids", None, slicing.LOOKUP)]) == [None] * 3  # of sentences of any length
     assert bytes_of("host", [part("ids", 480, slicing.ELSEWHERE)]) == [None] * 3
+
+
+@pytest.mark.parametrize("slice_on", ["host", "device"])
+def test_on_gpus_the_host_has_the_batch_and_the_loss_and_each_gpu_its_tower(tf, slice_on):
+    operations, _ = trace(tf, variable_update="keras_slicing", slice_on=slice_on, param_server_device="cpu")
+
+    def devices_of(scope, *types):
+        return {op.device for op in operations if op.name.startswith(scope) and op.type in types}
+
+    assert devices_of("input/slice/", "SplitV") == {CPU}
+    assert devices_of("exchange/loss/", "ConcatV2", "SparseSoftmaxCrossEntropyWithLogits", "Sum") == {CPU}
+    for tower, gpu in enumerate(GPUS):
+        assert devices_of(f"tower_{tower}/input/slice/", "StridedSlice") == ({gpu} if slice_on == "device" else set())
+        assert devices_of(f"tower_{tower}/forward/", "MatMul", "CudnnRNNV3") == {gpu}
+        assert devices_of(f"tower_{tower}/backward/", "MatMul", "CudnnRNNBackpropV3") == {gpu}

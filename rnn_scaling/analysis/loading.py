@@ -59,7 +59,7 @@ class Rows(Sequence[Row]):
         return pandas.DataFrame(self.to_records())
 
     def _record(self, row: Row) -> dict[str, Any]:
-        record = {name: row.config[name] for name in told_options(self.rows)} | {"num_devices": row.num_devices}
+        record = {name: row.told(name) for name in told_options(self.rows)} | {"num_devices": row.num_devices}
         record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
         for metric in METRICS.values():
             value = row.metric(metric)

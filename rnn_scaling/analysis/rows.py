@@ -13,6 +13,7 @@ from typing import Any
 
 from models.kernels import KERNELS
 from models.workloads import WORKLOADS
+from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
@@ -30,6 +31,7 @@ from rnn_scaling.settings.naming import NAMED, distinguishing, network, without_
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
 Key = tuple[tuple[str, str], ...]
+_READERS = registry.readers(WORKLOADS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,6 +91,12 @@ class Row:
     def rate_within_run(self) -> Interval | None:
         """items/s of its only run with the interval over its batches; None where there is not one run."""
         return within_interval(*measured_batches(self.good[0])) if len(self.good) == 1 else None
+
+    def told(self, name: str) -> Any:
+        """The value of an option; None where its workload does not read it."""
+        workload = self.config["model"]
+        is_read = workload not in WORKLOADS or workload in _READERS.get(name, WORKLOADS)
+        return self.config[name] if is_read else None
 
     @property
     def unit(self) -> str:

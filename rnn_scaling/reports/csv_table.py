@@ -38,7 +38,7 @@ def render(summary: Summary) -> bytes:
     writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate])
     for series in summary.series:
         for row in series.rows:
-            labels = [*([series.machine] if places else []), *(row.row.config[name] for name in options)]
+            labels = [*([series.machine] if places else []), *(row.row.told(name) for name in options)]
             line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
             line += certified.words(row.row) if is_certified else []
             writer.writerow([csv_cells.cell(value) for value in line])

@@ -171,12 +171,22 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield from _told("Dispatching threads", resolved.inter_op_parallelism_threads)
     yield from _told("Threads inside an operator", resolved.intra_op_parallelism_threads)
     kernels = filter(None, (resolved.encoder_kernel, resolved.decoder_kernel))
+    yield from _told("Parameters", _parameters(record))
     yield from _told("Kernel", ", ".join(sorted(set(kernels))))
     for name, value in sorted(env.variables.items()):
         yield name, value
     if env.commit:
         changed = ", with changes that are not committed" if env.commit.modified else ""
         yield "Commit", f"{env.commit.hash[:12]}{changed}"
+
+
+def _parameters(record: RunRecord) -> str:
+    """Trained numbers, moving averages and the optimizer's numbers of one copy; empty of records that do not tell."""
+    counted = record.parameters
+    if counted is None or counted.moving is None or counted.optimizer is None:
+        return ""
+    moving = f", {counted.moving:,} moving averages" if counted.moving else ""
+    return f"{counted.trainable:,} trained{moving}, {counted.optimizer:,} of the optimizer"
 
 
 def _cluster(record: RunRecord) -> list[tuple[str, str]]:

@@ -65,7 +65,7 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict
         "num_devices": row.num_devices,
         "batch_size": None if strong else config["batch_size"],
         "global_batch_size": config["global_batch_size"] or None,
-        "options": {name: config[name] for name in further_options(whole)},
+        "options": {name: row.told(name) for name in further_options(whole)},
         "kernel": kernel(row),
         "files": list(summary.files),
         "runs_ok": len(row.good),

@@ -19,12 +19,12 @@ def network(config: Mapping[str, Any]) -> str:
       config: flat options of a run; one whose workload is none of ours has an encoder.
     """
     entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
-    return str(config["model"] if entry and "encoder_type" not in entry.reads else config["encoder_type"])
+    return str(config["model"] if entry and "encoder_type" not in entry.reads else config.get("encoder_type"))
 
 
 def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
     """Names of options without the model's, where that is what the run is called by already."""
-    return [name for name in names if name != "model" or network(config) != config["model"]]
+    return [name for name in names if name != "model" or network(config) != config.get("model")]
 
 
 def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:

@@ -27,7 +27,7 @@ MAX_SHOWN = 3  # values of one side
 
 # Options that make it another amount or kind of work, and what that does to items/s.
 WORK_OPTIONS = {
-    "model": "another workload: another network, and other items are counted",
+    "model": "another workload: another network, and perhaps other items",
     **dict.fromkeys(
         (
             *("unit_type", "num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),

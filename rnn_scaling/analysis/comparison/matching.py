@@ -21,7 +21,7 @@ from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import NAMED, distinguishing
+from rnn_scaling.settings.naming import NAMED, distinguishing, network, without_network
 from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT = "not used"
@@ -229,9 +229,12 @@ def _labels(keys: Sequence[Key]) -> list[str]:
     labels = []
     for key in keys:
         options = dict(key)
-        words = [options[name].strip("'") for name in NAMED[:2] if name in options]
+        plain = {name: value.strip("'") for name, value in options.items()}
+        words = [name for name in [network(plain)] if name != "None"]  # a changed model is no part of a key
+        words += [plain["variable_update"]] if "variable_update" in plain else []
         words += _places(options)
-        words += [f"{n}={options[n].strip(chr(39))}" for n in varied if n in options and not _is_unread(n, options)]
+        shown = without_network(varied, plain) if words else varied
+        words += [f"{n}={plain[n]}" for n in shown if n in options and not _is_unread(n, options)]
         labels.append(", ".join(words))
     return labels
 

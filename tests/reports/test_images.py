@@ -1,0 +1,75 @@
+"""Records of image models in every report: they are called by their model, counted in images, and have no encoder."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from rnn_scaling.records import folder as folders
+from rnn_scaling.records import record
+from rnn_scaling.reports import csv_table, table
+from rnn_scaling.reports.summary import summarise
+from rnn_scaling.reports.tensorboard import run_text
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.spelling import command
+from rnn_scaling.sweeps.plan import plan
+from tests.support.records import make_record
+
+MODELS = {"resnet50": 2.0, "vgg16": 6.0}
+PARAMETERS = {"trainable": 1000, "bytes": 4000, "moving": 20, "optimizer": 2000}
+
+
+def run_of(model, mode, num_devices, repeat=0):
+    given = {"model": model, "variable_update": mode, "num_devices": num_devices, "device": "cpu"}
+    flat = configs.resolve(given, num_gpus=0, num_cores=2).flat()
+    step_s = MODELS[model] * (1 + 0.1 * (mode == "replicated") * (num_devices - 1)) * (1 + 0.01 * repeat)
+    seconds = [step_s] * 12
+    return make_record(config=flat, seconds=seconds, items=[8 * num_devices] * 12, warmup=2, parameters=PARAMETERS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images")
+    for model in MODELS:
+        for mode in ("independent", "replicated"):
+            for number in (1, 2):
+                for repeat in (1, 2):
+                    run = run_of(model, mode, number, repeat)
+                    record.write(run, path / f"{model}-{mode}-{number}.r{repeat}.json")
+    return path
+
+
+def test_series_are_called_by_their_model_and_counted_in_images(folder):
+    told = summarise(folders.read(folder), "images")
+    titles = [series.title for series in told.series]
+    assert titles == [f"{model}, {mode}" for model in MODELS for mode in ("independent", "replicated")]
+    text = table.text(told)
+    assert "Images/s on 2 devices" in text and "images/s" in text
+    for word in ("words", "encoder", "cudnn", "dynamic_rnn", "LSTM"):
+        assert word not in text, word
+    facts = {fact.name: fact.values for fact in told.facts}
+    assert facts["Parameters"] == (("1,000 trained, 20 moving averages, 2,000 of the optimizer", 16),)
+
+
+def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):
+    rows = list(csv.DictReader(io.StringIO(csv_table.render(summarise(folders.read(folder), "images")).decode())))
+    assert {(row["encoder_type"], row["kernel"], row["unit"]) for row in rows} == {("", "", "images")}
+
+
+def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
+    run = run_of("resnet50", "replicated", 2)
+    words = command(run.config).split()
+    assert {"--model=resnet50", "--variable_update=replicated", "--num_devices=2"} <= set(words)
+    assert not [word for word in words if word.startswith(("--encoder", "--batch_size", "--dataset", "--unit"))]
+    text = run_text.markdown(run)
+    assert text.startswith("## resnet50, replicated, 2 devices\n") and "| `model` | resnet50 | nmt |" in text
+
+
+def test_a_sweep_of_images_has_no_axis_of_encoders():
+    runs = plan({"model": ["resnet50", "vgg16"], "num_devices": [1, 2]}, num_gpus=0, num_cores=2)
+    assert len(runs) == 2 * 2 * 3  # models, devices, modes
+    assert "parameter_server-2-model=vgg16" in {run.name for run in runs}
+    mixed = plan({"model": ["lm", "vgg16"], "num_devices": [1]}, num_gpus=0, num_cores=2)
+    assert len(mixed) == 2 * 3 + 3  # lm has two encoders

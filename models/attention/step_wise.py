@@ -49,7 +49,9 @@ class StepWise:
         self._state_dtype = tf.float32 if self._is_fused else self._dtype
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": kernel.kernel_name(self._encoder),
-            "decoder_kernel": "MatMul loop + LSTMBlockCellGrad" if self._is_fused else "tf.while_loop",
+            "decoder_kernel": "MatMul loop + LSTMBlockCellGrad"
+            if self._is_fused
+            else self._decoder.named("tf.while_loop"),
         }
         self.variables = tuple(self._variables())
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from models.batch import Batch, Layout
+from models.batch import Batch
+from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 
@@ -105,7 +106,7 @@ def run(tf, devices, batch_sizes, prefetch):
     spec = Batch(*(tf.TensorSpec([size], tf.int32) for _ in Batch._fields))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
     options = DataOptions(prefetch_data_to_device=prefetch, prefetch_buffer_size=1, num_parallel_calls=1)
-    feed = Feed(options, Layout((), Batch), batch_sizes, is_split, True, 1, tuple(devices))
+    feed = Feed(options, TextLayout((), Batch, True), batch_sizes, is_split, 1, tuple(devices))
     source = pipeline.to_towers(dataset, feed)
 
     @tf.function

@@ -6,6 +6,7 @@
     rows = rnn_scaling.sweep("results/mine", num_devices=[1, 2], repeats=3)   many
     rows = rnn_scaling.load("results/mine")                                   what a folder of records says
     report = rnn_scaling.compare("results/before", "results/after")           is after slower?
+    rnn_scaling.Recorder("run.json")                                          clock and record for a loop of your own
 
 docs/api.md has them with examples. Importing this loads nothing else; no call loads TensorFlow into this process.
 """
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
 
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.loading import Rows
+    from rnn_scaling.recorder import Recorder
     from rnn_scaling.records.record import RunRecord
 
     __version__: str
 
-__all__ = ["__version__", "compare", "load", "run", "sweep"]
+__all__ = ["Recorder", "__version__", "compare", "load", "run", "sweep"]
 
 
-def __getattr__(name: str) -> str:
+def __getattr__(name: str) -> Any:
+    if name == "Recorder":
+        from rnn_scaling.recorder import Recorder
+
+        return Recorder
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rnn_scaling.entry import VERSION

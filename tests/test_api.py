@@ -146,7 +146,7 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setitem(calls.sweep.__kwdefaults__, "trainer", [sys.executable, "-m", "tests.support.fake_tracer"])
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    example, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"[\d,]+ words/s, loss \d\.\d\d", first)

@@ -27,7 +27,7 @@ from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, com
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import NAMED, distinguishing, network, without_network
+from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, without_network
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread
 
 Key = tuple[tuple[str, str], ...]
@@ -56,6 +56,11 @@ class Row:
     def config(self) -> dict[str, Any]:
         """The options of all its runs."""
         return full_config(self.records[0])
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our trainer made its runs, and its commands would make them again."""
+        return TRAINER not in self.config
 
     @property
     def num_devices(self) -> int:
@@ -132,7 +137,10 @@ class Row:
 
 def full_config(record: RunRecord) -> dict[str, Any]:
     """Every option; one that a record does not name is newer than it, and had its default."""
-    return {**{name: field.default for name, field in configs.OPTIONS.items()}, **record.config}
+    defaults = {name: field.default for name, field in configs.OPTIONS.items()}
+    if TRAINER in record.config:  # what it does not tell of these is not known
+        defaults |= {"model": record.config[TRAINER], "variable_update": ""}
+    return {**defaults, **record.config}
 
 
 def shown(rows: Sequence[Row]) -> list[Metric]:
@@ -232,7 +240,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     names = []
     for members, options in zip(series, read):
         config = members[0].config
-        words = [network(config), str(config["variable_update"])]
+        words = [word for word in (network(config), str(config["variable_update"])) if word]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
         if members[0].is_distributed and config["num_devices"] != 1:

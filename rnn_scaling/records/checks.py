@@ -15,6 +15,7 @@ from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
 from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from rnn_scaling.settings.naming import TRAINER
 
 ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
@@ -37,8 +38,9 @@ def config_faults(config: Any) -> Iterator[str]:
             yield f"config.{name} is {spelled(value)}; expected one value"
         elif isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:  # NaN is no number up to it
             yield f"config.{name} is {spelled(value)}; expected a finite number"
+    is_others = isinstance(config.get(TRAINER), str)
     for name in ("encoder_type", "variable_update"):
-        if not isinstance(config.get(name), str):
+        if not is_others and not isinstance(config.get(name), str):
             yield f"config.{name} is {spelled(config.get(name))}; expected a name"
     for name, minimum in WHOLE_NUMBERS.items():
         value = config.get(name, None if name == "num_devices" else minimum)
@@ -48,7 +50,12 @@ def config_faults(config: Any) -> Iterator[str]:
     types = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
     for name, value in config.items():
         field = configs.OPTIONS.get(name)
-        if field is None or name in WHOLE_NUMBERS or (value is None and "None" in str(field.type)):
+        if (
+            field is None
+            or name in WHOLE_NUMBERS
+            or (is_others and name == "model")
+            or (value is None and "None" in str(field.type))
+        ):
             continue
         kind, choices, minimum = flags.kind_of(field), field.metadata["choices"], field.metadata["minimum"]
         if type(value) not in types[kind]:
@@ -62,7 +69,7 @@ def config_faults(config: Any) -> Iterator[str]:
 def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
     """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
-    workload = WORKLOADS.get(name) if isinstance(name, str) else None
+    workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
     if workload and unit != workload.unit:
         yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
 

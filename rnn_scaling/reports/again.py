@@ -19,6 +19,8 @@ def commands(series: SeriesSummary) -> list[str]:
     A sweep leaves out what one of its configurations does not read, and one that is named twice runs once.
     """
     last = series.rows[-1].row
+    if not last.is_ours:
+        return []
     axis = scale.axis(last.config)
     grown = [row.row.config[axis] for row in series.rows]
     if series.largest is None or series.largest.loss is None:

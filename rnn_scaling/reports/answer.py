@@ -180,7 +180,7 @@ def _statement(series: SeriesSummary) -> list[str]:
 def missing(series: SeriesSummary) -> list[str]:
     """Commands that supply what the sentence could not say, each once and with as many repeats as the series has."""
     row = series.largest
-    if row is None:
+    if row is None or not row.row.is_ours:
         return []
     if row.row.num_devices == 1:
         lines = [command(row.row.config, **{scale.axis(row.row.config): 2})] if len(series.rows) == 1 else []

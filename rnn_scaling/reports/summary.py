@@ -230,7 +230,9 @@ def devices(count: int) -> str:
 
 
 def repeated(row: Row, **changes: Any) -> str:
-    """The sweep that measures a row anew, as often as it was, in a folder of its own."""
+    """The sweep that measures a row anew, as often as it was, in a folder of its own; "" of a trainer not ours."""
+    if not row.is_ours:
+        return ""
     repeats = len(row.records)
     words = [command(row.config, **changes), *([f"--repeats={repeats}"] if repeats > 1 else [])]
     return " ".join([*words, f"--out={AGAIN}"])
@@ -274,7 +276,7 @@ def summarise(folder: Folder, name: str) -> Summary:
 
 
 def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    return network(config), config["variable_update"], config["num_devices"], scale.num_workers(config)
+    return network(config), config.get("variable_update", ""), config["num_devices"], scale.num_workers(config)
 
 
 def _goes_on(record: RunRecord) -> bool:

@@ -8,16 +8,19 @@ from typing import Any
 from models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 
+TRAINER = "trainer"  # the option that names a program which is not ours
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """What a run is called by: the kernel of its encoder, or its workload where that has none.
+    """What a run is called by: the kernel of its encoder, its workload where that has none, or a trainer not ours.
 
     Args:
       config: flat options of a run; one whose workload is none of ours has an encoder.
     """
+    if TRAINER in config:
+        return str(config[TRAINER])
     entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
     return str(config["model"] if entry and "encoder_type" not in entry.reads else config.get("encoder_type"))
 

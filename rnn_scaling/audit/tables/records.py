@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
+from rnn_scaling.settings.naming import TRAINER, network
 
 NOT_SERIES = frozenset(
     {
@@ -82,7 +82,7 @@ def _series(config: Mapping[str, Any]) -> str:
     unlike = {*NOT_SERIES, scale.axis(config), *(["batch_size"] if _is_strong(config) else [])}
     rest = sorted((name, repr(value)) for name, value in config.items() if name not in unlike)
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
-    name = network(config) if "encoder_type" in config else ""
+    name = network(config) if config.keys() & {"encoder_type", TRAINER} else ""
     return " / ".join([name, str(config.get("variable_update", "")), mark])
 
 

@@ -167,7 +167,7 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
 
 def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
     rows = [(series.title, row.devices, row.row) for series in summary.series for row in series.rows]
-    return [(title, count, repeated(row)) for title, count, row in rows[:MOST_COMMANDS]]
+    return [(title, count, repeated(row)) for title, count, row in rows[:MOST_COMMANDS] if row.is_ours]
 
 
 def _curves(summary: Summary) -> list[dict[str, Any]]:

@@ -1,0 +1,127 @@
+"""A callback for anybody's `model.fit`: items a second of every epoch, and a run record at the end."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from typing import Any
+
+import keras
+
+from rnn_scaling.recorder import Recorder
+
+
+class ItemsPerSecond(keras.callbacks.Callback):
+    """Times every batch of `model.fit` and leaves a run record.
+
+        watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x), batch_size=32)
+        model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
+
+    The last batch of an epoch counts what it holds, not a full batch. Reading the loss waits until the devices have
+    finished the batch. What lies between two epochs (validation, other callbacks) belongs to no batch. Each epoch's
+    logs get `items_per_second`, its items over its seconds, and `median_items_per_second` over its batches; both
+    leave out the warm-up, and an epoch that is all warm-up has neither.
+
+    Attributes:
+      record: the run's record, once `fit` has ended.
+    """
+
+    def __init__(
+        self,
+        result_file: str | os.PathLike[str],
+        *,
+        num_samples: int,
+        batch_size: int,
+        unit: str = "items",
+        items_a_sample: int = 1,
+        num_devices: int = 1,
+        num_warmup_batches: int = 10,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Args:
+        result_file: where the record goes.
+        num_samples: of an epoch, all batches together.
+        batch_size: samples of every batch but the last one: of all devices.
+        unit: what is counted, in the plural.
+        items_a_sample: how many of them a sample holds: 1 for images, the words of a sentence for text of one length.
+        num_devices: that `fit` trains on.
+        num_warmup_batches: batches at the start that no rate counts.
+        recorder: another clock; tests give one.
+
+        Raises:
+          ValueError: if a number is not positive.
+          OSError: if the record cannot be written.
+        """
+        super().__init__()
+        if min(num_samples, batch_size, items_a_sample) < 1:
+            raise ValueError(
+                "expected num_samples, batch_size and items_a_sample of at least 1, got "
+                f"{num_samples}, {batch_size} and {items_a_sample}"
+            )
+        self._num_samples, self._batch_size, self._items_a_sample = num_samples, batch_size, items_a_sample
+        self._warmup = num_warmup_batches
+        # Ours is of a device, theirs of all devices.
+        size = (
+            {"global_batch_size": batch_size} if batch_size % num_devices else {"batch_size": batch_size // num_devices}
+        )
+        options = {"framework": f"keras on {keras.backend.backend()}", **size}
+        self._recorder = recorder or Recorder(
+            result_file,
+            unit=unit,
+            num_devices=num_devices,
+            trainer="model.fit",
+            num_warmup_batches=num_warmup_batches,
+            options=options,
+        )
+        self._has_started, self._next, self._first = False, 0, 0
+        self.record: Any = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """The clock goes on."""
+        if self._has_started:
+            self._recorder.resume()
+        else:
+            self._recorder.start()
+            self._has_started = True
+        self._next, self._first = 0, len(self._recorder.step_s)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Counts the batches since the last call: several, where `fit` runs several at a time."""
+        loss = float((logs or {}).get("loss", math.nan))  # waits for the devices
+        samples = sum(self._samples(number) for number in range(self._next, batch + 1))
+        self._next = batch + 1
+        self._recorder.step(samples * self._items_a_sample, loss)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the epoch's rates to its logs.
+
+        Raises:
+          ValueError: if `fit` had another number of batches than `num_samples` and `batch_size` say.
+        """
+        expected = math.ceil(self._num_samples / self._batch_size)
+        if self._next != expected:
+            self._finish(error := self._other_size(expected))
+            raise error
+        first = max(self._first, self._warmup)
+        seconds, items = self._recorder.step_s[first:], self._recorder.step_items[first:]
+        if seconds and logs is not None:
+            logs["items_per_second"] = sum(items) / sum(seconds)
+            logs["median_items_per_second"] = statistics.median(n / s for n, s in zip(items, seconds))
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Writes the record."""
+        self._finish(None)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self.record is None:
+            self.record = self._recorder.close(error)
+
+    def _samples(self, batch: int) -> int:
+        return max(1, min(self._batch_size, self._num_samples - batch * self._batch_size))
+
+    def _other_size(self, expected: int) -> ValueError:
+        return ValueError(
+            f"model.fit had {self._next} batches in an epoch; expected {expected} of num_samples={self._num_samples} "
+            f"and batch_size={self._batch_size}: give both as model.fit has them"
+        )

@@ -51,17 +51,12 @@ def values_of(workload):
 
 
 @pytest.mark.parametrize("model", PARAMETERS)
-def test_numbers_of_a_network_are_those_of_its_paper_and_no_value_is_made(applications, model):
+def test_numbers_and_flops_of_a_network_are_those_on_paper_and_no_value_is_made(applications, model):
     workload = applications.build(ModelConfig(model=model), "CPU")
     trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
     assert (trainable + moving, moving) == PARAMETERS[model]
     assert all(variable._value is None for variable in workload._network._model.variables)
     assert WORKLOADS[model].has_moving == (moving > 0)
-
-
-@pytest.mark.parametrize("model", PARAMETERS)
-def test_the_flops_on_paper_are_those_of_the_network(applications, model):
-    workload = applications.build(ModelConfig(model=model), "CPU")
     config = configs.resolve({"model": model}, num_gpus=0, num_cores=1)
     assert WORKLOADS[model].flops_a_sample(config.flat()) == workload.flops_per_item(())
 
@@ -89,7 +84,8 @@ def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, appli
 
     for data_format in ("NHWC", "NCHW"):
         workload = small(applications, "vgg16", data_format=data_format)
-        step, arguments, _ = traced(tf, workload, data_format)
+        step, arguments, graph = traced(tf, workload, data_format)
+        assert traced_flops(graph) == workload.flops_per_item(()) * BATCH_SIZE
         loss, gradients, _ = step(*arguments)
         if data_format == "NHWC":
             model = keras.applications.VGG16(
@@ -111,18 +107,13 @@ def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, appli
             np.testing.assert_allclose(got, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
 
 
-def test_half_precision_computes_in_it_and_keeps_statistics_in_float32(tf, applications):
+def test_a_traced_step_has_the_products_that_are_counted_in_half_precision_and_statistics_in_float32(tf, applications):
+    """ResNet-50; the gradient of the images, which nobody reads, is not computed."""
     workload = small(applications, compute_dtype="bfloat16")
     step, arguments, graph = traced(tf, workload)
     loss, gradients, moving = step.get_concrete_function(*arguments).structured_outputs
     assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {tf.float32}
     assert {op.inputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"} == {tf.bfloat16}
-
-
-@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
-def test_flops_of_an_image_are_those_of_the_products_in_the_graph(tf, applications, model):
-    workload = small(applications, model)
-    _, _, graph = traced(tf, workload)
     assert traced_flops(graph) == workload.flops_per_item(()) * BATCH_SIZE
 
 

@@ -10,6 +10,7 @@ import pytest
 from models.batch import ImageBatch
 from rnn_scaling.analysis import slicing
 from rnn_scaling.records.step_parts import SlicedPart
+from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.gpu_graph import CPU, GPUS, trace
 from tests.support.training import MAX_LEN, SMALL, FixedSource, concatenate, make_batches, workload_of
@@ -36,7 +37,6 @@ def of_images():
 def stepped(devices, workload, batch, slice_on):
     """A step on the batch -> the record's `graph`, what the step counted."""
     from rnn_scaling.inspection import observe
-    from rnn_scaling.settings import config as configs
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.sliced_step import SlicedStep
@@ -74,6 +74,31 @@ def test_the_bytes_that_move_for_slices_are_those_predicted(tf, devices, of_samp
     for variable in graph.placement.variables:  # one copy, on the host; each tower's gradient is where the tower is
         assert (variable.tower, variable.device) == (None, names[0])
         assert [gradient.device for gradient in variable.gradients] == names
+
+
+def shifted(of_tower):
+    """Slices of which the second tower gets the first's."""
+    return lambda self, tower: of_tower(self, 0)
+
+
+@pytest.mark.parametrize("planted, verdict", [(None, "equal within 1e-5"), (shifted, "unequal loss")])
+def test_a_certificate_says_whether_each_tower_trained_its_own_slice(tf, devices, planted, verdict, monkeypatch):
+    from rnn_scaling.training import benchmark, sliced_step
+    from rnn_scaling.training.engines.local import Engine
+    from rnn_scaling.verification.certifier import Certifier
+
+    if planted:
+        monkeypatch.setattr(sliced_step.Slices, "of_tower", planted(sliced_step.Slices.of_tower))
+    given = {**vars(MODEL), "variable_update": "keras_slicing", "num_devices": 2, "global_batch_size": 4}
+    given |= {"optimizer": "sgd", "learning_rate": 0.5, "tgt_max_len": 4}
+    config = configs.resolve(given, num_gpus=0, num_cores=4)
+    engine = Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1)
+    step = benchmark.build(config, engine)
+    watch = Certifier(config, engine, step)
+    for _ in range(2):
+        watch.batch(step())
+    certificate = watch.end()
+    assert (certificate.verdict, certificate.holds) == (verdict, not planted), certificate.sentence
 
 
 def test_bytes_of_slices_in_closed_form():

@@ -193,6 +193,8 @@ def _open_options(told: Told) -> str:
     if not tops:
         return ""
     names = _listed([_name(told, each) for each in own])
+    if max(tops) >= TOO_NOISY:
+        return f"Whether there is a gain of {names} cannot be told: the runs of each differ too much."
     return f"No gain is seen of {names} (it would be below {_percent(max(tops))})."
 
 

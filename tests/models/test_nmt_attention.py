@@ -91,31 +91,33 @@ class Reference:
         one = self.weights[f"{cell}/bias"]
         return one + self.weights[f"{cell}/recurrent_bias"] if self.config.biases_per_gate == 2 else one
 
-    def step(self, cell, x, c, h):
-        """One step of an LSTM: x [1, D]."""
-        tf = self.tf
+    def step(self, cell, x, state):
+        """One step of a cell: x [1, D] -> its next state, the output last."""
+        tf, (c, h) = self.tf, state
         gates = tf.concat([x, h], 1) @ self.weights[f"{cell}/kernel"] + self.bias(cell)
         i, j, f, o = tf.split(gates, 4, axis=1)
         c = tf.sigmoid(f + self.config.forget_bias) * c + tf.sigmoid(i) * tf.tanh(j)
         return c, tf.sigmoid(o) * tf.tanh(c)
 
-    def layer(self, cell, words, c=None, h=None):
-        """words, a list of [1, D] -> a list of [1, U], and the last c and h."""
-        c = h = self.tf.zeros([1, self.config.num_units]) if c is None else c
-        outputs = []
+    def first_state(self):
+        return (self.tf.zeros([1, self.config.num_units]),) * 2
+
+    def layer(self, cell, words):
+        """words, a list of [1, D] -> a list of [1, U], and the last state."""
+        state, outputs = self.first_state(), []
         for x in words:
-            c, h = self.step(cell, x, c, h)
-            outputs.append(h)
-        return outputs, c, h
+            state = self.step(cell, x, state)
+            outputs.append(state[-1])
+        return outputs, state
 
     def encode(self, words):
-        """-> the memory [S, D] and each cell's last (c, h)."""
+        """-> the memory [S, D] and each cell's last state."""
         tf, gnmt, last, layer = self.tf, self.config.attention_architecture == "gnmt_v2", [], 0
         while f"encoder/layer_{layer}/forward/kernel" in self.weights:
-            outputs, *state = self.layer(f"encoder/layer_{layer}/forward", words)
+            outputs, state = self.layer(f"encoder/layer_{layer}/forward", words)
             last.append(state)
             if f"encoder/layer_{layer}/backward/kernel" in self.weights:
-                back, *state = self.layer(f"encoder/layer_{layer}/backward", words[::-1])
+                back, state = self.layer(f"encoder/layer_{layer}/backward", words[::-1])
                 last.append(state)
                 outputs = [tf.concat(pair, 1) for pair in zip(outputs, back[::-1])]
             words = [x + y for x, y in zip(words, outputs)] if gnmt and layer >= 2 else outputs
@@ -141,12 +143,11 @@ class Reference:
         a = tf.zeros([1, config.num_units])
         for x in words:
             if config.attention == "bahdanau":
-                a = context = self.attend(states[-1][1], memory)
+                a = context = self.attend(states[-1][-1], memory)
             x, following = tf.concat([x, a], 1), []
-            for layer, (c, h) in enumerate(states):
-                c, h = self.step(f"decoder/layer_{layer}", x, c, h)
-                following.append((c, h))
-                x = h
+            for layer, state in enumerate(states):
+                following.append(self.step(f"decoder/layer_{layer}", x, state))
+                x = following[-1][-1]
             states = following
             if config.attention == "luong":
                 context = self.attend(x, memory)
@@ -156,10 +157,10 @@ class Reference:
 
     def decode_gnmt(self, words, memory):
         tf = self.tf
-        x, _, _ = self.layer("decoder/layer_0", words)
+        x, _ = self.layer("decoder/layer_0", words)
         contexts = [self.attend(h, memory) for h in x]
         for layer in range(1, self.config.num_decoder_layers):
-            y, _, _ = self.layer(f"decoder/layer_{layer}", [tf.concat(pair, 1) for pair in zip(x, contexts)])
+            y, _ = self.layer(f"decoder/layer_{layer}", [tf.concat(pair, 1) for pair in zip(x, contexts)])
             x = [a + b for a, b in zip(x, y)] if layer >= 2 else y
         return tf.concat(x, 0)
 
@@ -175,6 +176,24 @@ class Reference:
         return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
 
+class OfOtherCells(Reference):
+    """With the cell's own definition, which its kernels are compared with elsewhere."""
+
+    @property
+    def module(self):
+        from models import unit_types
+
+        return unit_types.load(self.config.unit_type)
+
+    def first_state(self):
+        return (self.tf.zeros([1, self.config.num_units]),) * len(self.module.STATE)
+
+    def step(self, cell, x, state):
+        specs = self.module.weights(x.shape[1], self.config.num_units)
+        weights = tuple(self.weights[f"{cell}/{spec.name}"] for spec in specs)
+        return self.module.step(x, state, weights, self.config.forget_bias)
+
+
 def reference_loss(tf, config, dense, rows, batch):
     def by_sentence(x):
         return x if not config.time_major else tf.transpose(x, [1, 0, *range(2, len(x.shape))])
@@ -183,7 +202,8 @@ def reference_loss(tf, config, dense, rows, batch):
         source, target = tf.split(by_sentence(rows["embedding"]), [4, 5], axis=1)
     else:
         source, target = by_sentence(rows["src_embedding"]), by_sentence(rows["tgt_embedding"])
-    labels, reference = by_sentence(batch.target_output), Reference(tf, config, dense)
+    labels = by_sentence(batch.target_output)
+    reference = (Reference if config.unit_type == "lstm" else OfOtherCells)(tf, config, dense)
     pairs = enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS))
     return tf.add_n([reference.loss(source[b, :s], target[b, :t], labels[b, :t]) for b, (s, t) in pairs])
 
@@ -218,6 +238,8 @@ def assert_equal(got, want, tolerance=2e-5):
         ({**LUONG, "decoder_type": "dynamic_rnn", "time_major": False, "share_embedding": True}, loss_and_gradients),
         ({**NORMALIZED, "decoder_type": "dynamic_rnn"}, loss_and_gradients),
         ({**LUONG, **GNMT, "direction": "uni", "time_major": False}, loss_and_gradients),
+        ({**LUONG, "unit_type": "gru"}, loss_and_gradients),
+        ({**BAHDANAU, **GNMT, "unit_type": "layer_norm_lstm"}, loss_and_gradients),
     ],
     ids=str,
 )

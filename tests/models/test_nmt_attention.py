@@ -297,3 +297,19 @@ def test_the_first_values_of_gnmt_v2_are_those_of_its_sources(tf):
     assert values["attention/g"] == np.float32(6**-0.5) and values["attention/g"].shape == ()
     zeros = [name for name, value in values.items() if not value.any()]
     assert zeros == [name for name in values if name.endswith("bias")] and "attention/bias" in zeros
+
+
+@pytest.mark.parametrize("model", ["nmt", "nmt_attention"])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_one_look_up_serves_both_sides(tf, model, time_major):
+    """Of words of different lengths, whose rows are here the words themselves."""
+    from models import workloads
+
+    config = dataclasses.replace(TINY, model=model, share_embedding=True, time_major=time_major)
+    *_, batch = make_inputs(tf, dataclasses.replace(config, model="nmt_attention"))
+    network = workloads.load(model).build(config, "CPU")
+    ((name, ids),) = network.lookups(batch).items()
+    assert [(spec.name, spec.shape) for spec in network.variables if spec.kind == "embedding"] == [(name, (13, 5))]
+    source, target = network.embedded({name: ids[..., None]}, batch)
+    np.testing.assert_array_equal(source[..., 0], batch.source)
+    np.testing.assert_array_equal(target[..., 0], batch.target_input)

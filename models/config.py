@@ -149,6 +149,9 @@ class ModelConfig:
         "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",
         choices=("float32", "bfloat16", "float16"),
     )
+    accuracy: bool = option(
+        False, "count right predictions, of words or images of the training batches: accuracy in records and tables"
+    )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
 
 

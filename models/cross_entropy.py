@@ -1,4 +1,4 @@
-"""Projection to the vocabulary and cross entropy in one function with its own gradient.
+"""Projection to the vocabulary and cross entropy in one function with its own gradient; right predictions on the way.
 
 With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in place, and padding and
 the loss's own gradient scale the [N, U] side of each product, not the [N, V] one.
@@ -9,19 +9,26 @@ N: words, U: units, V: vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from models.workload import Outcome
 
 MAX_LOGITS = 2**27
 """Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""
 
-Gradient = Callable[[tf.Tensor], tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
+Gradient = Callable[..., tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
 
 
 def loss_sum(
-    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, bias: tf.Tensor | None = None
-) -> tf.Tensor:
+    hidden: tf.Tensor,
+    projection: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    accuracy: bool = False,
+) -> Outcome:
     """Sum of -log p(label) over the words that count.
 
     Args:
@@ -30,25 +37,30 @@ def loss_sum(
       labels: [N] int64, each in [0, V).
       weights: [N] float32, 1 for a word that counts and 0 for padding.
       bias: [V] float32, added to the logits; None: there is none.
+      accuracy: also count the words whose label has the largest logit, of equal ones the first.
 
     Returns:
-      float32 scalar; exponentials and sums are float32 whatever the dtype of `hidden`.
+      The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `hidden`.
     """
     num_words, vocabulary = hidden.shape[0], projection.shape[1]
     biases = [] if bias is None else [bias]
     if num_words is not None and num_words * vocabulary <= MAX_LOGITS:
-        return _at_once(hidden, projection, labels, weights, *biases)
-    return _in_pieces(hidden, projection, labels, weights, max(1, MAX_LOGITS // vocabulary), biases)
+        result = _at_once(hidden, projection, labels, weights, biases, accuracy)
+    else:
+        rows = max(1, MAX_LOGITS // vocabulary)
+        result = _in_pieces(hidden, projection, labels, weights, rows, biases, accuracy)
+    return Outcome(result[0], correct=tf.stop_gradient(result[1])) if accuracy else Outcome(result)
 
 
-def next_word_loss(
+def next_words(
     outputs: tf.Tensor,
     projection: tf.Tensor,
     labels: tf.Tensor,
     lengths: tf.Tensor,
     time_major: bool,
     bias: tf.Tensor | None = None,
-) -> tf.Tensor:
+    accuracy: bool = False,
+) -> Outcome:
     """Sum of -log p(label) over the words inside their sentences; T: words of the longest sentence, B: sentences.
 
     Args:
@@ -58,6 +70,7 @@ def next_word_loss(
       lengths: [B] words of each sentence.
       time_major: whether time comes first.
       bias: [V] float32, added to the logits; None: there is none.
+      accuracy: as of `loss_sum`.
     """
     with tf.name_scope("loss"):
         return loss_sum(
@@ -66,6 +79,7 @@ def next_word_loss(
             tf.reshape(labels, [-1]),
             tf.reshape(_inside(labels, lengths, time_major), [-1]),
             bias,
+            accuracy,
         )
 
 
@@ -84,11 +98,11 @@ def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None 
 
 
 def sentence_losses(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """[B] float32: what each sentence adds to `next_word_loss`, from logits that exist already.
+    """[B] float32: what each sentence adds to the loss of `next_words`, from logits that exist already.
 
     Args:
       logits: [T, B, V], or [B, T, V].
-      labels, lengths, time_major: as of `next_word_loss`.
+      labels, lengths, time_major: as of `next_words`.
     """
     with tf.name_scope("loss"):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
@@ -105,6 +119,7 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 
 
 class _Forward(NamedTuple):
+    logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
     probabilities: tf.Tensor  # [N, V]
     at_label: tf.Tensor  # [N, 2], row and label
@@ -116,7 +131,7 @@ def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
-    return _Forward(log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)
+    return _Forward(logits, log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)
 
 
 def _gradients(
@@ -131,19 +146,36 @@ def _gradients(
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
-@tf.custom_gradient
+def _num_correct(forward: _Forward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(forward.logits, axis=1), labels), tf.float32) * weights)
+
+
 def _at_once(
-    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *biases: tf.Tensor
-) -> tuple[tf.Tensor, Gradient]:
-    cast_projection = tf.cast(projection, hidden.dtype)
-    forward = _forward(hidden, cast_projection, labels, biases)
+    hidden: tf.Tensor,
+    projection: tf.Tensor,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
+    biases: Sequence[tf.Tensor],
+    accuracy: bool,
+) -> Any:
+    """The loss, or with `accuracy` (loss, words predicted right)."""
 
-    def gradient(d_loss: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
-        d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
-        return d_hidden, d_projection, None, None, *d_biases
+    @tf.custom_gradient
+    def loss(
+        hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *biases: tf.Tensor
+    ) -> tuple[Any, Gradient]:
+        cast_projection = tf.cast(projection, hidden.dtype)
+        forward = _forward(hidden, cast_projection, labels, biases)
 
-    return tf.reduce_sum(forward.losses * weights), gradient
+        def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+            d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
+            d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
+            return d_hidden, d_projection, None, None, *d_biases
+
+        total = tf.reduce_sum(forward.losses * weights)
+        return ((total, _num_correct(forward, labels, weights)) if accuracy else total), gradient
+
+    return loss(hidden, projection, labels, weights, *biases)
 
 
 def _in_pieces(
@@ -153,31 +185,42 @@ def _in_pieces(
     weights: tf.Tensor,
     rows: int,
     biases: Sequence[tf.Tensor],
-) -> tf.Tensor:
+    accuracy: bool,
+) -> Any:
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
     @tf.custom_gradient
-    def loss(hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    def loss(hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor) -> tuple[Any, Gradient]:
         num_words = tf.shape(hidden)[0]
         cast_projection = tf.cast(projection, hidden.dtype)
 
         def body(
-            piece: tf.Tensor, total: tf.Tensor, d_weights: tuple[tf.Tensor, ...], d_hidden: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tuple[tf.Tensor, ...], tf.TensorArray]:
+            piece: tf.Tensor,
+            total: tf.Tensor,
+            d_weights: tuple[tf.Tensor, ...],
+            d_hidden: tf.TensorArray,
+            *correct: tf.Tensor,
+        ) -> tuple[Any, ...]:
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(hidden[words], cast_projection, labels[words], biases)
             total += tf.reduce_sum(forward.losses * weights[words])
             d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
             d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
-            return piece + 1, total, d_weights, d_hidden.write(piece, d_piece)
+            correct = tuple(before + _num_correct(forward, labels[words], weights[words]) for before in correct)
+            return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
 
         num_pieces = (num_words + rows - 1) // rows
         pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
         d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
-        _, total, d_weights, pieces = tf.while_loop(
-            lambda piece, *_: piece < num_pieces, body, (0, 0.0, d_weights, pieces), parallel_iterations=1
+        start = (0, 0.0, d_weights, pieces, *([0.0] if accuracy else []))
+        _, total, d_weights, pieces, *correct = tf.while_loop(
+            lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1
         )
         d_hidden = tf.reshape(pieces.concat(), tf.shape(hidden))
-        return total, lambda d_loss: (d_hidden * tf.cast(d_loss, hidden.dtype), *(d * d_loss for d in d_weights))
+
+        def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            return d_hidden * tf.cast(d_loss, hidden.dtype), *(d * d_loss for d in d_weights)
+
+        return ((total, *correct) if accuracy else total), gradient
 
     return loss(hidden, projection, *biases)

@@ -40,10 +40,15 @@ class NextWords(abc.ABC):
     def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outcome:
-        hidden, time_major = self.last_layer(weights, rows, batch, seed), self._config.time_major
-        projection, bias = weights[PROJECTION], weights.get(PROJECTION_BIAS)
-        return Outcome(
-            cross_entropy.next_word_loss(hidden, projection, batch.target_output, batch.target_length, time_major, bias)
+        config = self._config
+        return cross_entropy.next_words(
+            self.last_layer(weights, rows, batch, seed),
+            weights[PROJECTION],
+            batch.target_output,
+            batch.target_length,
+            config.time_major,
+            weights.get(PROJECTION_BIAS),
+            config.accuracy,
         )
 
     def outputs(

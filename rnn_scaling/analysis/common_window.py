@@ -28,9 +28,11 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
 
     Returns:
       Seconds as above; items summed; the loss as the mean of the ranks' losses, by their items; one number for each
-      tower of all ranks in tower_items and tower_positions.
+      tower of all ranks in tower_items and tower_positions; right predictions summed where every rank counted them.
     """
     steps = min((len(rank.seconds) for rank in ranks), default=0)
+    correct = [rank.correct for rank in ranks if rank.correct is not None]
+    counts_right = bool(ranks) and len(correct) == len(ranks)
     return Batches(
         warmup=min(steps, warmup),
         measured=max(0, steps - warmup),
@@ -39,6 +41,8 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
         loss=tuple(_loss(ranks, k) for k in range(steps)),
         tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(steps)),
         tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(steps)),
+        loss_items=tuple(sum(rank.loss_items[k] for rank in ranks) for k in range(steps)) if counts_right else None,
+        correct=tuple(sum(each[k] for each in correct) for k in range(steps)) if counts_right else None,
     )
 
 

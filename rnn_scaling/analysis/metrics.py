@@ -149,6 +149,31 @@ def _peak_device_memory_gib(measured: Measured) -> Interval | None:
     return _gib([max(each, default=None) if each else None for each in devices])
 
 
+LAST_SHARE = 0.1  # of the measured batches, whose accuracy is that of the run
+
+
+def _accuracy(measured: Measured) -> Interval | None:
+    """The share of right predictions in the last tenth of the measured batches, one at least."""
+    shares = [_last_accuracy(run) for run in measured.runs]
+    known = [share for share in shares if share is not None]
+    if not known or len(known) < len(shares):
+        return None
+    from rnn_scaling.analysis.confidence import Interval, over_processes
+
+    if min(known) == 0:
+        mean = math.fsum(known) / len(known)
+        return Interval(mean, None, None, "an accuracy of 0 gives no interval", None, 0.0, (len(known),))
+    return over_processes(known)
+
+
+def _last_accuracy(run: RunRecord) -> float | None:
+    batches = run.batches
+    if not batches.correct or not batches.loss_items:
+        return None
+    last = max(1, math.ceil(LAST_SHARE * batches.measured))
+    return sum(batches.correct[-last:]) / sum(batches.loss_items[-last:])
+
+
 def _gib(peaks: Sequence[int | None]) -> Interval | None:
     """Bytes, one a process, as GiB; None where one is not known."""
     known = [peak / GIB for peak in peaks if peak]
@@ -177,6 +202,7 @@ METRICS = {
         ),
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
+        Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
@@ -184,6 +210,7 @@ METRICS = {
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
+ACCURACY = METRICS["accuracy"]
 CHOICES = tuple(name for each in METRICS.values() if each.compared for name in (each.name, each.formerly) if name)
 
 

@@ -107,7 +107,9 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
         if not values:
             yield f"batches.{name} is missing; expected a number for each batch"
             return
-    for name, entries in ((noun, len(batches.items)), ("loss", len(batches.loss) or count)):
+    lengths = ((noun, len(batches.items)), ("loss", len(batches.loss) or count))
+    counted = [(name, values) for name in ("loss_items", "correct") if (values := getattr(batches, name)) is not None]
+    for name, entries in (*lengths, *((name, len(values)) for name, values in counted)):
         if entries != count:
             yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected as many"
     if not 0 <= batches.warmup < count:
@@ -128,8 +130,21 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
         if not _close(sum(shares), items):
             yield f"batches.tower_{noun}[{i}] sum to {sum(shares)} and batches.{noun}[{i}] is {items}"
             break
+    yield from _accuracy_faults(batches)
     if throughput and len(batches.items) == count:
         yield from _throughput_faults(batches, throughput, noun)
+
+
+def _accuracy_faults(batches: Batches) -> Iterator[str]:
+    if batches.correct is None:
+        return
+    if batches.loss_items is None:
+        yield "batches.loss_items is missing; expected it beside batches.correct, which is a share of it"
+        return
+    for i, (correct, items) in enumerate(zip(batches.correct, batches.loss_items)):
+        if correct > items:
+            yield f"batches.correct[{i}] is {correct}, more than batches.loss_items[{i}], {items}"
+            return
 
 
 def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> Iterator[str]:

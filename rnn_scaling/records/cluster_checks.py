@@ -10,7 +10,7 @@ from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers
 
-NEEDED, TOLD = ("seconds", "items"), ("loss", "loss_items", "ready", "tower_items", "tower_positions")  # of each batch
+NEEDED, TOLD = ("seconds", "items"), ("loss", "loss_items", "correct", "ready", "tower_items", "tower_positions")
 ROUNDING = 1e-6  # relative, as of all sums in records
 # Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
 WINDOW_SHARE, WINDOW_S = 0.10, 5.0
@@ -54,7 +54,7 @@ def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Itera
     is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)
     timed = [(f"workers.ranks[{i}]", rank) for i, rank in enumerate(workers.ranks) if rank.seconds and not is_driven]
     for path, rank in timed:
-        lengths = {name: len(getattr(rank, name)) for name in (*NEEDED, *TOLD)}
+        lengths = {name: len(getattr(rank, name) or ()) for name in (*NEEDED, *TOLD)}
         needed = [name for name in NEEDED if lengths[name] != count]
         needed += [name for name in TOLD if lengths[name] not in (0, count)]
         if needed:

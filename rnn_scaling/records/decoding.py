@@ -31,7 +31,8 @@ class Range:
 
 
 Number = Annotated[float, Range(-LARGEST, LARGEST, "a number")]
-Loss = Annotated[float, Range(-3.5e38, 3.5e38, "a number")]  # all of float32: a run that diverges says so in its record
+Single = Annotated[float, Range(-3.5e38, 3.5e38, "a number")]  # all of float32
+Loss = Single  # a run that diverges says so in its record
 Count = Annotated[int, Range(0, LARGEST, "a number")]
 Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
 Length = Annotated[float, Range(SMALLEST, LARGEST, "a number above 0")]

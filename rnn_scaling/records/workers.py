@@ -16,9 +16,10 @@ WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
 class Rank(Sparse):
     """One process, with the raw batches that it timed itself (none, where another process runs its towers).
 
-    role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; ready: of each
-    batch, seconds until the gradients of its last tower were computed and the exchange could begin; error: how it
-    ended, where it did not end well; certificate: of its own replicas.
+    role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; correct: how many
+    of these were predicted right, None: not counted; ready: of each batch, seconds until the gradients of its last
+    tower were computed and the exchange could begin; error: how it ended, where it did not end well; certificate: of
+    its own replicas.
     """
 
     rank: Count
@@ -33,6 +34,7 @@ class Rank(Sparse):
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
     ready: tuple[Seconds, ...] = ()
+    correct: tuple[Count, ...] | None = None
     phases: Phases | None = None
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
@@ -76,7 +76,9 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     """The table for the terminal, and what it counts."""
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
-    return table(rows) + "".join(counted)
+    accuracies = [ACCURACY.printed(row.metric(ACCURACY)) for row in rows]
+    learned = [f"\nAccuracy at the end: {plus_minus(each, ACCURACY.digits)} %.\n" for each in accuracies if each]
+    return table(rows) + "".join([*counted, *learned])
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -234,13 +234,14 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, 
             result = step()
             loss, items = result.loss, int(result.items.sum())
             step_s = timer.end_step(items, loss)
-            state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s)
+            correct = None if result.correct is None else float(result.correct.sum())
+            state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s, correct)
             if not math.isfinite(loss):
                 raise NotFiniteError(
                     f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
                     "or set --max_gradient_norm"
                 )
-            display.batch(step_s, items, loss)
+            display.batch(step_s, items, loss, result.accuracy)
             if watch is not None:
                 watch.batch(result)
             if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
@@ -253,7 +254,7 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, 
         cluster.barrier(clusters.MEASURED)
     finally:
         display.close()
-        scalars.write(timer.step_s, timer.step_items, timer.step_loss)
+        scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
         scalars.close()
         state.watched(meter.read())
         state.end_clocks()

@@ -39,7 +39,7 @@ class Progress:
         self._total, self._warmup, self._rate_unit, self._clock = total, warmup, f"{unit}/s{whose}", clock
         self._done, self._seconds, self._last_line = 0, 0.0, clock()
 
-    def batch(self, step_s: float, items: int, loss: float) -> None:
+    def batch(self, step_s: float, items: int, loss: float, accuracy: float | None = None) -> None:
         """A batch has ended.
 
         Args:
@@ -48,7 +48,9 @@ class Progress:
           loss: of the batch.
         """
         self._done += 1
-        rate = f"{items / step_s:,.0f} {self._rate_unit}, loss {loss:.4g}"
+          accuracy: share of its right predictions; None: not counted.
+        right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
+        rate = f"{items / step_s:,.0f} {self._rate_unit}, loss {loss:.4g}{right}"
         if self._board.has_bar:
             phase = "measuring" if self._done == self._warmup else None
             return self._board.move(self._done, phase, rate, redraw=False)

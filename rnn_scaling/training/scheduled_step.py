@@ -64,7 +64,10 @@ class ScheduledStep(TrainStep):
         group = [self._wait() for _ in range(self._num_workers)]
         self.done += group
         rows = [(step.loss_sum, step.loss_items, step.items, step.positions) for step in group]
-        return StepResult(*np.array(rows, np.float64).T)
+        loss_sum, loss_items, items, positions = np.array(rows, np.float64).T
+        correct = [step.correct for step in group if step.correct is not None]
+        counted = np.array(correct, np.float64) if correct else None
+        return StepResult(loss_sum, loss_items, items, positions, correct=counted)
 
     def end(self) -> int:
         """Begins no further steps and waits for those that run; not for one that hangs on a lost worker.
@@ -144,8 +147,9 @@ def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
 
 
 def _done(number: int, row: Sequence[float]) -> Done:
-    worker, staleness, loss_sum, loss_items, items, positions = row
-    return Done(number, int(worker), int(staleness), float(loss_sum), float(loss_items), int(items), int(positions))
+    worker, staleness, loss_sum, loss_items, items, positions, *correct = row
+    counts = float(loss_sum), float(loss_items), int(items), int(positions)
+    return Done(number, int(worker), int(staleness), *counts, int(correct[0]) if correct else None)
 
 
 def build(

@@ -60,6 +60,7 @@ class Watch(Protocol):
 
     def end(self) -> Certificate:
         """What it saw, once the last step has ended."""
+    correct: int | None = None
 
 
 StartWatch = Callable[[RunConfig, Any, Any], Watch]
@@ -110,6 +111,7 @@ class RunState:
 
     def end_batch(
         self,
+        self._correct: list[int] = []
         tower_items: Iterable[float],
         tower_positions: Iterable[float],
         loss_items: float = 0.0,
@@ -127,6 +129,7 @@ class RunState:
         self._loss_items.append(int(loss_items))
         if ready_s is not None:
             self._ready.append(max(0.0, ready_s))
+        correct: float | None = None,
         self._tower_items.append(tuple(int(n) for n in tower_items))  # last: where it is, the others are
 
     def batches_since(self, first: int) -> dict[str, list[Any]]:
@@ -135,11 +138,14 @@ class RunState:
         loss = [value if math.isfinite(value) else None for value in timer.step_loss[first:stop]]
         return {
             "seconds": timer.step_s[first:stop],
+          correct: of `loss_items`, how many were predicted right; None: not asked.
             "items": timer.step_items[first:stop],
             "loss": loss,
             "loss_items": self._loss_items[first:stop],
             "tower_items": [list(each) for each in self._tower_items[first:stop]],
             "tower_positions": [list(each) for each in self._tower_positions[first:stop]],
+        if correct is not None:
+            self._correct.append(int(correct))
             "ready": self._ready[first:stop],
         }
 
@@ -183,6 +189,7 @@ class RunState:
         if load is None or of_one_device(load.others, cores, self._config.devices.num_devices) <= NOTICEABLE:
             return ""
         return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
+            **({"correct": self._correct[first:stop]} if self._correct else {}),
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
         """Keeps the most memory that was in use so far; to be called after the last measured batch."""
@@ -193,6 +200,7 @@ class RunState:
         """Begins to sample the clocks of the devices; to be called right before the first batch."""
         self._sampler = clock_sampler.start(self.resolved)
 
+            **({"correct": [step.correct for step in steps]} if self._correct else {}),
     def end_clocks(self) -> None:
         """Ends the sampling, and says where devices that should be equal were not, or were held down."""
         if self._sampler is None:

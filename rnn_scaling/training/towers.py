@@ -32,11 +32,17 @@ class StepResult:
     items: np.ndarray  # padding left out
     positions: np.ndarray  # computed, padding included
     ready_s: float | None = None  # seconds until the last tower's gradients were computed; None: not told
+    correct: np.ndarray | None = None  # of `loss_items`, how many were predicted right; None: not asked
 
     @property
     def loss(self) -> float:
         """Mean loss over the global batch."""
         return float(self.loss_sum.sum() / self.loss_items.sum())
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of right predictions in the global batch; None: not asked."""
+        return None if self.correct is None else float(self.correct.sum() / self.loss_items.sum())
 
 
 class TowerInputs(NamedTuple):
@@ -98,7 +104,7 @@ class TrainStep:
         begun = time.time()  # tf.timestamp's clock
         counts, ready = self._function() if self._first_call is None else self._first_call()
         # A tower's counts leave its device after everything queued before them, the update included.
-        loss_sum, loss_items, items, positions = np.stack([tower.numpy() for tower in counts]).T
+        loss_sum, loss_items, items, positions, *correct = np.stack([tower.numpy() for tower in counts]).T
         ready_s = None if ready is None else float(ready) - begun
         return StepResult(loss_sum, loss_items, items, positions, ready_s)
 
@@ -215,7 +221,8 @@ class TrainStep:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             counts = self._workload.counts(batch)
             floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
-            return tf.stack([*floats, tf.cast(counts.positions, tf.float64)])
+            correct = [] if outcome.correct is None else [tf.cast(outcome.correct, tf.float64)]
+            return tf.stack([*floats, tf.cast(counts.positions, tf.float64), *correct])
 
 
 def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:

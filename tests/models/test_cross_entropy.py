@@ -27,6 +27,12 @@ def value_and_gradients(tf, function, hidden, projection, labels, weights):
     return loss, *tape.gradient(loss, [hidden, projection])
 
 
+def total(*given):
+    from models import cross_entropy
+
+    return cross_entropy.loss_sum(*given).loss_sum
+
+
 def assert_close(got, want, rtol):
     for g, w in zip(got, want, strict=True):
         g, w = np.asarray(g, np.float32), np.asarray(w)
@@ -43,7 +49,7 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
     given = arguments(tf)
     words = N if known_words else None
     signature = [tf.TensorSpec([words if size == N else size for size in t.shape], t.dtype) for t in given]
-    fused = tf.function(lambda *args: value_and_gradients(tf, cross_entropy.loss_sum, *args), input_signature=signature)
+    fused = tf.function(lambda *args: value_and_gradients(tf, total, *args), input_signature=signature)
     want = value_and_gradients(tf, lambda *args: stock(tf, *args), *given)
     assert_close(fused(*given), want, rtol=2e-6)
 
@@ -58,7 +64,7 @@ def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(tf, monkeypatch, ma
     bias = projection[0] + 1.0
     with tf.GradientTape() as tape:
         tape.watch([hidden, projection, bias])
-        loss = 3.0 * cross_entropy.loss_sum(hidden, projection, labels, weights, bias)
+        loss = 3.0 * cross_entropy.loss_sum(hidden, projection, labels, weights, bias).loss_sum
     d_hidden, d_projection, d_bias = tape.gradient(loss, [hidden, projection, bias])
     ones = tf.concat([hidden, tf.ones([N, 1])], axis=1)
     extended = tf.concat([projection, bias[None]], axis=0)
@@ -66,23 +72,48 @@ def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(tf, monkeypatch, ma
     assert_close([loss, d_hidden, d_projection, d_bias], [want[0], want[1][:, :-1], want[2][:-1], want[2][-1]], 2e-6)
 
 
-def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
+@pytest.mark.parametrize("max_logits", [2**27, 5 * V])
+def test_right_predictions_are_counted_on_the_way_and_change_nothing(tf, monkeypatch, max_logits):
+    """At once and in pieces: numpy's argmax, padding left out; loss and gradients stay bit for bit."""
     from models import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
+    hidden, projection, labels, weights = arguments(tf)
+    best = np.argmax(np.asarray(hidden @ projection), axis=1)
+    labels = tf.where(tf.range(N) % 3 > 0, best, labels)
+    counted = []
+
+    @tf.function
+    def with_accuracy(*given):
+        outcome = cross_entropy.loss_sum(*given, accuracy=True)
+        counted.append(outcome.correct)
+        return outcome.loss_sum
+
+    given = hidden, projection, labels, weights
+    outcome = cross_entropy.loss_sum(*given, accuracy=True)
+    want = float(np.sum((np.asarray(labels) == best) * np.asarray(weights)))
+    assert 0 < want < N and outcome.correct.dtype == tf.float32 and float(outcome.correct) == want
+    plain, counting = (value_and_gradients(tf, function, *given) for function in (total, with_accuracy))
+    assert cross_entropy.loss_sum(*given).correct is None and counted
+    for one, other in zip(plain, counting, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):
 
     hidden = tf.constant([[1.0]])
     projection = tf.constant([[0.0, 500.0, -400.0]])
     loss, d_hidden, _ = value_and_gradients(
-        tf, cross_entropy.loss_sum, hidden, projection, tf.constant([2], tf.int64), tf.constant([1.0])
+        tf, total, hidden, projection, tf.constant([2], tf.int64), tf.constant([1.0])
     )
     assert float(loss) == 3 * 900.0
     np.testing.assert_allclose(d_hidden, [[3 * 900.0]])
 
 
 def test_padding_has_no_loss_and_no_gradient(tf):
-    from models import cross_entropy
 
     hidden, projection, labels, weights = arguments(tf)
-    _, d_hidden, _ = value_and_gradients(tf, cross_entropy.loss_sum, hidden, projection, labels, weights)
+    _, d_hidden, _ = value_and_gradients(tf, total, hidden, projection, labels, weights)
     padding = np.asarray(weights) == 0
     assert padding.any() and not np.asarray(d_hidden)[padding].any()
     assert np.asarray(d_hidden)[~padding].all()
@@ -98,6 +129,6 @@ def test_reduced_precision_rounds_the_products_alone(tf, monkeypatch, dtype, rto
     hidden, projection, labels, weights = arguments(tf)
     want = value_and_gradients(tf, lambda *args: stock(tf, *args), hidden, projection, labels, weights)
     hidden = tf.cast(hidden, dtype)
-    got = value_and_gradients(tf, cross_entropy.loss_sum, hidden, projection, labels, weights)
+    got = value_and_gradients(tf, total, hidden, projection, labels, weights)
     assert got[0].dtype == got[2].dtype == tf.float32 and got[1].dtype == hidden.dtype
     assert_close([tf.cast(g, tf.float32) for g in got], want, rtol)

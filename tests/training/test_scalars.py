@@ -41,9 +41,10 @@ def test_batches_are_written_every_few_seconds_and_each_once(tf, event_files, tm
         "batch/step_seconds": [(0, 0.5), (1, 0.25)],
     }
     assert not scalars.due()
-    scalars.write([0.5, 0.25, 1.0], [10, 10, 10], [3.0, 2.0, 1.0])
+    scalars.write([0.5, 0.25, 1.0], [10, 10, 10], [3.0, 2.0, 1.0], [0.25, 0.5, 0.75])
     scalars.close()
     assert on_disk(tf, tmp_path)["batch/loss"] == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    assert on_disk(tf, tmp_path)["batch/accuracy"] == [(2, 0.75)]
 
 
 def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, tmp_path, monkeypatch, capsys):

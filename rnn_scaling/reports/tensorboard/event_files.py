@@ -35,7 +35,13 @@ class Scalars:
         """Whether it is time to write; costs less than a microsecond, and is asked after every step."""
         return self._writer is not None and self._clock() - self._last >= INTERVAL_S
 
-    def write(self, seconds: Sequence[float], items: Sequence[int], losses: Sequence[float]) -> None:
+    def write(
+        self,
+        seconds: Sequence[float],
+        items: Sequence[int],
+        losses: Sequence[float],
+        accuracies: Sequence[float] = (),
+    ) -> None:
         """Writes the batches that have not been written; a disk that is full ends the writing, and not the run.
 
         Args:
@@ -43,12 +49,14 @@ class Scalars:
           items: of each.
           losses: of each.
         """
+          accuracies: share of right predictions of each; empty: not counted.
         if self._writer is None:
             return
         try:
             with self._writer.as_default():
                 for step in range(self._written, len(seconds)):
-                    values = (("loss", losses[step]), (self._rate, items[step] / seconds[step]))
+                    values = [("loss", losses[step]), (self._rate, items[step] / seconds[step])]
+                    values += [("accuracy", accuracies[step])] if accuracies else []
                     self._batch(step, (*values, ("step_seconds", seconds[step])))
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
@@ -61,7 +69,7 @@ class Scalars:
         summary = tf.compat.v1.Summary()
         for name, value in values:
             summary.value.add(tag=f"batch/{name}", simple_value=value)
-        tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)  # one operator for all three
+        tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)  # one operator for all
 
     def close(self) -> None:
         if self._writer is not None:

@@ -1,0 +1,56 @@
+"""Right predictions are counted alike by one tower and by several that share its global batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.training.test_checkpoints import build
+
+GIVEN = {"data_source": "copy", "global_batch_size": 31, "accuracy": True}
+
+
+@pytest.fixture(scope="module")
+def alone(tf):
+    """The losses and counts of the first steps on one device."""
+    step, state = build({**GIVEN, "num_devices": 1})
+    results = [step() for _ in range(3)]
+    for result in results:
+        state.timer.start()
+        state.timer.end_step(int(result.items.sum()), result.loss)
+        state.end_batch(result.items, result.positions, result.loss_items.sum(), None, result.correct.sum())
+    return results, state
+
+
+@pytest.mark.parametrize("mode", ["replicated", "parameter_server", "mirrored"])
+def test_towers_that_share_a_global_batch_are_right_as_often_as_one(tf, alone, mode):
+    step, _ = build({**GIVEN, "variable_update": mode})
+    for want in alone[0]:
+        got = step()
+        assert got.loss_items.tolist() == [48.0, 45.0] and want.loss_items.tolist() == [93.0]
+        assert got.correct.sum() == want.correct.sum() and got.accuracy == want.accuracy
+        assert got.loss == pytest.approx(want.loss, rel=1e-5)
+    assert sum(result.correct.sum() for result in alone[0]) > 0
+
+
+def test_the_record_has_the_counts(alone):
+    results, state = alone
+    batches = state.record("ok").batches
+    assert batches.correct == tuple(int(result.correct.sum()) for result in results)
+    assert batches.loss_items == (93, 93, 93)
+    assert state.accuracies() == [result.accuracy for result in results]
+    assert state.batches_since(1)["correct"] == list(batches.correct[1:])
+
+
+def test_nobody_counts_unless_asked(tf):
+    step, state = build({})
+    result = step()
+    assert result.correct is None and result.accuracy is None
+    state.timer.start()
+    state.timer.end_step(1, result.loss)
+    state.end_batch(result.items, result.positions, result.loss_items.sum())
+    assert "correct" not in state.batches_since(0) and state.accuracies() == []
+    assert state.record("ok").batches.correct is None
+    operators = {op.type for op in step.graph().get_operations()}
+    assert "ArgMax" not in operators, operators
+    assert np.isfinite(result.loss)

@@ -207,10 +207,13 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
     ),
 }
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
+KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
 DATA_SOURCES: Mapping[str, DataSource] = {
     "device": DataSource("rnn_scaling.data.device", "random batches drawn on each device"),
     "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device"),
+    "copy": DataSource("rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"),
+    "reverse": DataSource("rnn_scaling.data.known_answer", "random words to be turned round, nmt", holds="text"),
     "host": DataSource("rnn_scaling.data.host", "random batches from the host's pipeline", reads=_PIPELINE),
     "text": DataSource(
         "rnn_scaling.data.text",

@@ -23,12 +23,10 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
       step: int64 scalar.
       tower: its index, below 2**19; a number or an int64 scalar.
     """
-    return feed.layout.draw(
-        batch_size, feed.max_lengths, lambda stream: _seed_pair(feed.seed, step, 2 * tower + stream)
-    )
+    return feed.layout.draw(batch_size, feed.max_lengths, lambda stream: seed_pair(feed.seed, step, 2 * tower + stream))
 
 
-def _seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
+def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
     """Two int64 seed words that differ for each (seed, step, index)."""
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
     with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs

@@ -15,7 +15,15 @@ from models import kernels
 from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
-from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, TEXT_FILES, VARIABLE_UPDATES, either, has_servers
+from rnn_scaling.registry import (
+    ALL_REDUCES,
+    DATA_SOURCES,
+    KNOWN_ANSWERS,
+    TEXT_FILES,
+    VARIABLE_UPDATES,
+    either,
+    has_servers,
+)
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
@@ -47,6 +55,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _coordinated,
         _all_reduce,
         _data,
+        _known_answer,
         _measure,
         _files,
         _outputs,
@@ -229,10 +238,10 @@ def _coordinated(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> 
             f"--global_batch_size={config.training.global_batch_size} must be a multiple of --num_workers={workers} "
             f"with --variable_update={mode}: any worker may run any step"
         )
-    if config.data.data_source != "device":
+    if config.data.data_source not in ("device", *KNOWN_ANSWERS):
         yield (
             f"--data_source={config.data.data_source}: with --variable_update={mode} a step draws its own batch, "
-            "whoever runs it; use --data_source=device"
+            f"whoever runs it; use --data_source={either(('device', *KNOWN_ANSWERS))}"
         )
     if WORKLOADS[config.model.model].has_moving:
         yield (
@@ -322,6 +331,23 @@ def _of_other_data(config: RunConfig) -> Iterator[str]:
             f"--data_source={source} reads {holds}, and --model={name} is trained on {wants}; "
             f"use --data_source={either(others)}"
         )
+
+
+def _known_answer(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    data = config.data
+    if data.data_source not in KNOWN_ANSWERS or config.model.dataset:  # images are refused already
+        return
+    source = f"--data_source={data.data_source}"
+    if not is_read(config, "src_max_len"):
+        translating = [name for name, workload in WORKLOADS.items() if "src_max_len" in workload.reads]
+        yield f"{source} has a sentence and its translation; it needs --model={either(translating)}"
+    elif data.src_max_len != data.tgt_max_len:
+        yield (
+            f"{source} has as many words on both sides, got --src_max_len={data.src_max_len} and "
+            f"--tgt_max_len={data.tgt_max_len}; give both the same"
+        )
+    elif data.tgt_max_len < 2:
+        yield f"{source} needs --tgt_max_len of at least 2, a word and the end-of-sentence word; got {data.tgt_max_len}"
 
 
 def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

@@ -39,6 +39,8 @@ SOURCES = [
     ("host", True),
     ("text", False),
     ("text", True),
+    ("copy", False),
+    ("reverse", False),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
 
@@ -52,12 +54,20 @@ def build(
     layout: Layout = PAIRS,
     first_tower: int = 0,
     num_towers: int = 0,
+    first_step: int = 0,
     **options,
 ):
-    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **options})
+    sides = {"src_max_len": lengths_of(name)[0]}
+    data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **{**OPTIONS, **sides, **options})
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (num_towers or len(devices)))
-    feed = Feed(data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower)
+    feed = Feed(data, layout, sizes, batch_sizes is not None, seed, tuple(devices), first_tower, first_step)
     return registry.load(registry.DATA_SOURCES, name).build(feed)
+
+
+def lengths_of(name: str) -> tuple[int, int]:
+    """Words of the longest sentence of each side; those of a known answer are as long as each other."""
+    src, tgt = OPTIONS["src_max_len"], OPTIONS["tgt_max_len"]
+    return (tgt if name in registry.KNOWN_ANSWERS else src), tgt
 
 
 def test_every_registered_source_is_tested():
@@ -134,7 +144,7 @@ def test_each_tower_s_batch_is_on_its_device(tf, devices, name, prefetch):
 @every_source
 def test_static_shapes(tf, devices, name, prefetch):
     source = build(name, devices[:1], prefetch)
-    src_time, tgt_time = (None, None) if name == "text" else (OPTIONS["src_max_len"], OPTIONS["tgt_max_len"])
+    src_time, tgt_time = (None, None) if name == "text" else lengths_of(name)
     shapes = []
 
     @tf.function
@@ -144,6 +154,26 @@ def test_static_shapes(tf, devices, name, prefetch):
     step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
     src_ids, tgt_ids, lengths = [src_time, BATCH_SIZE], [tgt_time, BATCH_SIZE], [BATCH_SIZE]
     assert shapes == [src_ids, lengths, tgt_ids, tgt_ids, lengths]
+
+
+@pytest.mark.parametrize("name, direction", [("copy", 1), ("reverse", -1)])
+def test_the_answer_is_known(tf, devices, name, direction):
+    """The words of the source as they are or turned round, new ones each step, none that stands for something."""
+    batches = flat(run_steps(tf, build(name, devices[:2]), 3))
+    for batch in batches:
+        words = batch.source[:-1]
+        np.testing.assert_array_equal(batch.target_output[:-1], words[::direction])
+        assert (batch.source[-1] == 2).all() and words.min() >= 3 and words.max() < TGT_VOCAB
+    assert len(set(ids_of(batches))) == 6
+
+
+@pytest.mark.parametrize("name,prefetch", [source for source in SOURCES if source[0] in ("host", "text")])
+@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
+def test_a_pipeline_goes_on_where_a_run_was_resumed(tf, devices, name, prefetch, batch_sizes):
+    options = {"prefetch": prefetch, "batch_sizes": batch_sizes}
+    whole = run_steps(tf, build(name, devices[:2], **options), 7)
+    rest = run_steps(tf, build(name, devices[:2], first_step=4, **options), 3)
+    assert_equal(whole[4:], rest)
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
@@ -195,7 +225,7 @@ def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, p
             known.extend(tf.get_static_value(lengths) for lengths in (batch.source_length, batch.target_length))
 
     step_function.get_concrete_function(tf.TensorSpec([], tf.int64))
-    lengths = (OPTIONS["src_max_len"], OPTIONS["tgt_max_len"])
+    lengths = lengths_of(name)
     want = [[length] * size for size in batch_sizes or (BATCH_SIZE, BATCH_SIZE) for length in lengths]
     assert [list(values) for values in known] == want
 

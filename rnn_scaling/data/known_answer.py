@@ -1,0 +1,63 @@
+"""Data sources `copy` and `reverse`: random words whose translation is known, so that what is learned can be checked.
+
+A source sentence is random words and the end-of-sentence word; its translation is the same words, or the same in
+reverse, and the end-of-sentence word. Sentences are full, those of both sides of the same length. Which words stand in
+a sentence follows from the seed, the step and the sentence's number in the global batch of all towers: however many
+towers share one global batch, together they see the same sentences.
+
+Letters: T words of a sentence, B sentences of a tower, G of all towers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from models.batch import Side
+from models.layout import BOS_ID, EOS_ID, TextLayout
+from rnn_scaling.data import synthetic
+from rnn_scaling.data.source import Feed, Source
+
+FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
+
+
+class _KnownAnswer:
+    def __init__(self, feed: Feed, layout: TextLayout) -> None:
+        self._feed, self._layout, self._reverses = feed, layout, feed.options.data_source == "reverse"
+
+    def next_batches(self, step: tf.Tensor) -> list[Any]:
+        feed, batches = self._feed, []
+        first = sum(feed.batch_sizes[: feed.first_tower])
+        for device, batch_size in zip(feed.devices, feed.own_batch_sizes):
+            with tf.device(device):
+                words = self._words(step)[first : first + batch_size]
+                batches.append(self._layout.batch(self._part(side, words) for side in self._layout.sides))
+            first += batch_size
+        return batches
+
+    def _words(self, step: tf.Tensor) -> tf.Tensor:
+        """[G, T - 1] of the global batch: a tower draws it whole, which costs nothing beside its training."""
+        feed = self._feed
+        shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]
+        vocabulary = min(side.vocab_size for side in self._layout.sides)
+        seed = synthetic.seed_pair(feed.seed, step, 0)
+        return tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
+
+    def _part(self, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
+        """What a side gives to a batch, of its words [B, T - 1]."""
+        batch_size = words.shape[0]
+        bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (BOS_ID, EOS_ID))
+        if side.predicted and self._reverses:
+            words = tf.reverse(words, [1])
+        ended = tf.concat([words, eos], 1)
+        ids = [tf.concat([bos, words], 1), ended] if side.predicted else [ended]
+        laid_out = [tf.transpose(each) if self._layout.time_major else each for each in ids]
+        return [*laid_out, tf.fill([batch_size], self._feed.max_lengths[0])]
+
+
+def build(feed: Feed) -> Source:
+    """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
+    if not isinstance(feed.layout, TextLayout):
+        raise ValueError(f"expected a workload of text, got batches of {type(feed.layout).__name__}")
+    return _KnownAnswer(feed, feed.layout)

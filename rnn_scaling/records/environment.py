@@ -142,6 +142,7 @@ class Resolved(Sparse):
     logical_devices: bool | None = None
     encoder_kernel: str | None = None
     decoder_kernel: str | None = None
+    learning_rate: Single | None = None
     all_reduce: tuple[ReduceSegment, ...] | None = None
     variable_placement: Mapping[str, Count] | None = None
     peak_flops_per_second: Length | None = None

@@ -144,6 +144,19 @@ class TrainingOptions:
     )
     optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
     learning_rate: float = option(0.001, "step size of the update rule")
+    lr_scaling: str = option(
+        "none",
+        "linear: the learning rate times the number of towers of all workers, whose batches of --batch_size make one "
+        "global batch that is as many times as large (Goyal et al. 2017)",
+        choices=("none", "linear"),
+    )
+    lr_warmup_batches: int = option(
+        0,
+        "lr_scaling: updates over which the learning rate rises evenly from --learning_rate to the scaled one (0: at "
+        "once)",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
     max_gradient_norm: float = option(
         0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
     )

@@ -18,7 +18,7 @@ from rnn_scaling.data.source import Feed
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
-from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
@@ -176,9 +176,10 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
     training = config.training
     values = first_values(workload.variables, training.seed)
     rule = UpdateRule(
-        optimizers.build(training.optimizer, training.learning_rate),
+        optimizers.build(training.optimizer, learning_rate.of(config)),
         training.max_gradient_norm,
         scales_loss=config.model.compute_dtype == "float16",
+            learning_rate=learning_rate.of(config).last,
     )
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(workload.variables, values, engine, config.update, rule)

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rnn_scaling.settings.learning_rate import LearningRate, constant
 from rnn_scaling.training.gradients import Gradient, densify
 
 MOMENTUM = 0.9
@@ -21,6 +22,7 @@ ADAM_BETA_2 = 0.999
 ADAM_EPSILON = 1e-7
 
 Slots = tuple[tf.Variable, ...]
+Rate = Any  # a number, or a float64 scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Optimizer:
     """
 
     name: str
-    learning_rate: float
+    learning_rate: LearningRate
     num_slots: int
     _update: Callable[..., Any]
 
@@ -61,11 +63,18 @@ class Optimizer:
           step: int64 scalar, the updates done so far: 0 for the first.
         """
         with tf.device(variable.device):
-            return self._update(self.learning_rate, variable, slots, gradient, scale, step)
+            rate = self.learning_rate.last
+            if not self.learning_rate.is_constant:
+                rate = self.learning_rate.at(tf.cast(step, tf.float64), tf.minimum)
+            return self._update(rate, variable, slots, gradient, scale, step)
 
 
-def build(name: str, learning_rate: float) -> Optimizer:
-    """The optimizer `name`: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
+def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
+    """An optimizer.
+
+    Args:
+      name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
+      learning_rate: of each update, or of all.
 
     Raises:
       ValueError: if there is none of that name.
@@ -73,16 +82,17 @@ def build(name: str, learning_rate: float) -> Optimizer:
     if name not in _RULES:
         raise ValueError(f"expected one of {', '.join(_RULES)}, got {name!r}")
     num_slots, update = _RULES[name]
-    return Optimizer(name, learning_rate, num_slots, update)
+    rate = learning_rate if isinstance(learning_rate, LearningRate) else constant(learning_rate)
+    return Optimizer(name, rate, num_slots, update)
 
 
-def _scaled(learning_rate: float, scale: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
-    rate = tf.constant(learning_rate, dtype)
+def _scaled(learning_rate: Rate, scale: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
+    rate = tf.cast(learning_rate, dtype)
     return rate if scale is None else rate * tf.cast(scale, dtype)
 
 
 def _sgd(
-    learning_rate: float,
+    learning_rate: Rate,
     variable: tf.Variable,
     slots: Slots,
     gradient: Gradient,
@@ -99,7 +109,7 @@ def _sgd(
 
 
 def _momentum(
-    learning_rate: float,
+    learning_rate: Rate,
     variable: tf.Variable,
     slots: Slots,
     gradient: Gradient,
@@ -117,7 +127,7 @@ def _momentum(
 
 
 def _adam(
-    learning_rate: float,
+    learning_rate: Rate,
     variable: tf.Variable,
     slots: Slots,
     gradient: Gradient,

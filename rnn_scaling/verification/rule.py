@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnn_scaling.settings.config import TrainingOptions
+from rnn_scaling.settings.learning_rate import LearningRate, constant
 
 Arrays = Mapping[str, np.ndarray]
 MOMENTUM = 0.9
@@ -21,11 +22,15 @@ FIRST_LOSS_SCALE = 2.0**15  # of float16; halved, and the update left out, where
 class Rule:
     """What becomes of a complete gradient. loss_scale: what the loss is multiplied by before it is differentiated."""
 
-    def __init__(self, training: TrainingOptions, scales_loss: bool = False) -> None:
+    def __init__(
+        self, training: TrainingOptions, scales_loss: bool = False, learning_rate: LearningRate | None = None
+    ) -> None:
         """Args:
-        training: optimizer, learning rate and clipping.
+        training: optimizer and clipping.
         scales_loss: whether the loss is scaled (float16).
+        learning_rate: of each update; None: always that of `training`.
         """
+        self._learning_rate = learning_rate or constant(training.learning_rate)
         self._training, self._scales_loss = training, scales_loss
         self.loss_scale = FIRST_LOSS_SCALE if scales_loss else 1.0
         self._updates = 0
@@ -42,7 +47,7 @@ class Rule:
 
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""
-        return self._training.learning_rate / (1 - MOMENTUM if self._training.optimizer == "momentum" else 1)
+        return self._learning_rate.last / (1 - MOMENTUM if self._training.optimizer == "momentum" else 1)
 
     def change(self, gradient: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable; changes nothing."""
@@ -71,7 +76,7 @@ class Rule:
 
     def _of_one(self, name: str, gradient: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """(change, slots after it) of one variable."""
-        rate, zeros = self._training.learning_rate, np.zeros_like(gradient)
+        rate, zeros = self._learning_rate.at(self._updates), np.zeros_like(gradient)
         if self._training.optimizer == "sgd":
             return -np.float32(rate) * gradient, ()
         if self._training.optimizer == "momentum":

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
 from rnn_scaling.verification.promise import Promise
@@ -77,7 +78,7 @@ class Serial:
                 towers=group,
                 weights=dict(weights),
                 stale=dict(weights),
-                rule=Rule(config.training, scales_loss),
+                rule=Rule(config.training, scales_loss, learning_rate.of(config)),
                 late=dict(zeros) if promise.late else None,
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import learning_rate
+from rnn_scaling.settings.learning_rate import LearningRate
+
 RATE = 0.1
 STEPS = 5
 ROWS, WIDTH = 6, 3
@@ -131,3 +135,35 @@ def test_every_optimizer_of_the_flag_is_tested():
     from rnn_scaling.settings.config import OPTIONS
 
     assert set(OPTIONS["optimizer"].metadata["choices"]) == set(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_learning_rate_that_rises_is_that_of_each_update(tf, optimizers, name, monkeypatch):
+    """0.1, 0.2, 0.3, 0.4, and 0.4 from then on."""
+    rising = LearningRate(0.1, 0.4, 3)
+    variable = tf.Variable(tf.ones([2]))
+    optimizer = optimizers.build(name, rising)
+    slots = optimizer.slots(variable, "CPU:0")
+
+    @tf.function
+    def update(step):
+        optimizer.apply(variable, slots, tf.constant([0.5, -1.0]), None, step)
+
+    want, kept = np.ones(2), [np.zeros(2)] * RULES[name][1]
+    for step, rate in enumerate([0.1, 0.2, 0.3, 0.4, 0.4]):
+        assert rising.at(step) == pytest.approx(rate)
+        monkeypatch.setitem(globals(), "RATE", rate)
+        want, kept = RULES[name][0](want, kept, np.array([0.5, -1.0]), step)
+        update(tf.constant(step, tf.int64))
+        np.testing.assert_allclose(variable.numpy(), want, atol=2e-5)
+
+
+def test_the_learning_rate_is_times_the_towers_where_that_is_asked_for():
+    def of(**given):
+        rate = learning_rate.of(configs.resolve({"learning_rate": 0.5, **given}, num_gpus=0, num_cores=4))
+        return rate.first, rate.last, rate.is_constant
+
+    several = {"num_devices": 2, "variable_update": "collective_all_reduce", "num_workers": 2}
+    assert of(**several) == (0.5, 0.5, True) == of(lr_scaling="linear", lr_warmup_batches=9)
+    assert of(**several, lr_scaling="linear") == (0.5, 2.0, True)
+    assert of(**several, lr_scaling="linear", lr_warmup_batches=9) == (0.5, 2.0, False)

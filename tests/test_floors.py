@@ -53,6 +53,7 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/make_corpus.py",
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
     *(f"rnn_scaling/verification/{name}.py" for name in ("session", "promise", "rule", "telling")),
+    "rnn_scaling/training/checkpoint_folder.py",
 )
 LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),

@@ -17,6 +17,7 @@ from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.config import RunConfig, option
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.settings.sweep_options import OF_ONE_RUN
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
 
@@ -39,7 +40,7 @@ factor of the gradient; 6 batches (--num_warmup_batches=1 --num_batches=5). The 
 Exit status: 0 it does what the mode promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""
 
-WITHOUT = ("log_dir", *TIMING)  # nothing here is timed or traced
+WITHOUT = ("log_dir", *OF_ONE_RUN, *TIMING)  # nothing here is timed or traced, and no batch may be left out
 
 _STARTED = time.perf_counter()
 

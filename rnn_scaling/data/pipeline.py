@@ -120,6 +120,8 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
     with tf.device(host_of(feed.devices[0])):
         if feed.split:
             dataset = _split(dataset, feed)
+        if feed.first_step:
+            dataset = dataset.skip(feed.first_step * len(feed.devices))
         dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
     if options.prefetch_data_to_device:
         return _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)

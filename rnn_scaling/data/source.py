@@ -21,6 +21,7 @@ class Feed:
       seed: of what is random and the shuffling.
       devices: a device for each tower of this worker.
       first_tower: number of the first of these among the towers of all workers.
+      first_step: number of the first step that is run; a pipeline leaves out the batches of those before.
     """
 
     options: DataOptions
@@ -30,6 +31,7 @@ class Feed:
     seed: int
     devices: tuple[str, ...]
     first_tower: int = 0
+    first_step: int = 0
 
     @property
     def own(self) -> slice:

@@ -31,8 +31,20 @@ class Parameters(Sparse):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Batches(Part):
-    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower."""
+class Resumption(Part):
+    """That a run went on from a checkpoint: after so many batches, and how long its process took until the next one."""
+
+    batch: Count
+    seconds: Seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Batches(Sparse):
+    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower.
+
+    loss_items: what the loss is a mean over; correct: how many of these were predicted right; None: not counted.
+    resumed: None: one process did all of them.
+    """
 
     warmup: int = 0
     measured: int = 0
@@ -43,6 +55,9 @@ class Batches(Part):
         default=(), metadata={"older": "tower_words"}
     )
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
+    loss_items: tuple[PositiveCount, ...] | None = None
+    correct: tuple[Count, ...] | None = None
+    resumed: tuple[Resumption, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +92,17 @@ class SteadyState(Part):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Phases(Part):
-    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met."""
+class Phases(Sparse):
+    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met.
+
+    resume: of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the
+    batches' phases and in the total, what else the processes before this one did is not.
+    """
 
     start: Seconds = 0.0
     cluster: Seconds = 0.0
     build: Seconds = 0.0
+    resume: Seconds | None = None
     first_batch: Seconds = 0.0
     warmup: Seconds = 0.0
     measured: Seconds = 0.0
@@ -92,5 +112,6 @@ class Phases(Part):
     @property
     def parts(self) -> dict[str, float]:
         """Seconds by name, without their total; those of a newer writer are among them."""
-        names = ("start", "cluster", "build", "first_batch", "warmup", "measured", "teardown")
-        return {**{name: getattr(self, name) for name in names}, **(self.further or {})}
+        names = ("start", "cluster", "build", "resume", "first_batch", "warmup", "measured", "teardown")
+        values = {name: getattr(self, name) for name in names}
+        return {**{name: value for name, value in values.items() if value is not None}, **(self.further or {})}

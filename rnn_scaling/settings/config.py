@@ -263,6 +263,10 @@ class OutputOptions:
 
     result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
     log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
+    checkpoint_dir: str = option(
+        "", "save the run here every --save_every batches; the same command again goes on from the last of these"
+    )
+    save_every: int = option(100, "checkpoint_dir: batches between two checkpoints", minimum=1, maximum=1_000_000_000)
     trace_batches: int = option(
         0,
         "after the measured batches: profile this many more and count the kernels of another two; times and counts go "

@@ -59,6 +59,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _measure,
         _files,
         _outputs,
+        _checkpoints,
     ):
         lines += check(config, given, num_gpus)
     return lines
@@ -381,13 +382,22 @@ def _unreadable(path: str) -> str | None:
 
 def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     output = config.output
-    for name, kind in (("result_file", "file"), ("log_dir", "folder")):
+    for name, kind in (("result_file", "file"), ("log_dir", "folder"), ("checkpoint_dir", "folder")):
         path = getattr(output, name)
         reason = _unwritable(Path(path), kind) if path else None
         if reason:
             yield f"--{name}={path}{reason}"
     if output.result_file and output.result_file == output.log_dir:
         yield f"--result_file={output.result_file} and --log_dir={output.log_dir} must differ: a file and a folder"
+
+
+def _checkpoints(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
+    directory, mode = config.output.checkpoint_dir, config.update.variable_update
+    if directory and VARIABLE_UPDATES[mode].engine != "local":
+        yield (
+            f"--checkpoint_dir={directory}: the processes of --variable_update={mode} do not save together; train in "
+            "one process, as with --variable_update=replicated, or leave it out"
+        )
 
 
 def _unwritable(path: Path, kind: str) -> str | None:

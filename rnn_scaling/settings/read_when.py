@@ -49,6 +49,16 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     reduced = _ReadWhen(lambda c: c.update.compress_gradients != "int8", "another --compress_gradients than int8")
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
         yield name, reduced
+    together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
+    sliced = [name for name, mode in modes.items() if mode.step == "sliced_step"]  # it has no forward pass of a tower
+    unsliced = _ReadWhen(
+        lambda c: c.update.variable_update not in sliced, f"another mode than {registry.either(sliced)}"
+    )
+    yield "accuracy", unsliced
+    yield "save_every", _ReadWhen(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir")
+    yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
+    yield "lr_scaling", _ReadWhen(lambda c: not c.training.global_batch_size, "--batch_size, which the towers multiply")
+    yield "lr_warmup_batches", _ReadWhen(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear")
     for name in ("target_ci", "max_batches"):
         yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
@@ -85,6 +95,6 @@ def remedy(config: RunConfig, name: str) -> str:
 NOT_COMPARED = frozenset(
     {
         *("result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"),
-        *("cluster_timeout", "cluster_heartbeat", "coordinator_address"),
+        *("cluster_timeout", "cluster_heartbeat", "coordinator_address", "checkpoint_dir", "save_every"),
     }
 )

@@ -10,6 +10,7 @@ from rnn_scaling.settings import flags
 
 TRACE = "trace_batches"
 RESERVED = ("result_file", "log_dir", "progress")
+OF_ONE_RUN = ("checkpoint_dir", "save_every")
 
 
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -29,6 +30,9 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
+    lines += [
+        f"--{name} is of one run, and this command makes several; leave it out" for name in OF_ONE_RUN if name in given
+    ]
     single = {}
     for name in own.keys() & given.keys():
         values = given.pop(name)

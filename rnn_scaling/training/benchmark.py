@@ -22,6 +22,7 @@ from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
+from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableState, VariableUpdate, bytes_by_device
@@ -61,8 +62,10 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         step = build(config, engine, state)
         _announce(config, state.resolved)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
+        saver = Saver(config, state, state.files)
+        _resume(step, state, saver)
         watch = start_watch(config, engine, step) if start_watch else None
-        _train(config, step, state, cluster, watch)
+        _train(config, step, state, cluster, saver, watch)
         _end(step)
         state.certificate = watch.end() if watch else None
         state.keep_memory(peak_device_bytes(engine))
@@ -90,6 +93,16 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
             cluster.place(),
         )
     )
+
+
+def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
+    """Goes on from a checkpoint where there is one."""
+    if state.checkpoint is None:
+        return
+    state.enter("resume")
+    saver.resume(step)
+    state.has_resumed()
+    entry.note(f"resumed after batch {state.checkpoint.batches}, from {state.checkpoint.folder}")
 
 
 def _end(step: TrainStep) -> None:
@@ -140,7 +153,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     """
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)
     update = build_update(config, engine, workload)
-    feed = feed_of(config, engine, workload)
+    feed = feed_of(config, engine, workload, state.first_step if state else 0)
     # AutoGraph writes a file for each function that it converts, and none of the sources' has anything to convert.
     build_source = tf.autograph.experimental.do_not_convert(
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
@@ -185,13 +198,14 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
     return mode.build(workload.variables, values, engine, config.update, rule)
 
 
-def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
+def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0) -> Feed:
     """What the towers want of a data source.
 
     Args:
       config: resolved options.
       engine: has the towers' devices.
       workload: the network that is trained.
+      first_step: number of the first step; the batches of those before are left out.
     """
     batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
     if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
@@ -204,15 +218,18 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload) -> Feed:
         seed=config.training.seed,
         devices=devices,
         first_tower=engine.first_tower,
+        first_step=first_step,
     )
 
 
-def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, watch: Watch | None = None) -> None:
-    """Warm-up and measured batches; with several processes from one barrier to the next.
+def _train(
+    config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, saver: Saver, watch: Watch | None = None
+) -> None:
+    """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
 
     What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
     costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
-    milliseconds, is not.
+    milliseconds, is not, nor is a checkpoint.
     """
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
     measure, timer = config.measure, state.timer
@@ -220,15 +237,16 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, 
     most = measure.max_batches if measure.until_steady else fewest
     known = UntilKnown(measure.target_ci)
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
-    display = progress.Progress(shows, most, warmup, state.unit, whose=whose)
-    scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit)
+    before = len(timer.step_s)
+    display = progress.Progress(shows, most, warmup, state.unit, whose=whose, before=before)
+    scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before)
     resume = timer.resume if not step.goes_on else lambda: None
     meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
         state.sample_clocks()
         timer.start()
-        for batch in range(most):
+        for batch in range(before, most):
             if batch == warmup and cluster.size > 1:
                 cluster.barrier(clusters.WARM)
                 resume()
@@ -250,9 +268,13 @@ def _train(config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, 
                     break
                 resume()
             if scalars.due():
-                scalars.write(timer.step_s, timer.step_items, timer.step_loss)
+                scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
+                resume()
+            if saver.due(batch + 1):
+                saver.save(step)
                 resume()
         cluster.barrier(clusters.MEASURED)
+        saver.save(step)
     finally:
         display.close()
         scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())

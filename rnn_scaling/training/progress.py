@@ -24,6 +24,7 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
         whose: str = "",
+        before: int = 0,
     ) -> None:
         """Args:
         enabled: False shows nothing.
@@ -33,11 +34,12 @@ class Progress:
         stream: where to; sys.stderr when not given.
         clock: returns seconds.
         whose: follows the rate, where it is not that of the whole run.
+        before: batches that were done when this process started.
         """
         first = "warm-up" if warmup else "measuring"
         self._board = Board(total, LAYOUT, enabled=enabled, stream=stream, desc=first, postfix="compiling", leave=False)
         self._total, self._warmup, self._rate_unit, self._clock = total, warmup, f"{unit}/s{whose}", clock
-        self._done, self._seconds, self._last_line = 0, 0.0, clock()
+        self._done, self._timed, self._seconds, self._last_line = before, 0, 0.0, clock()
 
     def batch(self, step_s: float, items: int, loss: float, accuracy: float | None = None) -> None:
         """A batch has ended.
@@ -56,12 +58,13 @@ class Progress:
             return self._board.move(self._done, phase, rate, redraw=False)
         if self._done > 1:  # the first batch compiles; it says nothing about the others
             self._seconds += step_s
+            self._timed += 1
         now = self._clock()
         if now - self._last_line < PLAIN_INTERVAL_S and self._done != self._total:
             return None
         self._last_line = now
         phase = "warm-up" if self._done <= self._warmup else "measuring"
-        each_s = self._seconds / max(1, self._done - 1)
+        each_s = self._seconds / max(1, self._timed)
         left = f", {(self._total - self._done) * each_s:.0f} s left" if self._done > 1 else ""
         return self._board.line(f"{phase}: {self._done}/{self._total} batches, {rate}{left}")
 

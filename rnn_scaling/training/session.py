@@ -35,7 +35,9 @@ from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
+from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
@@ -73,7 +75,8 @@ class Session:
         self._is_recorded = self._is_others_fault = False
         self._num_lost = 0  # ranks whose loss was told
         self._result_file = config.output.result_file
-        self._texts = corpus.Stamps(_data_files(config))
+        self._state.files = _data_files(config)
+        self._texts = corpus.Stamps(self._state.files)
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -109,6 +112,8 @@ class Session:
 
     def _open_outputs(self) -> bool:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
+        if not self._find_checkpoint():
+            return False
         killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
         started = self._record("failed", killed)
         if not self._save(started):  # this record stays when the process is killed
@@ -121,6 +126,19 @@ class Session:
         except OSError as e:
             entry.fail(f"--log_dir={log_dir}: {e.strerror or e}; name another folder")
             return False
+        return True
+
+    def _find_checkpoint(self) -> bool:
+        """Whether the run can go on from its last checkpoint, or has none."""
+        directory = self._config.output.checkpoint_dir
+        try:
+            files = self._state.files
+            checkpoint = checkpoint_folder.newest(directory, self._config, files) if directory else None
+        except CheckpointError as e:
+            entry.fail(str(e))
+            return False
+        if checkpoint is not None:
+            self._state.resume_from(checkpoint)
         return True
 
     def _work(self) -> None:
@@ -366,7 +384,8 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
         cause = first_line[:200].rstrip(".")
         return kind, f"--data_format={config.model.data_format}: unsupported here ({cause}); {remedy}", True
-    expected = isinstance(error, (NotFiniteError, DeviceError, OSError, ClusterError)) or kind == "DataError"
+    kinds = (NotFiniteError, DeviceError, OSError, ClusterError, CheckpointError)
+    expected = isinstance(error, kinds) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
 
 

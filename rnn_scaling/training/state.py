@@ -24,11 +24,21 @@ from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import (
+    Batches,
+    Memory,
+    Parameters,
+    Phases,
+    Resumption,
+    RunError,
+    SteadyState,
+    Throughput,
+)
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.clock import StepTimer, measured_window
 
 
@@ -68,8 +78,8 @@ StartWatch = Callable[[RunConfig, Any, Any], Watch]
 
 
 class RunState:
-    """Fills while a run goes on. `start`, `cluster` if there is one, `build`, `batches` and `teardown` are entered in
-    this order.
+    """Fills while a run goes on. `start`, `cluster` if there is one, `build`, `resume` where it goes on from a
+    checkpoint, `batches` and `teardown` are entered in this order.
 
     clients: how many processes run the step, each for its own towers; known once the engine has started.
     certificate: what a watch of this process saw.
@@ -103,6 +113,10 @@ class RunState:
         self._loss_items: list[int] = []
         self._ready: list[float] = []
         self.clients = 1
+        self.checkpoint: Checkpoint | None = None  # that the run goes on from
+        self.resumed: list[Resumption] = []
+        self.files: Sequence[str] = ()  # that the run reads its data from
+        self._carried_s = 0.0  # of the batches that processes before this one did
         self.steps: Sequence[Done] = ()
 
     def enter(self, phase: str) -> None:
@@ -135,6 +149,35 @@ class RunState:
     def batches_since(self, first: int) -> dict[str, list[Any]]:
         """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
         timer, stop = self.timer, min(len(self.timer.step_loss), len(self._tower_items))
+    def resume_from(self, checkpoint: Checkpoint) -> None:
+        """Takes over the batches that were done before; to be called before the phase of the batches."""
+        told, timer = checkpoint.told, self.timer
+        self.checkpoint, self.resumed = checkpoint, [build(Resumption, each) for each in checkpoint.resumed]
+        timer.step_s, timer.step_items = list(told["seconds"]), list(told["items"])
+        timer.step_loss = list(told["loss"])
+        self._loss_items, self._ready = list(told["loss_items"]), list(told["ready"])
+        self._correct = list(told.get("correct", ()))
+        self._tower_positions = [tuple(each) for each in told["tower_positions"]]
+        self._tower_items = [tuple(each) for each in told["tower_items"]]
+        self._carried_s = math.fsum(timer.step_s)
+
+    @property
+    def first_step(self) -> int:
+        """The number of the first step that this process runs: with a checkpoint the first of its own warm-up."""
+        if self.checkpoint is None:
+            return 0
+        return max(0, self.checkpoint.batches - max(1, self.timer.warmup_steps))
+
+    def has_resumed(self) -> None:
+        """Keeps how long it took until the next batch can begin; to be called then."""
+        if self.checkpoint is not None:
+            seconds = self._clock() - self._entered[0][1]
+            self.resumed.append(Resumption(batch=self.checkpoint.batches, seconds=seconds))
+
+    def accuracies(self) -> list[float]:
+        """The share of right predictions of each batch; empty if they are not counted."""
+        return [correct / items for correct, items in zip(self._correct, self._loss_items)]
+
         loss = [value if math.isfinite(value) else None for value in timer.step_loss[first:stop]]
         return {
             "seconds": timer.step_s[first:stop],
@@ -272,6 +315,9 @@ class RunState:
             loss=tuple(timer.step_loss[:steps]),
             tower_items=tuple(self._tower_items[:steps]),
             tower_positions=tuple(self._tower_positions[:steps]),
+            loss_items=tuple(self._loss_items[:steps]) if self._correct else None,
+            correct=tuple(self._correct[:steps]) if self._correct else None,
+            resumed=tuple(self.resumed) or None,
         )
 
     def _peak(self) -> float | None:
@@ -298,9 +344,10 @@ class RunState:
             start=spent["start"],
             cluster=spent.get("cluster", 0.0),
             build=spent.get("build", 0.0),
+            resume=spent.get("resume"),
             first_batch=sum(step_s[: min(1, warmup)]),
             warmup=sum(step_s[1:warmup]),
             measured=sum(step_s[warmup:]),
         )
-        total = now - self._entered[0][1]
+        total = now - self._entered[0][1] + self._carried_s
         return dataclasses.replace(phases, teardown=total - sum(phases.parts.values()), total=total)

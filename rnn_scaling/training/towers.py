@@ -106,7 +106,11 @@ class TrainStep:
         # A tower's counts leave its device after everything queued before them, the update included.
         loss_sum, loss_items, items, positions, *correct = np.stack([tower.numpy() for tower in counts]).T
         ready_s = None if ready is None else float(ready) - begun
-        return StepResult(loss_sum, loss_items, items, positions, ready_s)
+        return StepResult(loss_sum, loss_items, items, positions, ready_s, *correct)
+
+    def go_to(self, number: int) -> None:
+        """Makes this the number of the next step."""
+        self._step.assign(number)
 
     def end(self) -> int:
         """Lets end what still runs after the last call; returns how many updates were made beyond one a step."""

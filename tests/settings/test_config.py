@@ -298,3 +298,36 @@ def test_gnmt_v2_preset_names_its_network_and_given_flags_win():
     assert (config.model.model, config.model.num_units, config.data.src_max_len) == ("nmt_attention", 1024, 50)
     assert config.training.batch_size == 2 and problems(preset="gnmt_v2", batch_size=2, num_decoder_layers=3) == []
     assert problems(preset="gnmt_v2", model="nmt") == []
+
+
+def test_text_with_a_known_answer_has_two_sides_of_one_length():
+    assert problems(data_source="copy") == []
+    (line,) = problems(data_source="reverse", src_max_len=9)
+    assert line.startswith(
+        "--data_source=reverse has as many words on both sides, got --src_max_len=9 and --tgt_max_len=30"
+    )
+    (line,) = problems(data_source="copy", src_max_len=1, tgt_max_len=1)
+    assert "needs --tgt_max_len of at least 2" in line
+    (line,) = problems(data_source="copy", model="lm")
+    assert line.startswith("--data_source=copy has a sentence and its translation; it needs --model=nmt")
+
+
+def test_a_learning_rate_grows_with_the_global_batch_and_not_without():
+    assert problems(variable_update="replicated", num_devices=2, lr_scaling="linear", lr_warmup_batches=5) == []
+    (line,) = problems(variable_update="replicated", num_devices=2, global_batch_size=8, lr_scaling="linear")
+    assert line.startswith("--lr_scaling=linear would be ignored here; it needs --batch_size")
+    (line,) = problems(variable_update="async_parameter_server", lr_scaling="linear")
+    assert line.startswith("--lr_scaling=linear would be ignored here; it needs --variable_update=parameter_server")
+    (line,) = problems(variable_update="replicated", lr_warmup_batches=5)
+    assert line.startswith("--lr_warmup_batches=5 would be ignored here; it needs --lr_scaling=linear")
+
+
+def test_checkpoints_are_of_one_process(tmp_path):
+    assert problems(checkpoint_dir=str(tmp_path), save_every=5) == []
+    (line,) = problems(checkpoint_dir=str(tmp_path), variable_update="collective_all_reduce", num_workers=2)
+    assert "the processes of --variable_update=collective_all_reduce do not save together" in line
+    (line,) = problems(save_every=5)
+    assert line.startswith("--save_every=5 would be ignored here; it needs --checkpoint_dir")
+    (tmp_path / "file").touch()
+    (line,) = problems(checkpoint_dir=str(tmp_path / "file"))
+    assert line.endswith("is a file; name a folder")

@@ -22,14 +22,15 @@ COMPARED = ("model", "batch_size", "encoder_type", "num_devices", "variable_upda
 class Scalars:
     """The batches of a run that goes on, written a few seconds' worth at a time, between two steps."""
 
-    def __init__(self, log_dir: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log_dir: str, unit: str, clock: Callable[[], float] = time.monotonic, before: int = 0) -> None:
         """Args:
         log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
         unit: of the items.
         clock: returns seconds.
+        before: batches that another process has written.
         """
         self._writer = tf.summary.create_file_writer(log_dir) if log_dir else None
-        self._rate, self._clock, self._last, self._written = RATE.of(unit).name, clock, clock(), 0
+        self._rate, self._clock, self._last, self._written = RATE.of(unit).name, clock, clock(), before
 
     def due(self) -> bool:
         """Whether it is time to write; costs less than a microsecond, and is asked after every step."""

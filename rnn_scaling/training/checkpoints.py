@@ -1,0 +1,130 @@
+"""--checkpoint_dir: saves what a run needs to go on, and goes on from it.
+
+A checkpoint holds every tf.Variable that the step reaches: the model's, optimizer slots, moving averages, staged
+copies, deferred gradients, what compression lost, loss scale, counters. They are found by walking through the step's
+own objects, so no mode has to name them, and compared with what the traced step captured, so none can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling import entry
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import checkpoint_folder
+from rnn_scaling.training.checkpoint_folder import Checkpoint
+from rnn_scaling.training.state import RunState
+from rnn_scaling.training.towers import TrainStep
+
+ORDER = "ordering_token"  # names the handles of variables that only keep collective operators in their order
+OWN = ("rnn_scaling.", "models.")  # packages whose objects are walked through
+
+
+def variables_of(step: TrainStep) -> dict[str, tf.Variable]:
+    """Every variable of a step by the way to it, such as "_update/updaters/0/_slots/projection/0"."""
+    return dict(_reached(step, "", set()))
+
+
+def _reached(owner: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tf.Variable]]:
+    if id(owner) in seen:
+        return
+    seen.add(id(owner))
+    if isinstance(owner, tf.Variable):
+        if not isinstance(owner, tf.distribute.DistributedValues):  # whose parts the modes keep too
+            yield path.removeprefix("/"), owner
+        return
+    parts: Mapping[Any, Any] = {}
+    if isinstance(owner, Mapping):
+        parts = owner
+    elif isinstance(owner, (list, tuple)):
+        parts = dict(enumerate(owner))
+    elif type(owner).__module__.startswith(OWN):
+        parts = getattr(owner, "__dict__", parts)
+    for name in sorted(parts, key=str):
+        yield from _reached(parts[name], f"{path}/{name}", seen)
+
+
+def forgotten(step: TrainStep) -> list[str]:
+    """Variables that the traced step reads or changes and `variables_of` does not reach; by their graph's names."""
+    known = {id(variable.handle) for variable in variables_of(step).values()}
+    captured = [inner.name for outer, inner in step.graph().captures if _is_variable(outer) and id(outer) not in known]
+    return [name for name in captured if ORDER not in name]
+
+
+def _is_variable(captured: Any) -> bool:
+    """Whether a captured tensor is a variable's handle; those of iterators and tables tell no shape."""
+    return captured.dtype == tf.resource and captured._handle_data is not None and captured._handle_data.is_set
+
+
+class Saver:
+    """Saves a run every so many batches, and resumes it.
+
+    Made from:
+
+    Args:
+      config: resolved options.
+      state: of the run; holds the checkpoint to go on from, if any.
+      files: that the run reads its data from.
+    """
+
+    def __init__(self, config: RunConfig, state: RunState, files: Sequence[str]) -> None:
+        self._config, self._state, self._files = config, state, files
+        self._directory, self._every = config.output.checkpoint_dir, config.output.save_every
+        self._saved = state.checkpoint.batches if state.checkpoint else 0
+
+    def due(self, done: int) -> bool:
+        """Whether to save after so many batches."""
+        return bool(self._directory) and done % self._every == 0
+
+    def save(self, step: TrainStep) -> None:
+        """Saves the batches done so far; where that cannot be written the run goes on, and says so."""
+        told = self._state.batches_since(0)
+        done = len(told["seconds"])
+        if not self._directory or done == self._saved:
+            return
+        if lacking := forgotten(step):
+            raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
+        resumed = [encode(each) for each in self._state.resumed]
+        checkpoint = Checkpoint(Path(self._directory), done, told, resumed)
+        try:
+            checkpoint_folder.write(self._directory, checkpoint, self._config, _writer(step), self._files)
+        except (OSError, tf.errors.OpError) as e:
+            last = f"the last one is of batch {self._saved}" if self._saved else "there is none before it"
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else entry.first_line(e)[:200]
+            entry.warn(
+                f"--checkpoint_dir={self._directory}: {reason}; batch {done} was not saved, {last}; the run goes on"
+            )
+        else:
+            self._saved = done
+
+    def resume(self, step: TrainStep) -> None:
+        """Brings the step to where the checkpoint was saved, its graphs made and its threads warm.
+
+        The last batches before it run once more, as a warm-up that counts nowhere; then the variables are read.
+
+        Raises:
+          CheckpointError: if they cannot be.
+        """
+        checkpoint = self._state.checkpoint
+        if checkpoint is None:
+            return
+        step.go_to(self._state.first_step)
+        for _ in range(checkpoint.batches - self._state.first_step):
+            step()
+        try:
+            restored = tf.train.Checkpoint(variables=variables_of(step)).read(checkpoint.variables)
+            restored.assert_consumed()
+        except (tf.errors.OpError, AssertionError, ValueError) as e:
+            raise checkpoint_folder.damaged(checkpoint.folder, e) from None
+
+
+def _writer(step: TrainStep) -> Any:
+    def write(prefix: str) -> None:
+        tf.train.Checkpoint(variables=variables_of(step)).write(prefix)
+
+    return write

@@ -1,0 +1,108 @@
+"""What stands in the folder of checkpoints, and what a person is told where a run cannot go on from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training import checkpoint_folder
+from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError, newest, write
+
+
+def resolved(**given):
+    return configs.resolve(given, num_gpus=0, num_cores=2)
+
+
+def save(prefix):
+    Path(f"{prefix}.index").write_bytes(b"index")
+    Path(f"{prefix}.data-00000-of-00001").write_bytes(b"data" * 100)
+
+
+def saved(folder, *batches, files=(), **given):
+    for done in batches:
+        told = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
+        write(
+            str(folder), Checkpoint(folder, done, told, [{"batch": 1, "seconds": 2.0}]), resolved(**given), save, files
+        )
+    return [path.name for path in sorted(folder.iterdir())]
+
+
+def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
+    assert newest(str(tmp_path / "none"), resolved()) is None
+    assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
+    (tmp_path / ".batch_00000040.tmp").mkdir()  # of a process that was killed while it saved
+    found = newest(str(tmp_path), resolved(num_batches=7, progress=False, save_every=3))
+    assert found.batches == 30 and found.told["items"] == [8] * 30 and found.resumed == [{"batch": 1, "seconds": 2.0}]
+    assert Path(f"{found.variables}.index").read_bytes() == b"index"
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
+
+
+def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path):
+    saved(tmp_path, 10, learning_rate=0.5)
+    with pytest.raises(CheckpointError) as told:
+        newest(str(tmp_path), resolved())
+    assert str(told.value) == (
+        f"--checkpoint_dir={tmp_path} holds batch 10 of a run with --learning_rate=0.5, this one has "
+        "--learning_rate=0.001; give the same, or another folder"
+    )
+
+
+def test_text_that_changed_is_no_text_to_go_on_with(tmp_path):
+    text, folder = tmp_path / "text", tmp_path / "saved"
+    text.write_text("a b")
+    saved(folder, 10, files=[str(text)])
+    assert newest(str(folder), resolved(), [str(text)]).batches == 10
+    os.utime(text, ns=(1, 1))
+    with pytest.raises(CheckpointError, match=f"read {text} before it changed; give another folder"):
+        newest(str(folder), resolved(), [str(text)])
+
+
+@pytest.mark.parametrize(
+    "damage, reason",
+    [
+        (lambda folder: os.truncate(folder / "variables.data-00000-of-00001", 7), "has 7 of 400 bytes"),
+        (lambda folder: (folder / "variables.index").unlink(), "No such file or directory"),
+        (lambda folder: os.truncate(folder / "run.json", 40), "JSON"),
+        (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/1"),
+        (lambda folder: _change(folder, batches=3), "does not tell all of its 3 batches"),
+        (lambda folder: _change(folder, told=[1]), ""),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(tmp_path, damage, reason):
+    saved(tmp_path, 10, 20)
+    damage(tmp_path / "batch_00000020")
+    with pytest.raises(CheckpointError) as told:
+        newest(str(tmp_path), resolved())
+    line = str(told.value)
+    assert line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (") and reason in line
+    assert line.endswith("; remove it, and the run goes on from batch_00000010") and "\n" not in line
+
+
+def _change(folder, **fields):
+    kept = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**kept, **fields}))
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+    saved(tmp_path, 10)
+
+    def full(prefix):
+        save(prefix)
+        raise OSError(28, "No space left on device")
+
+    checkpoint = dataclasses.replace(newest(str(tmp_path), resolved()), batches=20)
+    with pytest.raises(OSError, match="No space left"):
+        write(str(tmp_path), checkpoint, resolved(), full)
+    assert [path.name for path in tmp_path.iterdir()] == ["batch_00000010"]
+
+
+def test_no_option_is_forgotten_in_the_comparison():
+    """What may differ says nothing about what is trained."""
+    assert configs.OPTIONS.keys() >= checkpoint_folder.MAY_DIFFER
+    model_and_data = {name for name, group in configs.GROUP_OF.items() if group in ("model", "training", "data")}
+    assert checkpoint_folder.MAY_DIFFER & model_and_data == {"use_synthetic_data"}

@@ -1,0 +1,141 @@
+"""A run that is killed goes on where it was saved; nothing that a step keeps is forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import rnn_scaling.data
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training.clock import StepTimer
+from rnn_scaling.training.state import RunState
+from tests.support.forked import TINY, Trainer
+
+SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
+KILLED_AT, SAVE_EVERY = 17, 5
+# Much that a step keeps: slots, deferred gradients of each tower, what int8 lost, dropout, shuffled text read ahead.
+WORDS = [
+    *(word for word in TINY if "vocab" not in word and "num_batches" not in word),
+    *("--num_batches=20", "--num_devices=2", "--variable_update=replicated", "--variable_consistency=relaxed"),
+    *("--compress_gradients=int8", "--dropout=0.2", "--data_source=text", "--accuracy", "--progress=false"),
+    *(f"--{side}_file_name={SAMPLE}/train.{side}" for side in ("src", "tgt")),
+    *(f"--{side}_vocab_file={SAMPLE}/vocab.{side}" for side in ("src", "tgt")),
+    *("--src_vocab_size=1265", "--tgt_vocab_size=1266", "--learning_rate=0.01"),
+]
+
+
+def kill_in_the_middle():
+    end_step = StepTimer.end_step
+
+    def deadly(self, items, loss=0.0):
+        if len(self.step_s) == KILLED_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return end_step(self, items, loss)
+
+    StepTimer.end_step = deadly
+
+
+def train(folder, *words, prepare=None):
+    folder.mkdir(exist_ok=True)
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return Trainer([*WORDS, f"--result_file={folder}/run.json", *words], folder, env, prepare=prepare).end()
+
+
+def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
+    saving = [f"--checkpoint_dir={tmp_path}/saved", f"--save_every={SAVE_EVERY}"]
+    assert train(tmp_path / "whole").returncode == 0
+    killed = train(tmp_path / "killed", *saving, prepare=(kill_in_the_middle,))
+    assert killed.returncode == -signal.SIGKILL
+    assert sorted(os.listdir(tmp_path / "saved")) == ["batch_00000010", "batch_00000015"]
+    ended = train(tmp_path / "killed", *saving)
+    assert ended.returncode == 0, ended.stderr
+    assert f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended.stderr
+    whole, resumed = (record.read(tmp_path / name / "run.json") for name in ("whole", "killed"))
+    for name in ("loss", "correct", "items", "tower_items", "tower_positions", "loss_items", "warmup", "measured"):
+        assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
+    assert whole.batches.resumed is None and whole.phases.resume is None
+    (again,) = resumed.batches.resumed
+    assert again.batch == 15 and again.seconds > resumed.phases.resume > 0
+    seconds = resumed.batches.seconds
+    assert resumed.throughput.seconds == pytest.approx(sum(seconds[resumed.batches.warmup :]))
+    assert max(seconds[15:]) < resumed.phases.resume, "what it took to go on is in no batch"
+
+    other = train(tmp_path / "other", *saving, "--seed=2")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "of a run with --seed=1, this one has --seed=2" in other.stderr and "Traceback" not in other.stderr
+    assert not (tmp_path / "other" / "run.json").exists()
+
+
+MODES = [
+    {"variable_update": "independent", "optimizer": "momentum"},
+    {"variable_update": "replicated", "variable_consistency": "relaxed"},
+    {"variable_update": "replicated", "compress_gradients": "int8", "compute_dtype": "float16"},
+    {"variable_update": "parameter_server", "staged_vars": True},
+    {"variable_update": "parameter_server", "variable_consistency": "relaxed", "data_source": "host"},
+    {"variable_update": "mirrored", "data_source": "constant"},
+]
+
+
+@pytest.mark.parametrize("given", MODES, ids=lambda given: "-".join(map(str, given.values())))
+def test_no_variable_of_a_step_is_forgotten(tf, given):
+    from rnn_scaling.training import checkpoints
+
+    step, _ = build(given)
+    assert checkpoints.forgotten(step) == []
+    slots = [slot for each in step.variable_states() for slot in each.slots]
+    known = {id(variable) for variable in checkpoints.variables_of(step).values()}
+    assert slots and {id(slot) for slot in slots} <= known
+    assert list(checkpoints.variables_of(step)) == sorted(checkpoints.variables_of(step), key=by_way)
+
+
+def by_way(way):
+    return way.split("/")
+
+
+def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
+    from rnn_scaling.training import checkpoints
+
+    step, state = build({}, checkpoint_dir=str(tmp_path))
+    hidden, plain = tf.Variable(1.0), step._build
+    step._function = tf.function(lambda: (hidden.assign_add(1.0), plain())[1], autograph=False)
+    assert len(checkpoints.forgotten(step)) == 1
+    state.timer.start()
+    state.timer.end_step(1, 1.0)
+    state.end_batch([1], [1], 1)
+    with pytest.raises(ValueError, match="the checkpoint would lack"):
+        checkpoints.Saver(state._config, state, ()).save(step)
+
+
+def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
+    from rnn_scaling.training import checkpoint_folder, checkpoints
+
+    step, state = build({}, checkpoint_dir=str(tmp_path))
+    state.timer.start()
+    state.timer.end_step(1, 1.0)
+    state.end_batch([1], [1], 1)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_folder, "write", full)
+    checkpoints.Saver(state._config, state, ()).save(step)
+    assert capsys.readouterr().err == (
+        f"warning: --checkpoint_dir={tmp_path}: No space left on device; batch 1 was not saved, there is none before "
+        "it; the run goes on\n"
+    )
+
+
+def build(given, **options):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Engine
+
+    tiny = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni", "num_units": 4, "embedding_dim": 4}
+    sizes = {"src_vocab_size": 9, "tgt_vocab_size": 9, "src_max_len": 3, "tgt_max_len": 3, "batch_size": 2}
+    config = configs.resolve({"num_devices": 2, **tiny, **sizes, **given, **options}, num_gpus=0, num_cores=2)
+    names = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(2))
+    state = RunState(config)
+    return benchmark.build(config, Engine(0, 1, names, names[0], "CPU", 1), state), state

@@ -22,6 +22,10 @@ writes to DIR, or to --output:
 
     ./run.sh report results/default
     ./run.sh report results/default --output=/tmp/report
+    ./run.sh report results/copy --target_accuracy=0.9
+
+With a target, or runs of --accuracy, it also says how long they take to learn, and draws accuracy_over_items.svg,
+accuracy_over_seconds.svg and the same of the loss.
 
 Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
 A file of one of these names that the report did not write is not overwritten without --force.
@@ -35,6 +39,14 @@ class ReportOptions:
 
     folder: Path = flags.positional("folder of run records, as a sweep writes them", shown="DIR")
     output: Path | None = option(None, "write here instead (default: the records' folder)", shown="DIR")
+    target_accuracy: float | None = option(
+        None,
+        "share of right predictions: say when it is reached, serial and parallel (found by itself where runs were "
+        "trained with --accuracy)",
+        minimum=1e-6,
+        maximum=1.0,
+    )
+    target_loss: float | None = option(None, "the same for a loss", minimum=1e-9)
     force: bool = option(False, "overwrite files of the same names that the report did not write")
 
 
@@ -44,10 +56,17 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ReportOptions, "report")
     if not options.folder.is_dir():
         raise entry.Refusal(f"{options.folder}: no such folder")
+    if options.target_accuracy is not None and options.target_loss is not None:
+        raise entry.Refusal("--target_accuracy and --target_loss are two targets; give one of them")
+    from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import writing
 
+    target = Target(ACCURACY, options.target_accuracy) if options.target_accuracy is not None else None
+    if options.target_loss is not None:
+        target = Target(LOSS, options.target_loss)
+
     try:
-        writing.report(options.folder, options.output or options.folder, options.force)
+        writing.report(options.folder, options.output or options.folder, options.force, target)
     except OSError as e:
         if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
             raise

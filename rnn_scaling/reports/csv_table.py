@@ -11,12 +11,13 @@ from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import certified, csv_cells
+from rnn_scaling.reports import certified, csv_cells, learning
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
 WITHIN_RUN = ("within_run_low", "within_run_high")  # of the rate, over the batches of the only run
 ENDS = ("", "_low", "_high")
+LEARNED = ("items_to_target", "seconds_to_target", "times_as_soon_as_one_device")
 LOSS, RESIDUAL = "loss", "not_split"
 
 
@@ -35,12 +36,15 @@ def render(summary: Summary) -> bytes:
     head = ["schema", "series", "scaling", "unit", *places, *options, "kernel", *WORK, *numbers]
     is_certified = certified.is_any(summary.rows)
     certificate = ["certificate", "certificate_sentence"] if is_certified else []
-    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate])
+    learned = [f"{name}{end}" for name in LEARNED for end in ENDS] if summary.learning else []
+    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate, *learned])
     for series in summary.series:
         for row in series.rows:
             labels = [*([series.machine] if places else []), *(row.row.told(name) for name in options)]
             line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
             line += certified.words(row.row) if is_certified else []
+            if summary.learning:
+                line += [cell for value in learning.by_row(summary.learning, row.row) for cell in _interval(value)]
             writer.writerow([csv_cells.cell(value) for value in line])
     return text.getvalue().encode()
 

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import answer, certified, cluster, start_up, steps
+from rnn_scaling.reports import answer, certified, cluster, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
@@ -39,6 +39,8 @@ def render(summary: Summary) -> bytes:
         ],
         "differences": [vars(difference) for difference in summary.differences],
     }
+    if summary.learning:
+        fields["learning"] = learning.as_json(summary.learning, summary.row_titles, interval)
     if counts := inside.counts_of(summary):
         fields["counts"] = {name: counts["content"][name] for name in ("groups", "growth", "differences")}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None

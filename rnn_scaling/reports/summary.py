@@ -9,12 +9,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, balance, divergence, steady_state
+from rnn_scaling.analysis import attribution, balance, divergence, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.learning import Learning, Target
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, common_unit
 from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_batches, titles, with_baselines
@@ -128,6 +129,7 @@ class Summary:
     machines: tuple[tuple[str, int], ...] = ()  # name, runs
     running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
     diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
+    learning: Learning | None = None  # where a target was given, or runs counted right predictions
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
@@ -138,6 +140,11 @@ class Summary:
     def rows(self) -> list[Row]:
         """All rows, series by series."""
         return [each.row for series in self.series for each in series.rows]
+
+    @functools.cached_property
+    def row_titles(self) -> dict[int, str]:
+        """The title of its series, by each row's identity."""
+        return {id(each.row): series.title for series in self.series for each in series.rows}
 
     @functools.cached_property
     def unit(self) -> str:
@@ -238,8 +245,14 @@ def repeated(row: Row, **changes: Any) -> str:
     return " ".join([*words, f"--out={AGAIN}"])
 
 
-def summarise(folder: Folder, name: str) -> Summary:
-    """Works out all that the report says about a folder's runs; a folder without any gives an empty summary."""
+def summarise(folder: Folder, name: str, target: Target | None = None) -> Summary:
+    """Works out all that the report says about a folder's runs; a folder without any gives an empty summary.
+
+    Args:
+      folder: what was read.
+      name: of the folder as the user wrote it.
+      target: that the runs are to reach; None: found where they counted right predictions.
+    """
     runs = sorted(folder.runs, key=lambda run: _order(run.record.config))
     running = [run for run in runs if _goes_on(run.record)]
     runs = [run for run in runs if run not in running]
@@ -271,6 +284,7 @@ def summarise(folder: Folder, name: str) -> Summary:
         runs=len(runs),
         machines=machines,
         running=tuple(run.name for run in running),
+        learning=learning.of(rows, target),
         diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
     )
 

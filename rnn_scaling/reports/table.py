@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import certified, cluster, overview, start_up, steps
+from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
@@ -32,9 +32,12 @@ def text(summary: Summary) -> str:
     opening = "".join(f"{line}\n\n" for line in summary.opening)
     if len(summary.series) > 1:
         opening += f"{overview.markdown(summary)}\n"
-    return opening + "\n".join(
+    sections = [
         f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}{_workers(each)}" for each in summary.series
-    )
+    ]
+    if summary.learning:
+        sections.append(learning.markdown(summary.learning, summary.row_titles))
+    return opening + "\n".join(sections)
 
 
 def _rates(series: SeriesSummary) -> str:

@@ -9,26 +9,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
+from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import answer, overview, table
-from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports import answer, learning, overview, table
+from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
 
 MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
 
-def report(source: Path, target: Path, force: bool = False) -> None:
+def report(source: Path, target: Path, force: bool = False, to_reach: Target | None = None) -> None:
     """Prints the tables and the answer of a folder, and writes the report.
 
     Args:
       source: folder of run records.
       target: folder of the files.
       force: overwrite files of the same names that the report did not write.
+      to_reach: what runs are to learn; None: found where they counted right predictions.
 
     Raises:
       Refusal: if there is nothing to report, or nothing could be written.
@@ -40,7 +42,7 @@ def report(source: Path, target: Path, force: bool = False) -> None:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
         raise _failed(f"{source}: {content.nothing}{hint}")
-    summary = summarise(content, str(source))
+    summary = summarise(content, str(source), to_reach)
     files = files_of(summary)
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
@@ -80,6 +82,7 @@ def _said(summary: Summary) -> str:
     lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
     lines += [f"± is the longer side of the interval: {kind}." for kind in answer.kinds(summary.series)]
     lines += summary.hand_made[:MOST_SAID]
+    lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_SAID] if summary.learning else []
     if commands := answer.all_missing(summary):
         more = len(commands) - MOST_SAID
         lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands[:MOST_SAID])]
@@ -105,11 +108,24 @@ def files_of(summary: Summary) -> dict[str, Render]:
         words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))
         suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
         made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
+    if summary.learning:
+        for kind, over in learning_curves.kinds(summary.learning):
+            made[f"{kind}_over_{over}.svg"] = _learning_picture(kind, over)
     return made
 
 
 def _render(kind: str) -> Render:
     return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
+
+
+def _learning_picture(kind: str, over: str) -> Render:
+    def render(summary: Summary) -> bytes:
+        if summary.learning is None:
+            raise ValueError("expected what runs learned")
+        names = learning.line_names(summary.learning, summary.row_titles)
+        return figures.standalone(learning_curves.draw(summary.learning, names, kind, over, legend=True))
+
+    return render
 
 
 def _picture(series: Sequence[SeriesSummary], metric: Metric) -> Render:

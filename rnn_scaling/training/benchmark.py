@@ -166,6 +166,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         state.flops_per_item = workload.flops_per_item(feed.max_lengths)
         state.resolved.update(
             **workload.kernels,
+            learning_rate=learning_rate.of(config).last,
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),
         )
@@ -192,7 +193,6 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
         optimizers.build(training.optimizer, learning_rate.of(config)),
         training.max_gradient_norm,
         scales_loss=config.model.compute_dtype == "float16",
-            learning_rate=learning_rate.of(config).last,
     )
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(workload.variables, values, engine, config.update, rule)

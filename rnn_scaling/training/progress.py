@@ -48,9 +48,9 @@ class Progress:
           step_s: its seconds.
           items: that it counted.
           loss: of the batch.
+          accuracy: share of its right predictions; None: not counted.
         """
         self._done += 1
-          accuracy: share of its right predictions; None: not counted.
         right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
         rate = f"{items / step_s:,.0f} {self._rate_unit}, loss {loss:.4g}{right}"
         if self._board.has_bar:

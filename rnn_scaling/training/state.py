@@ -60,6 +60,7 @@ class Done:
     loss_items: float
     items: int
     positions: int
+    correct: int | None = None
 
 
 class Watch(Protocol):
@@ -70,7 +71,6 @@ class Watch(Protocol):
 
     def end(self) -> Certificate:
         """What it saw, once the last step has ended."""
-    correct: int | None = None
 
 
 StartWatch = Callable[[RunConfig, Any, Any], Watch]
@@ -111,12 +111,13 @@ class RunState:
         self._tower_items: list[tuple[int, ...]] = []
         self._tower_positions: list[tuple[int, ...]] = []
         self._loss_items: list[int] = []
+        self._correct: list[int] = []
         self._ready: list[float] = []
-        self.clients = 1
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
         self._carried_s = 0.0  # of the batches that processes before this one did
+        self.clients = 1
         self.steps: Sequence[Done] = ()
 
     def enter(self, phase: str) -> None:
@@ -125,11 +126,11 @@ class RunState:
 
     def end_batch(
         self,
-        self._correct: list[int] = []
         tower_items: Iterable[float],
         tower_positions: Iterable[float],
         loss_items: float = 0.0,
         ready_s: float | None = None,
+        correct: float | None = None,
     ) -> None:
         """Keeps what the towers did in the batch that has just ended.
 
@@ -138,17 +139,16 @@ class RunState:
           tower_positions: the same with padding.
           loss_items: of all towers; what the loss is a mean over.
           ready_s: seconds until the last tower's gradients were computed; None: not told.
+          correct: of `loss_items`, how many were predicted right; None: not asked.
         """
         self._tower_positions.append(tuple(int(n) for n in tower_positions))
         self._loss_items.append(int(loss_items))
         if ready_s is not None:
             self._ready.append(max(0.0, ready_s))
-        correct: float | None = None,
+        if correct is not None:
+            self._correct.append(int(correct))
         self._tower_items.append(tuple(int(n) for n in tower_items))  # last: where it is, the others are
 
-    def batches_since(self, first: int) -> dict[str, list[Any]]:
-        """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
-        timer, stop = self.timer, min(len(self.timer.step_loss), len(self._tower_items))
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the batches that were done before; to be called before the phase of the batches."""
         told, timer = checkpoint.told, self.timer
@@ -178,18 +178,19 @@ class RunState:
         """The share of right predictions of each batch; empty if they are not counted."""
         return [correct / items for correct, items in zip(self._correct, self._loss_items)]
 
+    def batches_since(self, first: int) -> dict[str, list[Any]]:
+        """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
+        timer, stop = self.timer, min(len(self.timer.step_loss), len(self._tower_items))
         loss = [value if math.isfinite(value) else None for value in timer.step_loss[first:stop]]
         return {
             "seconds": timer.step_s[first:stop],
-          correct: of `loss_items`, how many were predicted right; None: not asked.
             "items": timer.step_items[first:stop],
             "loss": loss,
             "loss_items": self._loss_items[first:stop],
             "tower_items": [list(each) for each in self._tower_items[first:stop]],
             "tower_positions": [list(each) for each in self._tower_positions[first:stop]],
-        if correct is not None:
-            self._correct.append(int(correct))
             "ready": self._ready[first:stop],
+            **({"correct": self._correct[first:stop]} if self._correct else {}),
         }
 
     def of_worker(self, index: int) -> dict[str, Any]:
@@ -200,6 +201,7 @@ class RunState:
             "items": [step.items for step in steps],
             "loss": [loss if math.isfinite(loss) else None for loss in losses],
             "loss_items": [int(step.loss_items) for step in steps],
+            **({"correct": [step.correct for step in steps]} if self._correct else {}),
         }
 
     def staleness(self) -> dict[str, int] | None:
@@ -232,7 +234,6 @@ class RunState:
         if load is None or of_one_device(load.others, cores, self._config.devices.num_devices) <= NOTICEABLE:
             return ""
         return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
-            **({"correct": self._correct[first:stop]} if self._correct else {}),
 
     def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
         """Keeps the most memory that was in use so far; to be called after the last measured batch."""
@@ -243,7 +244,6 @@ class RunState:
         """Begins to sample the clocks of the devices; to be called right before the first batch."""
         self._sampler = clock_sampler.start(self.resolved)
 
-            **({"correct": [step.correct for step in steps]} if self._correct else {}),
     def end_clocks(self) -> None:
         """Ends the sampling, and says where devices that should be equal were not, or were held down."""
         if self._sampler is None:

@@ -123,9 +123,9 @@ def weak_and_strong():
     return [*attributed(), *(timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3))]
 
 
-def of(records):
+def of(records, target=None):
     runs = [folder.RunFile(f"{i}.json", each) for i, each in enumerate(records)]
-    return summary.summarise(folder.Folder(tuple(runs), ()), "results")
+    return summary.summarise(folder.Folder(tuple(runs), ()), "results", target)
 
 
 def write_folder(path, records):

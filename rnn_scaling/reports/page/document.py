@@ -23,7 +23,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit,
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import again, answer, cluster, loss_text, overview, table
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import drawings, first_screen, inside
+from rnn_scaling.reports.page import drawings, first_screen, inside, learned
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Speedups, Summary, repeated
@@ -82,6 +82,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "many_counts": any(
             first_screen.is_curve(series) for _, series in figures.groups(summary)
         ),  # else dots say it all
+        "learning": learned.section(summary),
         "losses": _losses(measured),
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
         "steps": inside.steps_of(measured),

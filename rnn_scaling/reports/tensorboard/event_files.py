@@ -49,8 +49,8 @@ class Scalars:
           seconds: of every batch so far.
           items: of each.
           losses: of each.
-        """
           accuracies: share of right predictions of each; empty: not counted.
+        """
         if self._writer is None:
             return
         try:

@@ -1,0 +1,188 @@
+"""How fast runs learn: loss and right predictions over items, and what it takes until a target is reached. Pure.
+
+A point of a curve is the mean over the batches of a trailing window, weighted by what the loss is a mean over. The
+window has as many items in all runs that are compared, so that a larger global batch is not smoothed more. A target is
+reached at the first point from which on no later one misses it, if at least a window follows; what was not reached is
+not extrapolated. Time to the target = items until there / speed, with the speed of the measured batches: what is spent
+once (start, compilation) is left out.
+
+N: batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+from rnn_scaling import registry
+from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.rows import Row
+from rnn_scaling.records.parts import Batches
+
+WINDOW_BATCHES = 10  # of the largest global batch make a window
+LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of which the highest that all reach is the target
+ACCURACY, LOSS = "accuracy", "loss"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What is to be reached: a share of right predictions, or a loss. is_given: by the user, else chosen here."""
+
+    kind: str
+    value: float
+    is_given: bool = True
+
+    def is_met(self, value: float) -> bool:
+        """Whether a smoothed value is as good."""
+        return value >= self.value if self.kind == ACCURACY else value <= self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One run, from the first full window on, a point for each batch.
+
+    items: done since the first batch; done: the same of what the loss is a mean over, in which the window is counted;
+    values: the smoothed ones.
+    """
+
+    items: tuple[int, ...]
+    done: tuple[int, ...]
+    values: tuple[float, ...]
+    window: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Learned:
+    """What the runs of one configuration took.
+
+    Attributes:
+      row: the configuration.
+      needed: items until the target, of each run; None: it did not reach it.
+      items: the same over the runs; None: not all of them reached it.
+      seconds: items / speed, likewise.
+      best: the best smoothed value of any run; None where none has a full window.
+    """
+
+    row: Row
+    needed: tuple[int | None, ...]
+    items: Interval | None
+    seconds: Interval | None
+    best: float | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Learning:
+    """All configurations of a folder against one target. windows: what was smoothed over, by unit."""
+
+    target: Target
+    learned: tuple[Learned, ...]
+    windows: dict[str, float]
+
+    def baseline(self, learned: Learned) -> Learned | None:
+        """The same configuration on one device."""
+        return next((each for each in self.learned if each.row is learned.row.one_device), None)
+
+    def sooner(self, learned: Learned) -> Interval | None:
+        """How many times as soon as one device it reached the target; None where either did not."""
+        one = self.baseline(learned)
+        if one is None or one.seconds is None or learned.seconds is None:
+            return None
+        return ratio(one.seconds, learned.seconds)
+
+
+def weights(batches: Batches) -> Sequence[int]:
+    """What each batch counts by in a mean, [N]: what its loss is a mean over, in old records its items."""
+    return batches.loss_items or batches.items
+
+
+def curve(batches: Batches, kind: str, window: float) -> Curve:
+    """The smoothed values of a run.
+
+    Args:
+      batches: of the run, warm-up included: it learns from them too.
+      kind: accuracy or loss.
+      window: the least that a mean is over, in the unit of `weights`.
+
+    Returns:
+      A point for each batch from the first full window on; none where what is asked for was not recorded.
+    """
+    counts = weights(batches)
+    if kind == ACCURACY:
+        sums: Sequence[float] = batches.correct or ()
+    else:
+        sums = [(math.inf if loss is None else loss) * count for loss, count in zip(batches.loss, counts)]
+    if len(sums) != len(counts):
+        return Curve((), (), (), window)
+    points = []
+    start, weight = 0, 0
+    for k, (items, done) in enumerate(zip(accumulate(batches.items), accumulate(counts))):
+        weight += counts[k]
+        while weight - counts[start] >= window:
+            weight -= counts[start]
+            start += 1
+        if weight >= window:
+            points.append((items, done, math.fsum(sums[start : k + 1]) / weight))
+    items_of, done_of, values = zip(*points) if points else ((), (), ())
+    return Curve(items_of, done_of, values, window)
+
+
+def items_to(curve: Curve, target: Target) -> int | None:
+    """Items until the target was reached for good; None if it was not, or if less than a window followed."""
+    first = len(curve.values)
+    while first and target.is_met(curve.values[first - 1]):
+        first -= 1
+    if first == len(curve.values) or curve.done[-1] - curve.done[first] < curve.window:
+        return None
+    return curve.items[first]
+
+
+def of(rows: Sequence[Row], target: Target | None) -> Learning | None:
+    """What each row took to the target.
+
+    Args:
+      rows: with their baselines; of those whose towers train a model each, only those of one device.
+      target: None: the highest of LEVELS that every run reaches, where runs counted right predictions.
+
+    Returns:
+      None where no target is given and no run counted right predictions.
+    """
+    rows = [row for row in rows if row.good and _is_one_model(row)]
+    if target is None:
+        rows = [row for row in rows if all(run.batches.correct for run in row.good)]
+    if not rows:
+        return None
+    windows, kind = _windows(rows), target.kind if target else ACCURACY
+    curves = [[curve(run.batches, kind, windows[row.unit]) for run in row.good] for row in rows]
+    if target is None:
+        levels = [Target(ACCURACY, level, is_given=False) for level in LEVELS]
+        drawn = [each for of_row in curves for each in of_row]
+        target = next((level for level in levels if all(items_to(each, level) for each in drawn)), levels[-1])
+    return Learning(target, tuple(_learned(row, own, target) for row, own in zip(rows, curves)), windows)
+
+
+def _is_one_model(row: Row) -> bool:
+    return row.num_devices == 1 or registry.trains_one_model(row.config["variable_update"])
+
+
+def _windows(rows: Sequence[Row]) -> dict[str, float]:
+    windows: dict[str, float] = {}
+    for row in rows:
+        for run in row.good:
+            counts = weights(run.batches)
+            window = WINDOW_BATCHES * sum(counts) / len(counts)
+            windows[row.unit] = max(window, windows.get(row.unit, 0.0))
+    return windows
+
+
+def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
+    needed = tuple(items_to(each, target) for each in curves)
+    values = [value for each in curves for value in each.values]
+    best = None if not values else max(values) if target.kind == ACCURACY else min(values)
+    known = [items for items in needed if items is not None]
+    if len(known) < len(needed):
+        return Learned(row, needed, None, None, best)
+    rates = [run.throughput.items_per_second for run in row.good if run.throughput]
+    seconds = [items / rate for items, rate in zip(known, rates)]
+    return Learned(row, needed, over_processes(known), over_processes(seconds), best)

@@ -136,6 +136,6 @@ def build(given, **options):
     tiny = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni", "num_units": 4, "embedding_dim": 4}
     sizes = {"src_vocab_size": 9, "tgt_vocab_size": 9, "src_max_len": 3, "tgt_max_len": 3, "batch_size": 2}
     config = configs.resolve({"num_devices": 2, **tiny, **sizes, **given, **options}, num_gpus=0, num_cores=2)
-    names = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(2))
+    names = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in range(config.devices.num_devices))
     state = RunState(config)
     return benchmark.build(config, Engine(0, 1, names, names[0], "CPU", 1), state), state

@@ -19,9 +19,10 @@ class ImageClassifier:
     def __init__(self, network: Network, config: ModelConfig) -> None:
         """Args:
         network: from images to logits.
-        config: has the images' `data_format` and `compute_dtype`.
+        config: has the images' `data_format` and `compute_dtype`, and whether right predictions are counted.
         """
         self._network, self._dtype = network, tf.as_dtype(config.compute_dtype)
+        self._accuracy = config.accuracy
         self.layout: Layout = ImageLayout(network.image_size, network.num_classes, config.data_format)
         self.variables, self.moving = network.variables, network.moving
         self.kernels: Mapping[str, str] = {}
@@ -33,7 +34,10 @@ class ImageClassifier:
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor
     ) -> Outcome:
         logits, moving = self.outputs(weights, rows, batch, seed)
-        return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving)
+        correct = None
+        if self._accuracy:
+            correct = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32))
+        return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving, correct)
 
     def outputs(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor

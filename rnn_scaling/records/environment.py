@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Length, Number, Part, Seconds, Sparse
+from rnn_scaling.records.decoding import Count, Length, Number, Part, Seconds, Single, Sparse
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

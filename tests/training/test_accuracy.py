@@ -54,3 +54,21 @@ def test_nobody_counts_unless_asked(tf):
     operators = {op.type for op in step.graph().get_operations()}
     assert "ArgMax" not in operators, operators
     assert np.isfinite(result.loss)
+
+
+@pytest.mark.parametrize("accuracy", [False, True])
+def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
+    from models.batch import ImageBatch
+    from models.config import ModelConfig
+    from models.images.classifier import ImageClassifier
+
+    class Fixed:
+        image_size, num_classes, variables, moving, flops_an_image = 2, 3, (), (), 1.0
+
+        def logits(self, weights, images, seed):
+            return tf.constant([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [0.0, 1.0, 1.0]]), {}
+
+    classifier = ImageClassifier(Fixed(), ModelConfig(model="resnet50", accuracy=accuracy))
+    batch = ImageBatch(tf.zeros([3, 2, 2, 3]), tf.constant([1, 1, 1], tf.int64))
+    outcome = classifier.forward({}, {}, batch, tf.constant([0, 1]))
+    assert outcome.correct is None if not accuracy else float(outcome.correct) == 2.0

@@ -27,7 +27,13 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
-    """Two int64 seed words that differ for each (seed, step, index)."""
+    """Two int64 seed words that differ for each (seed, step, index).
+
+    Args:
+      seed: of the run.
+      step: int64 scalar.
+      index: of what is drawn in a step, below 2**20.
+    """
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
     with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
         return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])

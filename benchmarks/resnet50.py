@@ -1,0 +1,246 @@
+"""A training step of ResNet-50 by this suite, by Keras' fit and by PyTorch, in turns, on the same cores.
+
+    python -m benchmarks.resnet50 --torch_python=/path/to/python [--rounds=8] [--peers=ours,keras,torch] [--threads=2]
+
+Each peer is a process of its own with as many threads as cores, and is stopped while another one works: load from
+elsewhere meets all of them. All start from the same weights and see the same batch in every step; the first step's
+loss, printed with each, shows that they compute one thing: forward, backward and SGD in float32, batch statistics
+included.
+
+Peers: ours, ours_nchw, ours_xla; keras (fit, as it compiles by default), keras_no_xla; torch, torch_channels_last,
+torch_compiled. A ratio is the first peer's time of that one's in the same round, a geometric mean over the rounds with
+its 95 % interval: above 1, the first one is slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rnn_scaling.analysis.confidence import paired_ratio
+from rnn_scaling.machine import tether
+
+LEARNING_RATE = 0.01
+OURS = {"ours": {}, "ours_nchw": {"data_format": "NCHW"}, "ours_xla": {"xla": True}}
+KERAS = {"keras": "auto", "keras_no_xla": False}
+TORCH = {"torch": "contiguous", "torch_channels_last": "channels_last", "torch_compiled": "compiled"}
+Run = Callable[[int], tuple[list[float], list[float]]]
+"""Makes so many steps -> wall and CPU seconds of each."""
+
+
+class Peer:
+    """A process that makes steps when asked and is stopped in between."""
+
+    def __init__(self, name: str, options: argparse.Namespace, npz: Path, said: Path) -> None:
+        self.name, self._said = name, said
+        own = [sys.executable, "-m", "benchmarks.resnet50", f"--peer={name}", f"--npz={npz}"]
+        own += [f"--threads={options.threads}", f"--batch_size={options.batch_size}"]
+        if name in TORCH:
+            script = Path(__file__).with_name("resnet50_torch.py")
+            own = [options.torch_python, str(script), str(npz), str(options.threads), TORCH[name]]
+        words = [sys.executable, tether.__file__, str(os.getpid()), *own]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with said.open("w") as stderr:
+            self._process = subprocess.Popen(words, stderr=stderr, **pipes)
+        self.first_loss = self._answer()["loss"]
+        self._process.send_signal(signal.SIGSTOP)
+
+    def measure(self, count: int) -> np.ndarray:
+        """(wall, CPU) seconds of a step, means of `count`."""
+        self._process.send_signal(signal.SIGCONT)
+        print(count, file=self._process.stdin, flush=True)
+        answer = self._answer()
+        self._process.send_signal(signal.SIGSTOP)
+        return np.array([np.mean(answer["wall_s"]), np.mean(answer["cpu_s"])])
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> dict:
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        sys.exit(f"error: the process of {self.name} ended: {self._said.read_text()[-2000:]}")
+
+
+def start_tensorflow(threads: int) -> None:
+    """Sets TensorFlow's pools as the trainer does for one device with so many cores."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
+def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
+    """The suite's own step; the first of all peers writes weights and batch for the others."""
+    from rnn_scaling import registry
+    from rnn_scaling.settings import config as configs
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.engines.local import Request
+
+    given = {"model": "resnet50", "batch_size": options.batch_size, "data_source": "constant", "num_devices": 1}
+    given |= {"optimizer": "sgd", "learning_rate": LEARNING_RATE, "variable_update": "independent", **OURS[name]}
+    config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
+    mode = registry.VARIABLE_UPDATES[config.update.variable_update]
+    request = Request("cpu", 1, 2, options.threads, config.model.xla)
+    engine = registry.load(registry.ENGINES, mode.engine).start(request)
+    step = benchmark.build(config, engine)
+    if not options.npz.exists():
+        write_arrays(options.npz, config, engine, step)
+    return step().loss, timed(lambda: step().loss)
+
+
+def write_arrays(npz: Path, config: object, engine: object, step: object) -> None:
+    """Weights by Keras' names and the batch, images [B, H, W, 3]."""
+    import tensorflow as tf
+
+    from models import workloads
+    from models.workload import first_values
+    from rnn_scaling import registry
+    from rnn_scaling.training import benchmark
+
+    workload = workloads.load(config.model.model).build(config.model, engine.device_type)
+    feed = benchmark.feed_of(config, engine, workload)
+    [batch] = registry.load(registry.DATA_SOURCES, "constant").build(feed).next_batches(tf.constant(0, tf.int64))
+    images = batch.images.numpy()
+    if config.model.data_format == "NCHW":
+        images = images.transpose(0, 2, 3, 1)
+    values = first_values((*workload.variables, *workload.moving), config.training.seed)
+    np.savez(npz, images=images, labels=batch.labels.numpy(), **values)
+
+
+def keras_fit(name: str, options: argparse.Namespace) -> tuple[float, Run]:
+    """Keras' fit on the same model."""
+    import keras
+    import tensorflow as tf
+
+    with np.load(options.npz) as stored:
+        arrays = dict(stored)
+    images, labels = arrays.pop("images"), arrays.pop("labels")
+    model = keras.applications.ResNet50(weights=None, classifier_activation=None)
+    for variable in model.variables:
+        variable.assign(arrays[variable.path])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(LEARNING_RATE), loss, jit_compile=KERAS[name])
+    with tf.device("CPU:0"):
+        batches = tf.data.Dataset.from_tensors((tf.constant(images), tf.constant(labels))).cache().repeat()
+
+    def fit(steps: int) -> float:
+        return model.fit(batches, steps_per_epoch=steps, epochs=1, verbose=0).history["loss"][0]
+
+    def run(count: int) -> tuple[list[float], list[float]]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        fit(count)
+        return [(time.perf_counter() - wall) / count], [(time.process_time() - cpu) / count]
+
+    return fit(1), run
+
+
+def timed(step: Callable[[], object]) -> Run:
+    """A `Run` of single steps, which end before they return."""
+
+    def run(count: int) -> tuple[list[float], list[float]]:
+        wall_s, cpu_s = [], []
+        for _ in range(count):
+            wall, cpu = time.perf_counter(), time.process_time()
+            step()
+            wall_s.append(time.perf_counter() - wall)
+            cpu_s.append(time.process_time() - cpu)
+        return wall_s, cpu_s
+
+    return run
+
+
+def work(options: argparse.Namespace) -> None:
+    """One peer's process: its first loss, then the times of as many steps as it is asked for."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.peer in KERAS:
+        start_tensorflow(options.threads)
+    loss, run = (ours if options.peer in OURS else keras_fit)(options.peer, options)
+    print(json.dumps({"loss": loss}), flush=True)
+    for line in sys.stdin:
+        wall_s, cpu_s = run(int(line))
+        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+
+
+def compare(options: argparse.Namespace) -> list[str]:
+    """A line a peer."""
+    peers: list[Peer] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name in options.peers:
+                peers.append(Peer(name, options, Path(folder, "network.npz"), Path(folder, name)))
+                print(f"{name} is ready", file=sys.stderr)
+            for peer in peers:
+                peer.measure(options.warmup)
+            rounds = []
+            for number in range(options.rounds):
+                measured = {peer.name: peer.measure(options.steps) for peer in (peers if number % 2 else peers[::-1])}
+                rounds.append([measured[peer.name] for peer in peers])
+                print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+        finally:
+            for peer in peers:
+                peer.close()
+    times = np.array(rounds)  # [round, peer, (wall, CPU)]
+    lines = ["| peer | step (ms) | CPU (ms) | images/s | first of it (wall) | (CPU) | first loss |", "|---" * 7 + "|"]
+    for index, peer in enumerate(peers):
+        wall_s, cpu_s = np.median(times[:, index], axis=0)
+        ratios = [ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1" for kind in (0, 1)]
+        cells = [peer.name, f"{1e3 * wall_s:.0f}", f"{1e3 * cpu_s:.0f}", f"{options.batch_size / wall_s:.1f}"]
+        lines.append("| " + " | ".join([*cells, *ratios, f"{peer.first_loss:.5f}"]) + " |")
+    return lines
+
+
+def ratio_text(of_peer: np.ndarray, of_first: np.ndarray) -> str:
+    """What the first peer's step is of another's."""
+    interval = paired_ratio(list(of_peer), list(of_first))
+    ends = "" if interval.ends is None else f" ({interval.ends[0]:.2f} to {interval.ends[1]:.2f})"
+    return f"{interval.value:.2f}{ends}"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of the benchmark and of its own processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=lambda words: words.split(","), default=["ours", "keras", "keras_no_xla"])
+    parser.add_argument("--torch_python", default="", help="Python with PyTorch, for the peers of PyTorch")
+    parser.add_argument("--rounds", type=int, default=8, help="each times every peer")
+    parser.add_argument("--steps", type=int, default=3, help="of each peer in a round")
+    parser.add_argument("--warmup", type=int, default=2, help="steps of each peer before the first round")
+    parser.add_argument("--threads", type=int, default=2, help="cores of a peer")
+    parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--peer", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--npz", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def main() -> int:
+    options = parser().parse_args()
+    if options.peer:
+        work(options)
+        return 0
+    unknown = set(options.peers) - {*OURS, *KERAS, *TORCH}
+    if unknown or options.peers[0] not in OURS:
+        sys.exit(
+            f"error: --peers={','.join(options.peers)} must begin with one of ours and name known ones; see --help"
+        )
+    if not options.torch_python and TORCH.keys() & set(options.peers):
+        sys.exit("error: peers of PyTorch need --torch_python=/path/to/python, one that has torch")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
+    print("\n".join(compare(options)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

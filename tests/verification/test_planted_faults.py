@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -238,3 +240,20 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(options
     certificate = watched(config, engine, TrainStep(planted, source, update, engine, seed=config.training.seed))
     assert (certificate.verdict, certificate.holds) == (word, False), certificate.sentence
     assert text in certificate.sentence
+
+
+def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
+    from rnn_scaling.verification.certifier import Certifier
+
+    watch = Certifier.__new__(Certifier)
+    watch._own, watch._word, watch._promise = range(2), "", types.SimpleNamespace(share=2.0**-10)
+    watch._gradients = types.SimpleNamespace(first_moving={"mean": np.zeros(3, np.float32)})
+    serial = {tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)}
+    watch._serial = types.SimpleNamespace(moving=serial)
+    towers = [{"mean": tf.Variable(values["mean"])} for values in serial.values()]
+    watch._wrong, watch._step = "", types.SimpleNamespace(moving=lambda: towers)
+    watch._check_moving(0)
+    assert watch._word == ""
+    towers[1]["mean"].assign(serial[0]["mean"])
+    watch._check_moving(0)
+    assert (watch._word, watch._wrong) == ("other averages", "mean, a moving average, differs on tower 1")

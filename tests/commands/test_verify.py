@@ -1,0 +1,58 @@
+"""The command verify: what it refuses, what it takes where nothing is given, and its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+
+from rnn_scaling.commands import verify
+from rnn_scaling.records import record
+from rnn_scaling.sweeps.certificates import defaults_of
+from rnn_scaling.verification import rule
+from tests.support import forked
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["--log_dir=x"], "--log_dir=x: nothing is timed or traced here; leave it out"),
+        (["--until_steady=true", "--foo=1"], "--foo is not a flag"),
+        (["--machine", "--num_workers=2"], "--machine looks at the devices of one process, got 2"),
+        (["--variable_update=replicated", "--num_workers=2"], "--num_workers=2 would be ignored here"),
+    ],
+)
+def test_bad_flags(words, line, capsys):
+    assert verify.main(words) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_what_is_not_given():
+    alone = defaults_of({})
+    assert (alone["variable_update"], alone["num_devices"], alone["optimizer"]) == ("replicated", 2, "sgd")
+    several = defaults_of({"num_workers": 3})
+    assert (several["variable_update"], several["num_devices"]) == ("collective_all_reduce", 1)
+    started = defaults_of({}, has_launcher=True)
+    assert started["variable_update"] == "collective_all_reduce" and "num_workers" not in started
+    rates = [defaults_of(given)["learning_rate"] for given in ({}, {"optimizer": "adam"}, {"model": "resnet20"})]
+    assert rates == [0.5, 0.001, 0.05]
+    assert "learning_rate" not in defaults_of({"optimizer": "none"})
+
+
+def test_a_mode_that_does_not_keep_its_promise_ends_with_1_and_its_record_says_why(tmp_path):
+    words = [*(word for word in forked.TINY if "batches" not in word), f"--result_file={tmp_path}/run.json"]
+    status, printed = forked.call(_verify_half_the_rate, [*words, "--num_warmup_batches=1", "--num_batches=1"])
+    certificate = record.read(tmp_path / "run.json").certificate
+    assert (status, certificate.holds, certificate.verdict) == (1, False, "sum")
+    assert certificate.sentence in printed and "| Batch | Loss, serial |" in printed
+
+
+def _verify_half_the_rate(words):
+    """(exit status, stdout) of a verification whose serial side moves half as far: two towers then seem summed."""
+    change = rule.Rule._of_one
+    rule.Rule._of_one = lambda self, name, gradient: change(self, name, gradient * np.float32(0.5))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status = verify.main(words)
+    return status, printed.getvalue()

@@ -180,10 +180,25 @@ def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
         if "_class" in node.attr:  # it is placed; what it was to be beside may be in a cluster of XLA now
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]
-    alone = tf.compat.v1.graph_util.extract_sub_graph(alone, [node.name for node in sends])
+    needed = _needed(alone, sends)
+    kept = [node for node in alone.node if node.name in needed]
+    sources = type(partition)(node=kept, library=alone.library, versions=alone.versions)
     with tf.Graph().as_default() as placed:
-        tf.graph_util.import_graph_def(alone, name="partition")
+        tf.graph_util.import_graph_def(sources, name="partition")
     return placed
+
+
+def _needed(partition: Any, sends: Sequence[Any]) -> set[str]:
+    """Names of the sends and of all that they are made from; TensorFlow's own function warns that it is of old."""
+    inputs = {node.name: [name.partition(":")[0] for name in node.input] for node in partition.node}
+    needed: set[str] = set()
+    names = [node.name for node in sends]
+    while names:
+        name = names.pop()
+        if name not in needed:
+            needed.add(name)
+            names += inputs[name]
+    return needed
 
 
 def _sent_bytes(send: Any, graph: tf.Graph, placed: tf.Graph) -> int | None:

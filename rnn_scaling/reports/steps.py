@@ -19,7 +19,7 @@ MEANING = {
     "forward": "the tower computes its loss",
     "backward": "the tower computes its gradients",
     "update": "the tower updates its own copy of the variables",
-    "input": "the tower's words, and the variables that it reads, are fetched",
+    "input": "the tower's batch, and the variables that it reads, are fetched",
     "other": "operators of the tower outside of every phase",
     "shared_update": "variables that all towers share are updated",
     "shared_input": "the batches of all towers are made",

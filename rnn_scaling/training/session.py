@@ -380,9 +380,10 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
         vocabularies = ["the vocabularies"] if is_read(config, "tgt_vocab_size") else []
         remedy = f"lower {either([*smaller, *vocabularies])}, or use --compute_dtype=bfloat16"
         return kind, f"out of memory: {remedy} ({first_line[:200]})", True
-    if ONE_LAYOUT.search(first_line) and config.model.data_format != "NHWC":
+    refusals = [line.strip() for line in str(error).splitlines() if ONE_LAYOUT.search(line)]
+    if refusals and config.model.data_format != "NHWC":
         remedy = "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
-        cause = first_line[:200].rstrip(".")
+        cause = refusals[0][:200].rstrip(".")
         return kind, f"--data_format={config.model.data_format}: unsupported here ({cause}); {remedy}", True
     kinds = (NotFiniteError, DeviceError, OSError, ClusterError, CheckpointError)
     expected = isinstance(error, kinds) or kind == "DataError"

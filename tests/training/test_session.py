@@ -67,7 +67,10 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
 
     def describe(**model):
         config = configs.resolve({"model": "resnet20", **model}, num_gpus=0, num_cores=1)
-        return sessions.describe(InvalidArgumentError(f"{rule}.\nmore"), config)
+        several = f"2 root error(s) found.\n  {rule}.\nmore"
+        told = [sessions.describe(InvalidArgumentError(text), config) for text in (f"{rule}.\nmore", several)]
+        assert told[0][2] == told[1][2] and (told[0] == told[1] or not told[0][2])
+        return told[0]
 
     _, line, expected = describe(data_format="NCHW")
     assert line == (

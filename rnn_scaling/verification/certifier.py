@@ -18,7 +18,7 @@ from rnn_scaling.verification import diagnosis, promise, telling
 from rnn_scaling.verification.diagnosis import Evidence, Findings, Gradient
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
 from rnn_scaling.verification.rule import Arrays
-from rnn_scaling.verification.serial import Serial, Step, norm
+from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
 ROUNDING = 2.0**-23  # of a weight's size: both sides round once an update
 BLIND = 0.1  # of a variable's way: what may differ by more says nothing of it
@@ -190,14 +190,23 @@ class Certifier:
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
                 moved = float(np.abs(training.weights[name] - self._first[name]).max(initial=0.0))
                 self._largest["weights_moved"] = max(self._largest["weights_moved"], moved)
-                if not norm(difference) <= self._allowed(training.way[name], training.lost[name], value, number):
+                if not norm(difference) <= self._allowed(training, name, value, number):
                     self._fault(number, UNEQUAL, f"{name} differs")
         self._largest["weights_difference"] = max(self._largest["weights_difference"], largest)
         return largest
 
-    def _allowed(self, way: float, lost: float, value: np.ndarray, number: int) -> float:
-        """By how much a variable may be off after this batch, as a Euclidean norm."""
-        return self._promise.share * way + lost + (number + 1) * ROUNDING * norm(value)
+    def _allowed(self, training: Training, name: str, value: np.ndarray, number: int) -> float:
+        """By how much a variable may be off after this batch, as a Euclidean norm.
+
+        Args:
+          training: that it must equal.
+          name: of the variable.
+          value: what it is.
+          number: of the batch.
+        """
+        # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
+        rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))
+        return self._promise.share * training.way[name] + training.lost[name] + rounded
 
     def _explain(
         self,
@@ -259,7 +268,7 @@ class Certifier:
         blind = []
         for training in self._serial.trainings[:1]:
             for name, way in training.way.items():
-                allowed = self._allowed(way, training.lost[name], training.weights[name], len(self._batches) - 1)
+                allowed = self._allowed(training, name, training.weights[name], len(self._batches) - 1)
                 if allowed > BLIND * way:
                     blind.append(name)
         return blind

@@ -268,7 +268,7 @@ def test_gradients_that_a_tower_sends_to_the_server_travel_for_the_exchange(step
     built, graph, _ = step
     from rnn_scaling.inspection import observe
 
-    sent = operators.exchanged(observe._partitions(built))
+    sent = operators.exchanged(observe.partitions(built))
     assert all(xplane.TRANSFER.match(name) for name in sent)
     makers = Counter(owner(xplane.TRANSFER.sub("", name)) for name in sent)
     assert makers[Owner(1, "backward")] >= len(graph["placement"]["variables"])  # rows of an embedding are two tensors

@@ -279,9 +279,10 @@ class OutputOptions:
     )
     preset: str = option(
         "small",
-        "defaults of the model, batch and lengths: small (8.2 M parameters), seed (95.7 M: vocabulary 50,000, "
-        "embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of NVIDIA and "
-        "MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128)",
+        "defaults of the model, batch and lengths, of images the batch alone: small (8.2 M parameters), seed "
+        "(95.7 M: vocabulary 50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 "
+        "(160.7 M: the GNMT of NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, "
+        "batch 128)",
         choices=("small", "seed", "gnmt_v2"),
     )
 

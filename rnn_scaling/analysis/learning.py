@@ -185,4 +185,7 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
         return Learned(row, needed, None, None, best)
     rates = [run.throughput.items_per_second for run in row.good if run.throughput]
     seconds = [items / rate for items, rate in zip(known, rates)]
-    return Learned(row, needed, over_processes(known), over_processes(seconds), best)
+    items = over_processes(known)
+    if len(known) > 1 and len(set(known)) == 1:  # on equal data, and no rounding of logarithms is an interval
+        items = dataclasses.replace(items, value=float(known[0]), low=None, high=None, kind="the same in all runs")
+    return Learned(row, needed, items, over_processes(seconds), best)

@@ -83,6 +83,7 @@ def test_repeats_give_an_interval_and_a_run_that_missed_it_none():
     found, by_devices = learned(records, Target(ACCURACY, 0.9))
     low, high = found.sooner(by_devices[2]).ends
     assert low < 1.48 < high
+    assert by_devices[2].items.value == 2000 and by_devices[2].items.ends is None
     found, by_devices = learned([*records, run(2, 150.0, 10, best=7, seed=1)], Target(ACCURACY, 0.9))
     assert by_devices[2].needed == (2000, 2000, None)
     assert by_devices[2].seconds is None and found.sooner(by_devices[2]) is None

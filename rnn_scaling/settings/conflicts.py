@@ -124,6 +124,17 @@ def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
             f"--until_steady=true ends each of --num_workers={workers} by its own clock, and they must end together; "
             "give --num_batches"
         )
+    update = config.update
+    gathers = update.variable_consistency == "relaxed" and update.sparse_gradients == "gather"
+    if (
+        VARIABLE_UPDATES[update.variable_update].engine == "collective"
+        and gathers
+        and is_read(config, "tgt_vocab_size")
+    ):
+        yield (
+            f"--variable_consistency=relaxed over --num_workers={workers} needs --sparse_gradients=densify: "
+            "TensorFlow's collective gather ends the process at the rows that are held back for a step"
+        )
 
 
 def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:

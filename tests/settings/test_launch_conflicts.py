@@ -66,6 +66,10 @@ def test_a_mode_of_one_process_does_not_run_several_times():
 @pytest.mark.parametrize(
     "options, said",
     [
+        (
+            {**COLLECTIVE, "variable_consistency": "relaxed"},
+            "--variable_consistency=relaxed over --num_workers=2 needs --sparse_gradients=densify",
+        ),
         ({**COLLECTIVE, "until_steady": True}, "--until_steady=true ends each of --num_workers=2 by its own clock"),
         ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring adds within one process, and --num_workers=2; use auto"),
         ({**COLLECTIVE, "global_batch_size": 3, "num_devices": 2}, "--num_devices=2 x --num_workers=2: every tower"),

@@ -54,10 +54,10 @@ class ItemsPerSecond(keras.callbacks.Callback):
           OSError: if the record cannot be written.
         """
         super().__init__()
-        if min(num_samples, batch_size, items_a_sample) < 1:
+        if min(num_samples, batch_size, items_a_sample, num_devices) < 1:
             raise ValueError(
-                "expected num_samples, batch_size and items_a_sample of at least 1, got "
-                f"{num_samples}, {batch_size} and {items_a_sample}"
+                "expected num_samples, batch_size, items_a_sample and num_devices of at least 1, got "
+                f"{num_samples}, {batch_size}, {items_a_sample} and {num_devices}"
             )
         self._num_samples, self._batch_size, self._items_a_sample = num_samples, batch_size, items_a_sample
         self._warmup = num_warmup_batches
@@ -75,6 +75,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
             options=options,
         )
         self._has_started, self._next, self._first = False, 0, 0
+        self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
         self.record: Any = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -85,12 +86,15 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self._recorder.start()
             self._has_started = True
         self._next, self._first = 0, len(self._recorder.step_s)
+        self._samples_done, self._mean_loss = 0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Counts the batches since the last call: several, where `fit` runs several at a time."""
-        loss = float((logs or {}).get("loss", math.nan))  # waits for the devices
+        mean_loss = float((logs or {}).get("loss", math.nan))  # waits for the devices; of the epoch's samples so far
         samples = sum(self._samples(number) for number in range(self._next, batch + 1))
-        self._next = batch + 1
+        done, self._next = self._samples_done + samples, batch + 1
+        loss = (mean_loss * done - self._mean_loss * self._samples_done) / samples
+        self._samples_done, self._mean_loss = done, mean_loss
         self._recorder.step(samples * self._items_a_sample, loss)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -116,7 +116,12 @@ class Recorder:
 
         Returns:
           Its seconds.
+
+        Raises:
+          ValueError: if it processed nothing: it would be no step.
         """
+        if not items >= 1:
+            raise ValueError(f"step {len(self.step_s)}: expected at least one of the {self._unit}, got items={items}")
         return self._timer.end_step(items, loss)
 
     @property

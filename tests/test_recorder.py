@@ -12,7 +12,7 @@ from rnn_scaling import Recorder
 from rnn_scaling.analysis import loading, rows
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import answer, summary
+from rnn_scaling.reports import answer, summary, table
 from tests.support.paths import ROOT
 
 
@@ -82,8 +82,25 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     told = summary.summarise(folder.read(tmp_path), "mine")
     assert {series.title.split(",")[0] for series in told.series} == {"mine"}
     assert answer.all_missing(told) == [], "none of our commands makes these runs"
-    table = audited.table([("1.json", record.read(tmp_path / "1.json"))], "mine")
-    assert table.rows[0].series.startswith("mine / ")
+    audited_table = audited.table([("1.json", record.read(tmp_path / "1.json"))], "mine")
+    assert audited_table.rows[0].series.startswith("mine / ")
+
+
+def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
+    recorded(tmp_path / "1.json", 1)
+    recorded(tmp_path / "2.json", 2, step_s=0.625, batch_size=8)
+    untold, told = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    assert (untold.batch_size, untold.global_batch_size) == (None, None)
+    assert (told.batch_size, told.global_batch_size) == (8, 16)
+    assert "|             1 |        n/a |" in table.table([untold])
+
+
+def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
+    recorder = Recorder(tmp_path / "run.json", unit="images", num_warmup_batches=0)
+    with pytest.raises(ValueError, match="step 1: expected at least one of the images, got items=0"), recorder:
+        recorder.step(items=3)
+        recorder.step(items=0)
+    assert record.read(tmp_path / "run.json").batches.items == (3,)
 
 
 def test_it_needs_the_standard_library_alone(tmp_path):

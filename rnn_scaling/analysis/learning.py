@@ -113,7 +113,7 @@ def curve(batches: Batches, kind: str, window: float) -> Curve:
         sums: Sequence[float] = batches.correct or ()
     else:
         sums = [(math.inf if loss is None else loss) * count for loss, count in zip(batches.loss, counts)]
-    if len(sums) != len(counts):
+    if len(sums) != len(counts) or all(math.isinf(each) for each in sums):
         return Curve((), (), (), window)
     points = []
     start, weight = 0, 0

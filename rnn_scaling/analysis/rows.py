@@ -104,6 +104,18 @@ class Row:
         return self.config[name] if is_read else None
 
     @property
+    def batch_size(self) -> int | None:
+        """Samples of a device a step; None with one global batch, and where another trainer's records do not tell."""
+        is_told = self.is_ours or "batch_size" in self.records[0].config
+        return self.config["batch_size"] if is_told and not self.config["global_batch_size"] else None
+
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples of all devices a step; None where another trainer's records do not tell."""
+        per_device = self.batch_size
+        return self.config["global_batch_size"] or (None if per_device is None else per_device * self.num_devices)
+
+    @property
     def unit(self) -> str:
         """What its runs count, as "words"."""
         return self.records[0].unit

@@ -73,7 +73,7 @@ def _line(
         *labels,
         kernel(row),
         row.num_devices,
-        "" if series.strong else row.config["batch_size"],
+        row.batch_size or "",
         row.config["global_batch_size"] or "",
         good,
         len(row.records) - good,

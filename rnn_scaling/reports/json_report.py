@@ -62,10 +62,9 @@ def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) 
 
 def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
-    strong = bool(config["global_batch_size"])
     return {
         "num_devices": row.num_devices,
-        "batch_size": None if strong else config["batch_size"],
+        "batch_size": row.batch_size,
         "global_batch_size": config["global_batch_size"] or None,
         "options": {name: row.told(name) for name in further_options(whole)},
         "kernel": kernel(row),

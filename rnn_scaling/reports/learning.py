@@ -97,13 +97,7 @@ def _line(learning: Learning, learned: Learned, titles: dict[int, str]) -> list[
     if learned.seconds is None:
         numbers[0], numbers[2] = UNREACHED, "n/a"
     sooner = "" if row.num_devices == 1 else plus_minus(learning.sooner(learned), 2)
-    return [titles[id(row)], str(row.num_devices), str(global_batch(row)), *numbers, sooner]
-
-
-def global_batch(row: Row) -> int:
-    """Samples of all towers a step."""
-    config = row.config
-    return int(config["global_batch_size"] or config["batch_size"] * row.num_devices)
+    return [titles[id(row)], str(row.num_devices), str(row.global_batch_size or "n/a"), *numbers, sooner]
 
 
 def notes(learning: Learning) -> list[str]:
@@ -143,7 +137,7 @@ def as_json(learning: Learning, titles: dict[int, str], interval: Any) -> dict[s
             {
                 "series": titles[id(each.row)],
                 "num_devices": each.row.num_devices,
-                "global_batch": global_batch(each.row),
+                "global_batch": each.row.global_batch_size,
                 "needed": list(each.needed),
                 "items": interval(each.items),
                 "seconds": interval(each.seconds),

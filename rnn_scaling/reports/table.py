@@ -218,7 +218,7 @@ def _is_plain(rows: Sequence[Row]) -> bool:
 def _work(row: Row, repeated: bool) -> list[str]:
     """The cells that say what was done, in how many runs and seconds."""
     config, taken = row.config, seconds(row)
-    size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(config["batch_size"])
+    size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(row.batch_size or "n/a")
     cells = [size]
     if repeated:
         failed = len(row.records) - len(row.good)

@@ -30,6 +30,7 @@ def test_a_point_is_the_mean_of_the_last_window_by_what_was_predicted():
     losses = batches(loss=[3.0, 1.0, None, 2.0])
     assert curve(losses, LOSS, 40).values == (2.0, math.inf, math.inf), "without loss_items by the items"
     assert curve(losses, ACCURACY, 40).values == ()
+    assert curve(batches(loss=[None, None]), LOSS, 20).values == (), "nobody told a loss"
 
 
 @pytest.mark.parametrize(

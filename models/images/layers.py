@@ -116,15 +116,16 @@ class Layers:
         return normalized.y
 
     def local_response_normalization(self, x: tf.Tensor, radius: int, alpha: float, beta: float) -> tf.Tensor:
-        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta.
+        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32.
 
         Args:
           x: activations.
           radius: channels to each side.
           alpha, beta: see above.
         """
-        last = self._channels_last(x)
+        last = tf.cast(self._channels_last(x), tf.float32)  # the operator has no kernel for bfloat16
         y = tf.nn.local_response_normalization(last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta)
+        y = tf.cast(y, x.dtype)
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:

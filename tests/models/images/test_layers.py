@@ -112,6 +112,15 @@ def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
     np.testing.assert_allclose(moving["moving_variance"], DECAY + (1 - DECAY) * variance, rtol=1e-4)
 
 
+def test_channels_are_normalized_whatever_the_arithmetic(tf):
+    def body(layers, x):
+        return layers.local_response_normalization(x, 1, 0.5, 0.75)
+
+    outputs, _, _ = run(tf, body, {}, images_of(6), "NHWC", "bfloat16")
+    expected, _, _ = run(tf, body, {}, images_of(6), "NHWC", "float32")
+    np.testing.assert_allclose(outputs, expected, rtol=2**-6)
+
+
 @both_formats
 @pytest.mark.parametrize("channels", [6, 12])
 def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):

@@ -21,7 +21,7 @@ COUNTED, OF_FREE = 1.25, 0.95
 FINENESS = 16  # the answer is known to one part in so many
 WITHIN_MEMORY = Path(__file__).parents[1] / "machine" / "within_memory.py"
 OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
-SAYS_SO = ("out of memory", "bad_alloc", "Cannot allocate memory", "OOM when allocating")
+SAYS_SO = ("out of memory", "bad_alloc", "Cannot allocate memory", "OOM when allocating", "cannot map zero-fill pages")
 PERHAPS = ("SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "exit status 137")  # what a process dies of, too, when refused
 FITS, TOO_LARGE, FAILED = "fits", "out of memory", "failed"
 

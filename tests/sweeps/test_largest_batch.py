@@ -68,6 +68,7 @@ def test_what_a_batch_will_take_is_an_upper_bound_that_never_falls():
         ("Signal", "killed by SIGABRT (last said: what():  std::bad_alloc)", None, TOO_LARGE),
         ("NoRecord", "ended with exit status 137 and no result: nothing on stderr", None, TOO_LARGE),
         ("NoRecord", "ended with exit status 3 and no result: nothing on stderr", GIB, FAILED),
+        ("NoRecord", "ended with exit status 127 and no result: libc.so: cannot map zero-fill pages", GIB, TOO_LARGE),
         ("InternalError", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", None, TOO_LARGE),
         ("ValueError", "no such luck", GIB, FAILED),
     ],

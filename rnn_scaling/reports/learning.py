@@ -105,7 +105,9 @@ def notes(learning: Learning) -> list[str]:
     windows = " and ".join(f"{plain(window, 0)}" for window in sorted(learning.windows.values()))
     several = common_unit(learning.windows)
     per = "predictions" if several == ITEMS or learning.target.kind == ACCURACY else "predicted items"
-    chosen = f"{in_words(learning.target)} is the highest of a few levels that all runs reach."
+    is_reached = all(items is not None for each in learning.learned for items in each.needed)
+    which = "the highest of a few levels that all runs reach" if is_reached else "the lowest level that is tried"
+    chosen = f"{in_words(learning.target)} is {which}."
     return [
         *([] if learning.target.is_given else [chosen]),
         f"Reached: the mean over the last {windows} {per} is there and stays there until the end of the run.",

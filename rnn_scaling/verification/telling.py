@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.reports.markdown import markdown_table
-from rnn_scaling.settings import scale
+from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.promise import Promise
 
@@ -127,10 +127,12 @@ def compared(config: RunConfig, num_batches: int) -> str:
     """What was compared, in a line."""
     training = config.training
     clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
+    rate = learning_rate.of(config)
+    rates = f"{rate.last:g}" if rate.is_constant else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
     where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
     return (
         f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
-        f"{_count(num_batches, 'batch')}, {training.optimizer}, learning rate {training.learning_rate:g}{clipped}, "
+        f"{_count(num_batches, 'batch')}, {training.optimizer}, learning rate {rates}{clipped}, "
         f"{config.model.compute_dtype}."
     )
 

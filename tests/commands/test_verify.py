@@ -10,8 +10,9 @@ import pytest
 
 from rnn_scaling.commands import verify
 from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps.certificates import defaults_of
-from rnn_scaling.verification import rule
+from rnn_scaling.verification import rule, telling
 from tests.support import forked
 
 
@@ -46,7 +47,18 @@ def test_a_mode_that_does_not_keep_its_promise_ends_with_1_and_its_record_says_w
     status, printed = forked.call(_verify_half_the_rate, [*words, "--num_warmup_batches=1", "--num_batches=1"])
     certificate = record.read(tmp_path / "run.json").certificate
     assert (status, certificate.holds, certificate.verdict) == (1, False, "sum")
+    assert "learning rate 0.5," in certificate.compared
     assert certificate.sentence in printed and "| Batch | Loss, serial |" in printed
+
+
+def test_the_learning_rate_that_is_told_is_the_one_that_was_scaled():
+    given = {"device": "cpu", "num_devices": 2, "variable_update": "replicated", "learning_rate": 0.5}
+    told = [
+        telling.compared(configs.resolve({**given, **scaled}, num_gpus=0, num_cores=2), 6)
+        for scaled in ({}, {"lr_scaling": "linear"}, {"lr_scaling": "linear", "lr_warmup_batches": 3})
+    ]
+    rates = [text.partition("learning rate ")[2].partition(",")[0] for text in told]
+    assert rates == ["0.5", "1", "0.5 to 1 in 3 updates"]
 
 
 def _verify_half_the_rate(words):

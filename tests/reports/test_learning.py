@@ -65,6 +65,13 @@ def test_one_sentence_says_whether_several_devices_learn_sooner(records, target,
     assert words in sentence, sentence
 
 
+def test_a_level_that_was_chosen_is_said_to_be_reached_only_where_it_is():
+    reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
+    assert learning.notes(reached)[0] == "90 % accuracy is the highest of a few levels that all runs reach."
+    missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
+    assert learning.notes(missed)[0] == "10 % accuracy is the lowest level that is tried."
+
+
 def test_every_view_has_it():
     found = made([run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)])
     text = table.text(found)

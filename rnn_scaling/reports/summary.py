@@ -17,7 +17,7 @@ from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.learning import Learning, Target
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, common_unit
+from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
 from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_batches, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -153,18 +153,21 @@ class Summary:
 
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
-        """(what it is, its series) of weak and strong scaling and each unit: never compared with each other."""
-        kinds: dict[tuple[bool, str, str], list[SeriesSummary]] = {}
+        """(what it is, its series) of weak and strong scaling and each workload: never compared with each other."""
+        kinds: dict[tuple[bool, str, str, str], list[SeriesSummary]] = {}
         for each in self.series:
-            kinds.setdefault((each.strong, each.unit, each.machine), []).append(each)
-        several_units = self.unit == ITEMS
+            model = str(each.rows[0].row.config["model"])
+            kinds.setdefault((each.strong, each.unit, model, each.machine), []).append(each)
+        units = {unit for _, unit, _, _ in kinds}
+        several_models = len({(unit, model) for _, unit, model, _ in kinds}) > len(units)
         return [
             (
                 f"{'Strong' if strong else 'Weak'} scaling"
-                f"{f', {unit}' if several_units else ''}{f', {machine}' if machine else ''}",
+                f"{f', {model}' if several_models else f', {unit}' if len(units) > 1 else ''}"
+                f"{f', {machine}' if machine else ''}",
                 tuple(series),
             )
-            for (strong, unit, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
+            for (strong, unit, model, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
         ]
 
     @property

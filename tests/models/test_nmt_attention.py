@@ -241,7 +241,7 @@ def assert_equal(got, want, tolerance=2e-5):
         ({**LUONG, "unit_type": "gru"}, loss_and_gradients),
         ({**BAHDANAU, **GNMT, "unit_type": "layer_norm_lstm"}, loss_and_gradients),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_loss_and_gradients_are_those_of_the_reference_network(tf, options, run):
     config = dataclasses.replace(TINY, **options)

@@ -104,6 +104,17 @@ def test_a_loss_of_many_times_its_start_is_named():
     assert not of([runs[0]]).diverged
 
 
+def test_networks_are_not_compared_with_each_other():
+    runs = [
+        altered(timed(n, 100 * n * (k + 1), model=f"resnet{20 + 12 * k}"), unit="images")
+        for n in (1, 2)
+        for k in (0, 1)
+    ]
+    told = of(runs)
+    assert [name for name, _ in told.scalings] == ["Weak scaling, resnet20", "Weak scaling, resnet32"]
+    assert "fastest" not in answer.lead(told)
+
+
 def test_a_title_names_the_kernel_that_ran():
     resolved = {"device_type": "CPU", "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad"}
     cpu = [altered(timed(n, 100 * n), resolved=resolved) for n in (1, 2)]

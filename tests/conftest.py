@@ -37,6 +37,7 @@ SLOW = (
     "links",
     "inspection/test_inspection.py",
     "reports/test_graph_view.py",
+    "test_keras.py",
     "machine/cluster/test_failures.py",
 )
 

@@ -336,6 +336,7 @@ def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
 
 def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
     from rnn_scaling.training import benchmark
+    from rnn_scaling.training.checkpoints import Saver
     from rnn_scaling.training.cluster import Alone
     from rnn_scaling.training.towers import StepResult, TrainStep
 
@@ -350,6 +351,6 @@ def test_the_batches_of_a_run_are_sampled(tf, monkeypatch):
             return StepResult(*np.full([4, 1], 7.0))
 
     config = configs.resolve({"num_batches": 2, "num_warmup_batches": 1, "progress": False}, num_gpus=0, num_cores=1)
-    benchmark._train(config, Step(), state, Alone())
+    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
     assert len(cards) == 3 and not cards[0].is_alive()
     assert state.record("ok").environment.clocks.source == "NVML"

@@ -40,11 +40,6 @@ class Rule:
         """The rule as it is now; later updates of this one do not reach it."""
         return copy.copy(self)
 
-    @property
-    def hides_scale(self) -> bool:
-        """Whether twice the gradient moves the weights as far as the gradient itself."""
-        return self._training.optimizer == "adam"
-
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""
         return self._learning_rate.last / (1 - MOMENTUM if self._training.optimizer == "momentum" else 1)

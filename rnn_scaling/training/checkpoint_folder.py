@@ -95,11 +95,13 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Chec
                 f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run with {spell(name, value)}, "
                 f"this one has {spell(name, present[name])}; give the same, or another folder"
             )
-    for path in files:
-        if path in data and data[path] != _stamp(path):
+    for path in sorted({*files, *data}):
+        now = _stamp(path) if path in files else None
+        if data.get(path) != now:
+            read = f"read {path} before it {'changed' if now else 'was removed'}" if path in data else f"lacked {path}"
             raise CheckpointError(
-                f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run that read {path} before it "
-                "changed; give another folder"
+                f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run that {read}; "
+                "give another folder"
             )
     return checkpoint
 

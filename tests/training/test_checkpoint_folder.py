@@ -62,6 +62,17 @@ def test_text_that_changed_is_no_text_to_go_on_with(tmp_path):
         newest(str(folder), resolved(), [str(text)])
 
 
+def test_a_file_more_or_less_is_other_data(tmp_path):
+    images, more, folder = tmp_path / "data_batch_1.bin", tmp_path / "data_batch_2.bin", tmp_path / "saved"
+    images.write_bytes(b"1")
+    saved(folder, 10, files=[str(images)])
+    more.write_bytes(b"2")
+    with pytest.raises(CheckpointError, match=f"of a run that lacked {more}; give another folder"):
+        newest(str(folder), resolved(), [str(images), str(more)])
+    with pytest.raises(CheckpointError, match=f"read {images} before it was removed; give another folder"):
+        newest(str(folder), resolved(), [])
+
+
 @pytest.mark.parametrize(
     "damage, reason",
     [

@@ -74,13 +74,16 @@ class MachineCheck:
         """Whether variables, their updates and the towers' work are on the towers' devices."""
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
+        own = [(each, devices[each.tower]) for each in variables if each.tower is not None]
         wrong = [
             f"{each.name} of tower {each.tower} is on {each.device}, updated on {each.update.device}"
-            for each in variables
-            if each.tower is not None and {each.device, each.update.device} != {devices[each.tower]}
+            for each, device in own
+            if {each.device, each.update.device} != {device}
         ]
-        text = wrong[0] if wrong else f"{len(variables)} variables and their updates are on their towers' devices"
-        yield Check(name="placement of variables", holds=not wrong, text=text)
+        text = wrong[0] if wrong else f"{len(own)} variables and their updates are on their towers' devices"
+        if not own:
+            text = f"the towers share all {len(variables)} variables: none has a place that it must have"
+        yield Check(name="placement of variables", holds=not wrong if own else None, text=text)
         nodes = operators.nodes_of(observe.partitions(self._step))
         towers = [n for n in nodes.values() if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)]
         heavy = [node for node in towers if any(kind in node.type for kind in HEAVY)]

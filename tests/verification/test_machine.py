@@ -56,6 +56,17 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
     )
 
 
+def test_of_variables_that_towers_share_no_place_is_told(checked, monkeypatch):
+    from rnn_scaling.inspection import observe
+
+    watch, _ = checked
+    shared = [types.SimpleNamespace(tower=None)] * 3
+    graph = types.SimpleNamespace(placement=types.SimpleNamespace(variables=shared))
+    monkeypatch.setattr(observe, "graph", lambda step: graph)
+    variables, _ = watch._placement()
+    assert variables.holds is None and variables.text.startswith("the towers share all 3 variables")
+
+
 def test_what_is_wrong_is_said(checked, monkeypatch):
     from rnn_scaling.verification import kernel_checks
 

@@ -10,6 +10,7 @@ import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import loading, rows
+from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import answer, summary, table
@@ -93,6 +94,14 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     assert (untold.batch_size, untold.global_batch_size) == (None, None)
     assert (told.batch_size, told.global_batch_size) == (8, 16)
     assert "|             1 |        n/a |" in table.table([untold])
+
+
+def test_a_comparison_names_it_by_what_is_known(tmp_path):
+    recorded(tmp_path / "1.json", 1)
+    key = matching._key(record.read(tmp_path / "1.json"))
+    (named,) = matching._labels([key])
+    (unnamed,) = matching._labels([matching._without(key, {"trainer"})])
+    assert named.startswith("mine, 1 device") and unnamed.startswith("1 device"), "and no empty mode"
 
 
 def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):

@@ -231,7 +231,7 @@ def _labels(keys: Sequence[Key]) -> list[str]:
         options = dict(key)
         plain = {name: value.strip("'") for name, value in options.items()}
         words = [name for name in [network(plain)] if name != "None"]  # a changed model is no part of a key
-        words += [plain["variable_update"]] if "variable_update" in plain else []
+        words += [plain["variable_update"]] if plain.get("variable_update") else []
         words += _places(options)
         shown = without_network(varied, plain) if words else varied
         words += [f"{n}={plain[n]}" for n in shown if n in options and not _is_unread(n, options)]

@@ -6,25 +6,20 @@ Each line names the flag, its value, the rule and the remedy.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from models import kernels
 from models.workloads import WORKLOADS
-from rnn_scaling.machine import doorway
 from rnn_scaling.machine.gpus import uneven_towers
 from rnn_scaling.registry import (
     ALL_REDUCES,
-    DATA_SOURCES,
     KNOWN_ANSWERS,
-    TEXT_FILES,
     VARIABLE_UPDATES,
     either,
     has_servers,
 )
-from rnn_scaling.settings import all_reduce_spec
+from rnn_scaling.settings import all_reduce_spec, data_conflicts
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
 from rnn_scaling.settings.read_when import is_read, remedy, unread
@@ -54,15 +49,10 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _update,
         _coordinated,
         _all_reduce,
-        _data,
-        _known_answer,
         _measure,
-        _files,
-        _outputs,
-        _checkpoints,
     ):
         lines += check(config, given, num_gpus)
-    return lines
+    return [*lines, *data_conflicts.problems(config)]
 
 
 def keeps_trace(config: RunConfig) -> str | None:
@@ -304,131 +294,8 @@ def _all_reduce(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> I
         )
 
 
-def _data(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    data, model = config.data, config.model
-    if given.get("use_synthetic_data") and data.data_source != "device":
-        yield f"--use_synthetic_data=true means --data_source=device, got {data.data_source}; leave one out"
-    if others := list(_of_other_data(config)):
-        yield from others
-        return
-    if is_read(config, "data_dir") and not data.data_dir:
-        yield f"--data_source={data.data_source} needs --data_dir, the folder of the files"
-    if not is_read(config, "tgt_file_name"):
-        return
-    for name in TEXT_FILES:
-        if is_read(config, name) and not getattr(data, name):
-            yield f"--data_source={data.data_source} needs --{name}"
-    for side in ("src", "tgt"):
-        size = getattr(model, f"{side}_vocab_size")
-        if is_read(config, f"{side}_vocab_size") and data.unk_id >= size:
-            yield f"--unk_id={data.unk_id} must be below --{side}_vocab_size={size}"
-    if data.tgt_max_len < 2:
-        yield f"--tgt_max_len={data.tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word"
-
-
-def _of_other_data(config: RunConfig) -> Iterator[str]:
-    """A data source, or images, that the workload is not trained on."""
-    name, dataset, source = config.model.model, config.model.dataset, config.data.data_source
-    if dataset and dataset not in WORKLOADS[name].datasets:
-        readers = [model for model, entry in WORKLOADS.items() if dataset in entry.datasets]
-        yield (
-            f"--dataset={dataset}: --model={name} is trained on {either(WORKLOADS[name].datasets)} alone; leave it out"
-            + (f", or use --model={either(readers)}" if readers else "")
-        )
-        return
-    holds, wants = DATA_SOURCES[source].holds, dataset or "text"
-    if holds and holds != wants:
-        others = [each for each, row in DATA_SOURCES.items() if row.holds in ("", wants)]
-        yield (
-            f"--data_source={source} reads {holds}, and --model={name} is trained on {wants}; "
-            f"use --data_source={either(others)}"
-        )
-
-
-def _known_answer(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    data = config.data
-    if data.data_source not in KNOWN_ANSWERS or config.model.dataset:  # images are refused already
-        return
-    source = f"--data_source={data.data_source}"
-    if not is_read(config, "src_max_len"):
-        translating = [name for name, workload in WORKLOADS.items() if "src_max_len" in workload.reads]
-        yield f"{source} has a sentence and its translation; it needs --model={either(translating)}"
-    elif data.src_max_len != data.tgt_max_len:
-        yield (
-            f"{source} has as many words on both sides, got --src_max_len={data.src_max_len} and "
-            f"--tgt_max_len={data.tgt_max_len}; give both the same"
-        )
-    elif data.tgt_max_len < 2:
-        yield f"{source} needs --tgt_max_len of at least 2, a word and the end-of-sentence word; got {data.tgt_max_len}"
-
-
 def _measure(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
     measure = config.measure
     fewest = measure.num_warmup_batches + measure.num_batches
     if measure.until_steady and measure.max_batches < fewest:
         yield (f"--max_batches={measure.max_batches} must be at least --num_warmup_batches + --num_batches = {fewest}")
-
-
-def _files(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    folder = config.data.data_dir
-    if folder and is_read(config, "data_dir") and not os.path.isdir(folder):
-        yield f"--data_dir={folder}: no folder; name the one that CIFAR-10's binary files lie in"
-    for name in TEXT_FILES:
-        path = getattr(config.data, name)
-        if not path or not is_read(config, name):
-            continue
-        reason = _unreadable(path)
-        if reason:
-            yield f"--{name}={path}: {reason}"
-
-
-def _unreadable(path: str) -> str | None:
-    """Why a file cannot be read, or None."""
-    try:
-        doorway.open_regular(path, doorway.UNLIMITED).close()
-    except OSError as e:
-        return e.strerror or str(e)
-    return None
-
-
-def _outputs(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    output = config.output
-    for name, kind in (("result_file", "file"), ("log_dir", "folder"), ("checkpoint_dir", "folder")):
-        path = getattr(output, name)
-        reason = _unwritable(Path(path), kind) if path else None
-        if reason:
-            yield f"--{name}={path}{reason}"
-    if output.result_file and output.result_file == output.log_dir:
-        yield f"--result_file={output.result_file} and --log_dir={output.log_dir} must differ: a file and a folder"
-
-
-def _checkpoints(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    directory, mode = config.output.checkpoint_dir, config.update.variable_update
-    if directory and VARIABLE_UPDATES[mode].engine != "local":
-        yield (
-            f"--checkpoint_dir={directory}: the processes of --variable_update={mode} do not save together; train in "
-            "one process, as with --variable_update=replicated, or leave it out"
-        )
-
-
-def _unwritable(path: Path, kind: str) -> str | None:
-    """Why an output cannot be written, or None."""
-    if "\0" in str(path):
-        return f" cannot be written: {doorway.NUL_BYTE}"
-    try:
-        if kind == "file" and path.is_dir():
-            return " is a folder; name a file"
-        if kind == "folder" and path.exists() and not path.is_dir():
-            return " is a file; name a folder"
-        if not _can_create(path.parent if kind == "file" else path):
-            return " cannot be written; name another folder or change its rights"
-    except (OSError, ValueError) as e:
-        return f" cannot be written: {getattr(e, 'strerror', None) or e}"
-    return None
-
-
-def _can_create(folder: Path) -> bool:
-    folder = folder.absolute()
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -63,9 +63,7 @@ def sentence(told: Told) -> str:
     limit = f" of {_gib(told.limit_bytes)} GiB" if told.limit_bytes else ""
     if found.largest is None:
         least = min((each.batch_size for each in told.tries), default=None)
-        return (
-            f"Not even {least:,} of {samples} a device fit into the memory{limit}." if least else "Nothing was tried."
-        )
+        return f"Not even {least:,} {samples} a device fit into the memory{limit}." if least else "Nothing was tried."
     taken = next(each.peak_bytes for each in told.tries if each.outcome == FITS and each.batch_size == found.largest)
     memory = f" ({_gib(taken)}{limit or ' GiB'})" if taken else ""
     lead = f"{found.largest:,} {samples} a device fit into memory{memory}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import diagnosis, promise, telling
 from rnn_scaling.verification.diagnosis import Evidence, Findings, Gradient
-from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
+from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
 from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
@@ -60,6 +60,7 @@ class Certifier:
         self._before = self._replicas()
         self._stale = self._before
         self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
+        self._towers_before: Towers | None = None
         self._findings, self._explained = Findings(), 0
         self._word, self._wrong, self._first_wrong = "", "", 0
         self._batches: list[CertifiedBatch] = []
@@ -77,13 +78,10 @@ class Certifier:
             self._check_forward(number, result, towers, steps)
         self._check_moving(number)
         largest = self._compare(number, after)
-        if self._word == UNEQUAL and self._explained < MOST_EXPLAINED:
+        if self._word == UNEQUAL and (self._explained < MOST_EXPLAINED or self._findings.are_right):
             self._explain(number, towers, before, after, steps)
-        else:
-            gradients = [summed([part.gradient for part in step.parts.values()]) for step in steps]
-            self._previous = [gradients[self._training(replica)] for replica in after]
         self._tell(number, result, towers, steps, largest)
-        self._before, self._stale = after, before
+        self._before, self._stale, self._towers_before = after, before, towers
 
     def end(self) -> Certificate:
         """The certificate of all batches."""
@@ -99,6 +97,8 @@ class Certifier:
             variables=len(self._first),
             **self._largest,
         )
+        if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:
+            return telling.right_by_steps(seen, self._first_wrong)
         if self._wrong:
             return telling.wrong(seen, word, text, self._first_wrong)
         return telling.right(seen)
@@ -219,10 +219,11 @@ class Certifier:
         """Tries explanations on every variable of every replica, at the weights that the towers really had."""
         if self._explained and self._config.training.optimizer != "sgd":
             return  # what else an update depends on is no longer known
-        shares = {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}
+        if not self._explained and self._towers_before is not None:
+            self._previous = self._right(self._parts(number - 1, self._towers_before, self._stale), self._towers_before)
+        shares = _shares(towers)
         fresh = self._parts(number, towers, before)
         stale = self._parts(number, towers, self._stale) if number else fresh
-        right = []
         for index, (old, new) in enumerate(zip(before, after)):
             evidence = Evidence(
                 tower=old.tower,
@@ -235,9 +236,14 @@ class Certifier:
                 stale=lambda: stale,
             )
             self._findings.add(number, index, diagnosis.explain(evidence, self._promise))
-            right.append(diagnosis.right_gradient(self._promise, old.tower, fresh, shares))
-        self._previous = right
+        self._previous = self._right(fresh, towers)
         self._explained += 1
+
+    def _right(self, parts: Mapping[int, Part], towers: Towers) -> list[Gradient]:
+        """What a mode without staleness applies to each replica, of these parts of the towers."""
+        return [
+            diagnosis.right_gradient(self._promise, replica.tower, parts, _shares(towers)) for replica in self._before
+        ]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, Part]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""
@@ -272,3 +278,8 @@ class Certifier:
                 if allowed > BLIND * way:
                     blind.append(name)
         return blind
+
+
+def _shares(towers: Towers) -> dict[int, float]:
+    """Of each tower in the items of all."""
+    return {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}

@@ -220,6 +220,11 @@ class Findings:
             wrong = list(each) if known is None or known == [RIGHT] else known
             self.by_place[replica, name] = both or wrong
 
+    @property
+    def are_right(self) -> bool:
+        """Whether something was explained, and every variable did what it should in every batch."""
+        return bool(self.by_place) and all(labels[0] is RIGHT for labels in self.by_place.values())
+
     def sentence(self, replicas: Sequence[str]) -> tuple[str, str]:
         """(word, text) of what most of the wrong variables have in common.
 

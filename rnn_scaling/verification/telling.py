@@ -67,6 +67,20 @@ def right(seen: Seen) -> Certificate:
     return _certificate(seen, word, True, " ".join([*sentences, *_hidden(seen)]))
 
 
+def right_by_steps(seen: Seen, first: int) -> Certificate:
+    """The certificate of a run whose weights leave those of serial training though each of its updates is right.
+
+    Args:
+      seen: of all batches.
+      first: number of the first batch after which they are farther off than they may be.
+    """
+    sentence = (
+        f"Right step by step: from batch {first} on weights differ by up to {short(seen.weights_difference)} from "
+        "serial training, and each update is what serial training makes at the run's own weights: roundings that grow."
+    )
+    return _certificate(seen, "right step by step", True, " ".join([sentence, *_hidden(seen)]))
+
+
 def wrong(seen: Seen, word: str, text: str, first: int) -> Certificate:
     """The certificate of a run that does not do what its mode promises.
 

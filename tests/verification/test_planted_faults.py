@@ -190,6 +190,19 @@ def test_what_is_not_wrong_is_certified_and_what_other_modes_promise_is_not_kept
     assert (alone.verdict, alone.holds) == ("exchanged", False), alone.sentence
 
 
+def test_roundings_that_grow_are_no_fault_where_each_update_is_right(planted, monkeypatch):
+    from rnn_scaling.verification.certifier import Certifier
+
+    monkeypatch.setattr(Certifier, "_allowed", lambda self, training, name, value, number: 1.0 if number < 1 else -1.0)
+    late = {"now": lambda right, _: 0 * right, "before": lambda right: right, "variable_consistency": "relaxed"}
+    for plant in ({}, late):
+        certificate = planted(**plant)
+        assert (certificate.verdict, certificate.holds) == ("right step by step", True), certificate.sentence
+        assert certificate.sentence.startswith("Right step by step: from batch 1 on weights differ by up to ")
+    wrong = planted(lambda right, names: of(DENSE, only_on_tower_2)(right, names))
+    assert (wrong.verdict, wrong.holds) == ("not updated", False), wrong.sentence
+
+
 def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
     monkeypatch.setattr(configs.RunConfig, "tower_batch_sizes", lambda self: (3, 3, 3))
     certificate = planted(global_batch_size=11, batch_size=4)

@@ -115,7 +115,7 @@ def _cause(row: Timed, model: WorkModel, settings: float) -> str:
         for shift in (-1, 1):
             if ratio.meets(rounding.point((row.batches.value + shift) / row.batches.value)):
                 return (
-                    f"words counted over another window than the seconds: {row.batches.value + shift:.0f} batches "
+                    f"items counted over another window than the seconds: {row.batches.value + shift:.0f} batches "
                     f"against {row.batches.value:.0f}"
                 )
     return f"rate x seconds is {ratio.middle:.4g} of the other rows' work: the rate, the seconds or a setting is wrong"
@@ -182,7 +182,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
         ratio = model.items / known
         shift = next((s for s in (-1, 1) if _shifted(ratio, batches, s)), 0)
         window = (
-            f"words counted over another window than the seconds ({ratio.middle:.5g} = {_fraction(batches, shift)})"
+            f"items counted over another window than the seconds ({ratio.middle:.5g} = {_fraction(batches, shift)})"
         )
         cause = window if shift else f"rate x seconds is {ratio.middle:.5g} of the work that the settings imply"
         yield _items_finding(table, row, model, rounding.point(known), IMPOSSIBLE, cause)
@@ -194,7 +194,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
             whole = (model.items / factor).integers()
             if len(whole) == 1 and whole[0] % 10 == 0 and whole[0] > 0:
                 cause = (
-                    f"words counted over another window than the seconds: {model.items.middle:.6g} items a sample are "
+                    f"items counted over another window than the seconds: {model.items.middle:.6g} items a sample are "
                     f"{factor:.5g} of {whole[0]}, a batch more or less; confirm with --items_per_sample"
                 )
                 yield _items_finding(table, row, model, rounding.point(whole[0]), UNLIKELY, cause)

@@ -71,7 +71,7 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
         batches=_cell(record.batches.measured),
         seconds=_cell(throughput.seconds if throughput else None),
         rate=_cell(throughput.items_per_second if throughput else None),
-        rate_unit="words/s",
+        rate_unit=f"{record.unit}/s",
         work=_cell(throughput.items if throughput else None),
         extra={name: cell for name, cell in _parts(record).items() if cell},
     )

@@ -235,8 +235,13 @@ def _can_write(descriptor: int) -> bool:
 
 
 def _discard_output() -> None:
-    """The interpreter flushes once more when it ends, and nobody may hear of it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The interpreter flushes once more when it ends, and nobody may hear of it; stderr may have no reader either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(nowhere, sys.stderr.fileno())
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

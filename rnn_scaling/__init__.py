@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.loading import Rows
-    from rnn_scaling.recorder import Recorder
     from rnn_scaling.records.record import RunRecord
+    from rnn_scaling.training.recorder import Recorder
 
     __version__: str
 
@@ -38,7 +38,7 @@ __all__ = ["Recorder", "__version__", "compare", "load", "run", "sweep"]
 
 def __getattr__(name: str) -> Any:
     if name == "Recorder":
-        from rnn_scaling.recorder import Recorder
+        from rnn_scaling.training.recorder import Recorder
 
         return Recorder
     if name != "__version__":

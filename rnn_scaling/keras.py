@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from rnn_scaling.recorder import Recorder
+from rnn_scaling.training.recorder import Recorder
 
 
 class ItemsPerSecond(keras.callbacks.Callback):

@@ -6,6 +6,8 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from rnn_scaling.records.parts import SteadyState
+
 
 @dataclasses.dataclass(frozen=True)
 class Window:
@@ -79,3 +81,21 @@ def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_s
         raise ValueError(f"expected more than {warmup_steps} batches (the warm-up), got {len(step_s)}")
     seconds, items = step_s[warmup_steps:], step_items[warmup_steps:]
     return Window(steps=len(seconds), seconds=sum(seconds), items=sum(items))
+
+
+def steady_state(
+    step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int, unit: str
+) -> SteadyState | None:
+    """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have.
+
+    Args:
+      step_s, step_items, warmup_steps: as in `measured_window`.
+      unit: of the items.
+    """
+    try:
+        from rnn_scaling.analysis.steady_state import analyse
+    except ImportError:
+        return None
+    state = analyse(step_s, step_items, warmup_steps, unit)
+    names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
+    return SteadyState(outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names})

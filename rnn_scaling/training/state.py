@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
-from rnn_scaling.analysis import common_window, steady_state
+from rnn_scaling.analysis import common_window
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
@@ -31,7 +31,6 @@ from rnn_scaling.records.parts import (
     Phases,
     Resumption,
     RunError,
-    SteadyState,
     Throughput,
 )
 from rnn_scaling.records.record import RunRecord
@@ -39,7 +38,7 @@ from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.checkpoint_folder import Checkpoint
-from rnn_scaling.training.clock import StepTimer, measured_window
+from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
 
 
 class NotFiniteError(ArithmeticError):
@@ -278,7 +277,7 @@ class RunState:
             batches=batches,
             throughput=throughput,
             memory=self._memory,
-            steady_state=self._steady_state(seconds, items) if throughput else None,
+            steady_state=steady_state(seconds, items, self.timer.warmup_steps, self.unit) if throughput else None,
             phases=self._phases(seconds),
             environment=dataclasses.replace(
                 self._environment,
@@ -329,11 +328,6 @@ class RunState:
     def _clocks(self) -> Clocks | None:
         sampled = self._sampler.read() if self._sampler else None
         return build(Clocks, sampled) if sampled else None
-
-    def _steady_state(self, seconds: Sequence[float], items: Sequence[int]) -> SteadyState:
-        state = steady_state.analyse(seconds, items, self.timer.warmup_steps, self.unit)
-        names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
-        return SteadyState(outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names})
 
     def _phases(self, step_s: Sequence[float]) -> Phases:
         """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""

@@ -20,9 +20,9 @@ from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks, Environment, Load, Resolved
-from rnn_scaling.records.parts import Batches, Memory, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import Batches, Memory, Phases, RunError, Throughput
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.training.clock import StepTimer, measured_window
+from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
 
 
 class Recorder:
@@ -165,7 +165,7 @@ class Recorder:
             window = measured_window(timer.step_s, timer.step_items, warmup)
             rate = window.items / window.seconds
             throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
-            steady = _steady_state(timer, self._unit)
+            steady = steady_state(timer.step_s, timer.step_items, warmup, self._unit)
         losses = tuple(loss if math.isfinite(loss) else None for loss in timer.step_loss)
         return RunRecord(
             status=status,
@@ -210,14 +210,3 @@ class Recorder:
         )
         total = self._clock() - self._began
         return dataclasses.replace(phases, teardown=total - sum(phases.parts.values()), total=total)
-
-
-def _steady_state(timer: StepTimer, unit: str) -> SteadyState | None:
-    """Where the run became steady; None without numpy, which readers of the record have."""
-    try:
-        from rnn_scaling.analysis import steady_state
-    except ImportError:
-        return None
-    state = steady_state.analyse(timer.step_s, timer.step_items, timer.warmup_steps, unit)
-    names = ("kind", "start", "rate_steady", "move", "half_width", "period", "text")
-    return SteadyState(outliers=tuple(state.outliers), **{name: getattr(state, name) for name in names})

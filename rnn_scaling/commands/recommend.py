@@ -234,12 +234,12 @@ def _largest_batch(
     if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
         return rounds.exit_status
     tries = search.tries(rounds.records)
-    found = batches.what_is_known(tries, search.limit_bytes)
-    command = "" if found.largest is None else search.command(found.largest, how.launch)
+    known = batches.what_is_known(tries, search.limit_bytes)
+    command = "" if known.largest is None else search.command(known.largest, how.launch)
     workload = WORKLOADS[search.config.model.model]
     is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
     told = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
-    is_answered = found.largest is not None and all(each.outcome != batches.FAILED for each in tries)
+    is_answered = known.largest is not None and all(each.outcome != batches.FAILED for each in tries)
     return _finish(report, told, own, rounds, "largest_batch", is_answered)
 
 

@@ -26,13 +26,13 @@ def files(data_dir: str) -> list[str]:
       DataError: if there is none.
     """
     try:
-        found = sorted(str(path) for path in Path(data_dir).iterdir() if path.match(PATTERN))
+        paths = sorted(str(path) for path in Path(data_dir).iterdir() if path.match(PATTERN))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{data_dir or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
-    if not found:
+    if not paths:
         raise DataError(f"{data_dir}: no {PATTERN}; expected CIFAR-10's binary version unpacked there")
-    return found
+    return paths
 
 
 def check(paths: list[str]) -> int:

@@ -46,8 +46,8 @@ def _sentence(learning: Learning, learned: Learned) -> str:
     more = learned.items.value / one.items.value if learned.items and one.items else 1.0
     work = f"{_times(row, more)}; {_s(learned)} against {_s(one)}"
     if sooner.ends and sooner.ends[0] <= 1 <= sooner.ends[1]:
-        told = f"neither sooner nor later than one that could be told ({_x(sooner)} times as soon)"
-        return f"{devices} reach {in_words(target)} {told}, with {work}."
+        compared = f"neither sooner nor later than one that could be told ({_x(sooner)} times as soon)"
+        return f"{devices} reach {in_words(target)} {compared}, with {work}."
     if sooner.value >= 1:
         return f"{devices} reach {in_words(target)} {_x(sooner)} times as soon as one, with {work}."
     return f"{devices} reach {in_words(target)} later than one, {_x(sooner)} times as soon, with {work}."

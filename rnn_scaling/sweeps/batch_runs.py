@@ -102,5 +102,7 @@ class BatchSearch:
     def command(self, batch_size: int, launch: str) -> str:
         """What a person types to train with a batch size, started by a launcher if there is one."""
         run = self.run(batch_size)
-        told = {name: value for name, value in run.flags.items() if name not in FEW_BATCHES or name in self._told}
-        return Starter(launch=launch).shown(run.config, [spell(name, value) for name, value in told.items()])
+        shown_flags = {
+            name: value for name, value in run.flags.items() if name not in FEW_BATCHES or name in self._told
+        }
+        return Starter(launch=launch).shown(run.config, [spell(name, value) for name, value in shown_flags.items()])

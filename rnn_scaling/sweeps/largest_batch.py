@@ -126,8 +126,8 @@ def next_batch(start: int, tries: Sequence[Tried], limit_bytes: int | None) -> i
         return None
     if not tries:
         return start
-    found = what_is_known(tries, limit_bytes)
-    largest, too_large = found.largest or 0, found.too_large
+    known = what_is_known(tries, limit_bytes)
+    largest, too_large = known.largest or 0, known.too_large
     if too_large is None:
         return min(2 * largest, _most()) if largest < _most() else None
     if too_large - largest <= _grain(largest):

@@ -58,12 +58,12 @@ class AsynchronousCertifier:
         one = float(rate) * min(map(_norm, parts)) / _norm(expected)
         moved = max(float(np.abs(each).max()) for each in change.values())
         holds = off <= ALLOWED * one
-        told = f"the gradients of {len(done)} steps at the first weights add up to what the variables did"
+        added_up = f"the gradients of {len(done)} steps at the first weights add up to what the variables did"
         lost = f"a step that is lost or counts twice is {one:.0%}"
-        sentence = f"WRONG: {told} only within {off:.1%}, and {lost}; a lower --learning_rate makes it sure."
+        sentence = f"WRONG: {added_up} only within {off:.1%}, and {lost}; a lower --learning_rate makes it sure."
         if holds:
             sentence = (
-                f"Equal to first order: {told} within {off:.1%}, and {lost}. Gradients were {min(staleness)} to "
+                f"Equal to first order: {added_up} within {off:.1%}, and {lost}. Gradients were {min(staleness)} to "
                 f"{max(staleness)} updates old, which is all that this mode promises."
             )
         return Certificate(

@@ -146,8 +146,8 @@ class Serial:
         """What towers hold back never adds up: it is a share of each one's largest element, whatever came before."""
         for name in training.lost:
             largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
-            held = training.rule.reach() * self._promise.lost * largest * np.sqrt(training.weights[name].size)
-            training.lost[name] = max(training.lost[name], 2.0 * held)
+            kept_back = training.rule.reach() * self._promise.lost * largest * np.sqrt(training.weights[name].size)
+            training.lost[name] = max(training.lost[name], 2.0 * kept_back)
 
 
 def norm(values: np.ndarray) -> float:

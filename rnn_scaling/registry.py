@@ -88,6 +88,21 @@ class DataSource(Choice):
 
 
 @dataclasses.dataclass(frozen=True)
+class Framework(Choice):
+    """Who trains.
+
+    Attributes:
+      package: whose import it needs, in an environment of its own beside that of the suite; empty: it is ours.
+      least: the oldest version of the package that it is written for.
+      beside: other packages of that environment whose versions matter.
+    """
+
+    package: str = ""
+    least: str = ""
+    beside: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Report(Choice):
     """One file of a report.
 
@@ -232,6 +247,18 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
         holds="cifar10",
     ),
+}
+# What only our own trainer has, without other work being done where nothing reads it.
+_OURS = (
+    *("encoder_type", "decoder_type", "time_major", "xla"),
+    *_REPLICATED,
+    *("inter_op_parallelism_threads", "intra_op_parallelism_threads"),
+)
+FRAMEWORKS: Mapping[str, Framework] = {
+    "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
+    "torch": Framework("rnn_scaling.trainers.torch", "PyTorch", reads=("compile",), package="torch", least="2.6"),
+    "jax": Framework("rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", beside=("jaxlib",)),
+    "keras": Framework("rnn_scaling.trainers.keras", "Keras 3", reads=("keras_backend",), package="keras", least="3.9"),
 }
 ENGINES = _modules(
     "rnn_scaling.training.engines",

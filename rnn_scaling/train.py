@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ Trains a network on one or several devices and says how many words or tokens a s
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
 
+KEPT_BYTES = "4000000000"  # no array is larger
 _STARTED = time.perf_counter()
 
 
@@ -37,11 +39,16 @@ def main(words: Sequence[str]) -> int:
     """Runs one configuration; returns the exit status."""
     from rnn_scaling.machine.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
-    from rnn_scaling.settings import flags
+    from rnn_scaling.settings import flags, naming
 
     flags.answer(words, USAGE, list(configs.GROUPS.values()), "train")
     try:
         config, launch = configuration(words)
+        _keep_memory(config)
+        if config.frameworks.framework != naming.OURS:
+            from rnn_scaling.trainers import starting
+
+            return starting.run(config, _STARTED)
         from rnn_scaling.training.session import Session
 
         session = Session(config, _STARTED, look_inside, launch)
@@ -90,6 +97,13 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
     if lines:
         raise flags.FlagErrors(lines)
     return config, launch
+
+
+def _keep_memory(config: RunConfig) -> None:
+    """Starts the program again where glibc is to keep what is freed: it reads these variables when a process starts."""
+    wanted = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), KEPT_BYTES)
+    if config.frameworks.malloc == "keep" and any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **wanted})
 
 
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:

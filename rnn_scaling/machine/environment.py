@@ -18,7 +18,18 @@ from rnn_scaling.machine.system import cpuinfo_values, read_first_line, read_tex
 RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE)"
 )
-PACKAGES = ("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf", "horovod")
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "numpy",
+    "absl-py",
+    "keras",
+    "protobuf",
+    "horovod",
+    "torch",
+    "jax",
+    "jaxlib",
+)
 CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
 # Vector units by which TensorFlow and its libraries choose kernels, as /proc/cpuinfo names them on x86 and ARM.
 VECTOR_UNITS = (

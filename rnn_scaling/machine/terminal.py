@@ -5,6 +5,7 @@ Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and ta
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -123,9 +124,10 @@ class Board:
         """
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
         if enabled and self._stream.isatty():
-            from tqdm import tqdm  # here, so that runs without a terminal do not load it
+            with contextlib.suppress(ImportError):  # an environment of another framework has none
+                from tqdm import tqdm  # here, so that runs without a terminal do not load it
 
-            self._bar = tqdm(total=total, bar_format=layout, file=self._stream, **options)
+                self._bar = tqdm(total=total, bar_format=layout, file=self._stream, **options)
 
     @property
     def has_bar(self) -> bool:

@@ -33,6 +33,25 @@ class DeviceOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class FrameworkOptions:
+    """Framework: whose code trains the same network, from the same weights and batches (docs/frameworks.md)."""
+
+    framework: str = option(
+        "tensorflow",
+        f"{registry.in_words(registry.FRAMEWORKS)}; another than tensorflow wants ./run.sh setup-frameworks NAME",
+        choices=tuple(registry.FRAMEWORKS),
+    )
+    compile: bool = option(False, "torch: torch.compile the network")
+    keras_backend: str = option("tensorflow", "keras: what it runs on", choices=("tensorflow", "jax"))
+    malloc: str = option(
+        "system",
+        "glibc's memory: system (large arrays are given back and faulted in again) or keep (they stay with the "
+        "process: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set, whoever trains)",
+        choices=("system", "keep"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class ClusterOptions:
     """Cluster: worker processes that train together, on this machine or on several (docs/cluster.md)."""
 
@@ -308,6 +327,7 @@ class RunConfig:
     """Every option of one run, after its default is resolved."""
 
     devices: DeviceOptions = DeviceOptions()
+    frameworks: FrameworkOptions = FrameworkOptions()
     cluster: ClusterOptions = ClusterOptions()
     model: ModelConfig = ModelConfig()
     update: UpdateOptions = UpdateOptions()
@@ -347,6 +367,7 @@ class RunConfig:
 
 GROUPS: dict[str, type] = {
     "devices": DeviceOptions,
+    "frameworks": FrameworkOptions,
     "cluster": ClusterOptions,
     "model": ModelConfig,
     "update": UpdateOptions,
@@ -434,6 +455,8 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         values["param_server_device"] = values["device"]
     if values["use_synthetic_data"] and "data_source" not in given:
         values["data_source"] = "device"
+    if values["framework"] != "tensorflow" and not {"data_source", "use_synthetic_data"} & given.keys():
+        values["data_source"] = "constant"
     if values["prefetch_data_to_device"] is None:
         values["prefetch_data_to_device"] = registry.reads(
             registry.DATA_SOURCES, values["data_source"], "prefetch_data_to_device"

@@ -19,7 +19,7 @@ from rnn_scaling.registry import (
     either,
     has_servers,
 )
-from rnn_scaling.settings import all_reduce_spec, data_conflicts
+from rnn_scaling.settings import all_reduce_spec, data_conflicts, framework_conflicts
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
 from rnn_scaling.settings.read_when import is_read, remedy, unread
@@ -52,7 +52,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         _measure,
     ):
         lines += check(config, given, num_gpus)
-    return [*lines, *data_conflicts.problems(config)]
+    return [*lines, *data_conflicts.problems(config), *framework_conflicts.problems(config, num_gpus)]
 
 
 def keeps_trace(config: RunConfig) -> str | None:

@@ -10,24 +10,28 @@ from rnn_scaling.settings.config import OPTIONS
 
 TRAINER = "trainer"  # the option that names a program which is not ours
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
+FRAMEWORK = "framework"  # the option that says whose code trains our network
+OURS = OPTIONS[FRAMEWORK].default
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """What a run is called by: the kernel of its encoder, its workload where that has none, or a trainer not ours.
+    """What a run is called by: the kernel of its encoder, its workload where that has none, or who trains in our place.
 
     Args:
       config: flat options of a run; one whose workload is none of ours has an encoder.
     """
     if TRAINER in config:
         return str(config[TRAINER])
+    if config.get(FRAMEWORK, OURS) != OURS:
+        return str(config[FRAMEWORK])
     entry = WORKLOADS.get(config.get("model", OPTIONS["model"].default))
     return str(config["model"] if entry and "encoder_type" not in entry.reads else config.get("encoder_type"))
 
 
 def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
-    """Names of options without the model's, where that is what the run is called by already."""
-    return [name for name in names if name != "model" or network(config) != config.get("model")]
+    """Names of options without the model's or the framework's, where that is what the run is called by already."""
+    return [name for name in names if name not in ("model", FRAMEWORK) or network(config) != config.get(name)]
 
 
 def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:

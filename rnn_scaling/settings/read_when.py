@@ -37,6 +37,7 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
         ("data_source", "data", registry.DATA_SOURCES),
         ("model", "model", WORKLOADS),
         ("unit_type", "model", UNIT_TYPES),
+        ("framework", "frameworks", registry.FRAMEWORKS),
     ):
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, choices, group)

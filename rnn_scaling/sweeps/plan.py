@@ -17,7 +17,7 @@ from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.naming import NAMED
+from rnn_scaling.settings.naming import FRAMEWORK, NAMED, OURS
 from rnn_scaling.settings.read_when import unread
 from rnn_scaling.settings.spelling import spell
 
@@ -68,7 +68,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     encoders_given = "encoder_type" in lists
     lists = {**_defaults(lists, num_gpus, num_cores), **lists}
     # From the lists alone and not, as in reports, from what the runs came to: a sweep is resumed by the files' names.
-    varied = [name for name, values in lists.items() if len(values) > 1 or name in NAMED]
+    varied = [name for name, values in lists.items() if len(values) > 1 or name in (FRAMEWORK, *NAMED)]
     runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one
     lines: list[str] = []
     read: set[str] = set()
@@ -129,6 +129,9 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
+    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # each trains the same work, ours with one kernel
+        defaults |= {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
+        defaults["data_source"] = ["constant"]
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
 
 
@@ -140,12 +143,12 @@ def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
 
 
 def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """A run's name, from those of its options that vary: encoder, mode and devices by value, others as flag=value."""
+    """A run's name, from its options that vary: framework, encoder, mode and devices by value, others as flag=value."""
     return "-".join(_word(given[name], name) for name in varied if name in given)
 
 
 def _word(value: Any, name: str) -> str:
-    text = str(value).lower() if name in NAMED else f"{name}={str(value).lower()}"
+    text = str(value).lower() if name in (FRAMEWORK, *NAMED) else f"{name}={str(value).lower()}"
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 

@@ -88,7 +88,7 @@ class Session:
             entry.be_quiet()
         if not self._open_outputs():
             return EXIT_USAGE
-        _prepare_process(self._config, self._state, self._launch)
+        prepare_process(self._config, self._state, self._launch)
         self._native_log = NativeLog()
         self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
@@ -328,8 +328,14 @@ def _data_files(config: RunConfig) -> list[str]:
     return [str(path) for path in Path(config.data.data_dir).glob(cifar10_files.PATTERN)]
 
 
-def _prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them."""
+def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
+    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them.
+
+    Args:
+      config: resolved options.
+      state: gets what was resolved.
+      launch: which of several processes this is; None: it is alone.
+    """
     cores = available_cores()
     devices, measure = config.devices, config.measure
     resolved = state.resolved

@@ -1,0 +1,140 @@
+"""What one framework's process is handed by the one with TensorFlow: network, weights, batches, and losses to reach.
+
+starting.py (TensorFlow) -> write(work, file) -> the framework's Python: `-m rnn_scaling.trainers.NAME FILE` -> read
+
+Standard library and numpy alone. S: words of a source sentence, T: of a target sentence, B: sentence pairs of a tower,
+E: embedding, U: units, V: vocabulary. Ids are time-major. Weights have the names of models/seq2seq.py: `src_embedding`
+and `tgt_embedding` [V, E], `encoder/layer_0/forward/kernel` [D + U, 4U], whose rows are those of the input before those
+of the state, its `bias` [4U], `decoder/layer_0/kernel`, `projection` [U, V]. Gates are i, j, f, o; `forget_bias` is
+added to f before its sigmoid and is no part of the bias. The decoder's cell k starts from the final state of the
+encoder's cell k: layer 0 forward, layer 0 backward, ... All sentences of a constant batch have their full length, so
+there is no padding, and `target_lengths` are all T.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+NUM_LOSSES = 20
+TOLERANCE = 1e-4  # relative; of the losses of a step that computes the same
+SGD_LEARNING_RATE = 0.5  # at which the losses of these steps differ clearly, and rounding stays small
+_ARRAYS = ("weights", "batches")
+Batch = Mapping[str, np.ndarray]
+"""source [S, B], source_lengths [B], target_input [T, B], target_output [T, B], target_lengths [B], all int32."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One run.
+
+    Attributes:
+      config: every option of the run by name, as its record has them.
+      weights: before the first step, float32, by name.
+      batches: one a tower, the same at every step.
+      items: words of both sides, of each tower a step.
+      loss_items: target words, which the loss is a mean over, of each tower.
+      reference_losses: [20, towers], a row a step from the first on: the mean loss of each tower's words in float32
+        with plain SGD at `sgd_learning_rate`, as our own step has it.
+      sgd_learning_rate: of these.
+      flops_per_item: of forward and backward.
+      parameters: fields of `records.parts.Parameters`.
+      result_file: where the record goes; empty: nowhere.
+      threads: inside an operator, of each device on CPUs.
+      cores: of each device; empty on GPUs.
+      resolved: fields of `records.environment.Resolved` that are known already.
+      started: `time.time()` when the program started.
+    """
+
+    config: Mapping[str, Any]
+    weights: Mapping[str, np.ndarray]
+    batches: tuple[Batch, ...]
+    items: tuple[int, ...]
+    loss_items: tuple[int, ...]
+    reference_losses: tuple[tuple[float, ...], ...]
+    sgd_learning_rate: float
+    flops_per_item: float
+    parameters: Mapping[str, int]
+    result_file: str
+    threads: int
+    cores: tuple[tuple[int, ...], ...]
+    resolved: Mapping[str, Any]
+    started: float
+
+    @property
+    def num_devices(self) -> int:
+        """Towers: model copies, each on a device of its own."""
+        return len(self.batches)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether towers train one model: gradients of the mean loss over all towers' words. Else each has its own."""
+        return bool(self.config["variable_update"] == "replicated" and self.num_devices > 1)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the devices are GPUs; else each is the cores that `cores` has of it."""
+        return bool(self.config["device"] == "gpu")
+
+    @property
+    def optimizer(self) -> str:
+        """ "sgd", "momentum" (0.9: a = 0.9 a + g, w -= lr a) or "adam" (0.9, 0.999, 1e-7)."""
+        return str(self.config["optimizer"])
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.config["learning_rate"])
+
+    @property
+    def dtype(self) -> str:
+        """Of the arithmetic, "float32" or "bfloat16"; weights stay float32."""
+        return str(self.config["compute_dtype"])
+
+    def as_reference(self) -> Work:
+        """The work of `reference_losses`: float32, plain SGD. A step that is built of it may not use TF32 either."""
+        changes = {"optimizer": "sgd", "learning_rate": self.sgd_learning_rate, "compute_dtype": "float32"}
+        return dataclasses.replace(self, config={**self.config, **changes})
+
+    def losses(self, towers: Iterable[int]) -> list[float]:
+        """The reference losses, a step each, as a mean over the words of these towers."""
+        chosen = list(towers)
+        weights = np.array([self.loss_items[tower] for tower in chosen], np.float64)
+        rows = np.array(self.reference_losses, np.float64)[:, chosen]
+        return [float(loss) for loss in rows @ weights / weights.sum()]
+
+
+def write(work: Work, file: BinaryIO) -> None:
+    """Writes the work as one .npz."""
+    fields = {f.name: getattr(work, f.name) for f in dataclasses.fields(work) if f.name not in _ARRAYS}
+    arrays = {f"weights/{name}": value for name, value in work.weights.items()}
+    for tower, batch in enumerate(work.batches):
+        arrays |= {f"batches/{tower}/{name}": value for name, value in batch.items()}
+    np.savez(file, fields=np.array(json.dumps(fields)), **arrays)  # type: ignore[arg-type]
+
+
+def read(path: str) -> Work:
+    """The work that was written.
+
+    Raises:
+      OSError: if the file cannot be read.
+    """
+    weights: dict[str, np.ndarray] = {}
+    batches: dict[int, dict[str, np.ndarray]] = {}
+    with open(path, "rb") as file, np.load(file) as stored:
+        fields = json.loads(str(stored["fields"]))
+        for name in stored.files:
+            part, _, rest = name.partition("/")
+            if part == "weights":
+                weights[rest] = stored[name]
+            elif part == "batches":
+                tower, _, field = rest.partition("/")
+                batches.setdefault(int(tower), {})[field] = stored[name]
+    for name in ("items", "loss_items"):
+        fields[name] = tuple(fields[name])
+    for name in ("reference_losses", "cores"):
+        fields[name] = tuple(map(tuple, fields[name]))
+    return Work(weights=weights, batches=tuple(batches[tower] for tower in sorted(batches)), **fields)

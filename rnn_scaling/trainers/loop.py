@@ -1,0 +1,272 @@
+"""What every framework's trainer does around its step: read the work, check 20 losses, warm up, measure, record.
+
+    python -m rnn_scaling.trainers.NAME FILE
+
+in an environment of the framework, which has numpy and need not have anything else of ours. A framework's file ends in
+`loop.start(loop.Framework(...))`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn, Protocol
+
+from rnn_scaling import entry
+from rnn_scaling.machine import peaks
+from rnn_scaling.machine.terminal import tell
+from rnn_scaling.records.decoding import build as build_part
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.records.environment import Resolved
+from rnn_scaling.records.parts import Parameters, RunError
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.trainers import handoff
+from rnn_scaling.trainers.handoff import Work
+from rnn_scaling.trainers.ranks import GROUP, RANK, Ranks
+from rnn_scaling.training.progress import Progress
+from rnn_scaling.training.recorder import Recorder
+
+_FOLDER = "RNN_SCALING_RECORDS"
+Step = Callable[[], float]
+"""Trains one step on the devices of this process -> the mean loss of the words of their towers, before the update.
+
+It returns when the devices have finished, the update included.
+"""
+
+
+class Group(Protocol):
+    """How the processes of a framework with one a device meet."""
+
+    def host(self, num_ranks: int) -> str:
+        """Rank 0's, before the others start; the address that they `join`."""
+
+    def join(self, address: str, rank: int, work: Work) -> None:
+        """Returns when all ranks have."""
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Framework:
+    """One framework.
+
+    Attributes:
+      name: in registry.FRAMEWORKS.
+      build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. It
+        compiles at the first call. A process that drives all devices has rank 0.
+      kernel: what computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
+      group: of a framework with a process for each device; None: one process drives all.
+    """
+
+    name: str
+    build: Callable[[Work, int], Step]
+    kernel: Callable[[Work], str]
+    group: Group | None = None
+
+
+class RefusedError(Exception):
+    """The framework computes something else than we do."""
+
+
+class NotFiniteError(Exception):
+    """A loss is infinite or not a number."""
+
+
+def start(framework: Framework) -> NoReturn:
+    """The whole process of a framework's file: trains the work that the command line names, and ends."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
+
+
+def run(framework: Framework, work: Work) -> int:
+    """Trains, and writes the record whatever happens; returns the exit status."""
+    rank = int(os.environ.get(RANK, "0"))
+    if rank:  # rank 0 answers Ctrl-C, and takes the others with it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        entry.be_quiet()
+    with contextlib.ExitStack() as stack:
+        if not work.result_file:  # ranks join their records in a folder
+            folder = os.environ.get(_FOLDER) or stack.enter_context(tempfile.TemporaryDirectory())
+            os.environ[_FOLDER] = folder
+            work = dataclasses.replace(work, result_file=os.path.join(folder, "run.json"))
+        return _Run(framework, work, rank).main()
+
+
+def towers_of(framework: Framework, work: Work, rank: int) -> range:
+    """Numbers of the towers that a process trains."""
+    return range(rank, rank + 1) if framework.group else range(work.num_devices)
+
+
+def check(step: Step, work: Work, towers: range) -> None:
+    """Compares the losses of as many steps as there are references.
+
+    Args:
+      step: built of `work.as_reference()`.
+      work: has the references.
+      towers: that the step trains.
+
+    Raises:
+      RefusedError: naming the step, both its losses and the first one.
+    """
+    losses = []
+    for number, expected in enumerate(work.losses(towers)):
+        loss = step()
+        losses.append(loss)
+        if not abs(loss - expected) <= handoff.TOLERANCE * abs(expected):
+            raise RefusedError(
+                f"{work.config['framework']} does not train the same network: loss {loss:.7g} at step {number} of "
+                f"SGD, and ours is {expected:.7g} (first loss {losses[0]:.7g}, ours {work.losses(towers)[0]:.7g}; "
+                f"allowed are {handoff.TOLERANCE:g} of it)"
+            )
+
+
+class _Run:
+    """One process of a run."""
+
+    def __init__(self, framework: Framework, work: Work, rank: int) -> None:
+        self._framework, self._work, self._rank = framework, work, rank
+        self._towers = towers_of(framework, work, rank)
+        self._num_ranks = work.num_devices if framework.group else 1
+        self._resolved = {**work.resolved, "encoder_kernel": framework.kernel(work), "decoder_kernel": None}
+        self._ranks: Ranks | None = None
+
+    def main(self) -> int:
+        if self._work.cores and self._framework.group and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self._work.cores[self._rank])
+        several = {"rank": self._rank, "num_ranks": self._num_ranks} if self._num_ranks > 1 else {}
+        recorder = WorkRecorder(self._work, self._resolved, self._towers, **several)
+        try:
+            if self._framework.group is not None and self._num_ranks > 1:
+                self._meet(self._framework.group, recorder)
+            self._train(recorder)
+        except KeyboardInterrupt as e:
+            recorder.close(e)
+            raise
+        except Exception as e:
+            return self._fail(recorder, e)
+        result = recorder.close()
+        if self._ranks is not None and (cause := self._ranks.wait()):
+            return self._fail(recorder, RuntimeError(cause))
+        if self._rank == 0:
+            _tell(result)
+        return entry.EXIT_OK if result.status == "ok" else entry.EXIT_FAILED
+
+    def _meet(self, group: Group, recorder: Recorder) -> None:
+        if self._rank == 0:
+            address = group.host(self._num_ranks)
+            self._ranks = Ranks(self._num_ranks, address, sys.argv[1], lambda cause: self._give_up(recorder, cause))
+        else:
+            address = os.environ[GROUP]
+        group.join(address, self._rank, self._work)
+
+    def _train(self, recorder: Recorder) -> None:
+        work, measure = self._work, self._work.config
+        entry.note(f"{work.config['framework']}: checking {handoff.NUM_LOSSES} losses of SGD against ours")
+        check(self._framework.build(work.as_reference(), self._rank), work, self._towers)
+        step, warmup = self._framework.build(work, self._rank), measure["num_warmup_batches"]
+        total, items = warmup + measure["num_batches"], sum(work.items[tower] for tower in self._towers)
+        shows = bool(measure["progress"]) and self._rank == 0
+        display = Progress(shows, total, warmup, "words", whose=" at rank 0" if self._num_ranks > 1 else "")
+        try:
+            if self._ranks is not None or self._rank:
+                assert self._framework.group is not None
+                self._framework.group.barrier()
+            recorder.start()
+            for number in range(total):
+                loss = step()
+                step_s = recorder.step(items, loss)
+                if not math.isfinite(loss):
+                    raise NotFiniteError(
+                        f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}"
+                    )
+                display.batch(step_s, items, loss)
+        finally:
+            display.close()
+
+    def _fail(self, recorder: Recorder, error: Exception) -> int:
+        cause = self._ranks.failure(wait_s=2.0) if self._ranks is not None else ""
+        if cause:
+            error = RuntimeError(cause)
+        recorder.close(error)
+        message = entry.first_line(error)
+        expected = cause or isinstance(error, (RefusedError, NotFiniteError))
+        message = message if expected else f"{type(error).__name__}: {message}"
+        if self._rank:
+            print(json.dumps(message), flush=True)  # to rank 0, which tells it
+            return entry.EXIT_FAILED
+        return entry.fail(message)
+
+    def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
+        """Ends this process, which waits for a rank that has gone; in a thread of its own."""
+        recorder.close(RuntimeError(cause))
+        entry.fail(cause)
+        sys.stderr.flush()
+        os._exit(entry.EXIT_FAILED)
+
+
+class WorkRecorder(Recorder):
+    """Records of our own network: with every option of the run, and no name of a trainer that is not ours."""
+
+    def __init__(self, work: Work, resolved: dict[str, object], towers: range, **ranks: int) -> None:
+        """Args:
+        work: that is recorded.
+        resolved: fields of the record's part.
+        towers: that this process trains.
+        **ranks: the rank and number of processes, as of a `Recorder`.
+        """
+        self._work, self._own_resolved, self._towers = work, resolved, towers
+        super().__init__(
+            work.result_file,
+            unit="words",
+            num_devices=len(towers),
+            num_warmup_batches=work.config["num_warmup_batches"],
+            device_type=str(work.resolved["device_type"]),
+            **ranks,
+        )
+
+    def _record(self, status: str, error: RunError | None = None) -> RunRecord:
+        made, work = super()._record(status, error), self._work
+        machine, cores = encode(made.environment), work.config["cpu_cores_per_device"]
+        resolved = {**self._own_resolved}
+        if machine.get("cpu"):
+            resolved["peak_flops_per_second"] = peaks.of_run(machine, resolved, cores, work.dtype)
+        steps = len(made.batches.seconds)
+        items = work.items if made.workers else [work.items[tower] for tower in self._towers]
+        towers = (tuple(items),) * steps
+        return dataclasses.replace(
+            made,
+            config=dict(work.config),
+            resolved=build_part(Resolved, resolved),
+            parameters=build_part(Parameters, dict(work.parameters)),
+            batches=dataclasses.replace(made.batches, tower_items=towers, tower_positions=towers),
+            phases=self._with_start(made),
+            flops_per_item=work.flops_per_item,
+        )
+
+    def _with_start(self, made: RunRecord) -> object:
+        before = max(0.0, time.time() - self._work.started - made.phases.total)
+        phases = made.phases
+        return dataclasses.replace(phases, start=phases.start + before, total=phases.total + before)
+
+
+def _tell(result: RunRecord) -> None:
+    from rnn_scaling.reports import table
+
+    if result.steady_state:
+        entry.note(result.steady_state.text)
+    tell(table.render_runs([result]))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

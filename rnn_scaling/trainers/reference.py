@@ -1,0 +1,93 @@
+"""What another framework starts from and must reach: initial weights, constant batches, and losses of our own step."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from models import workloads
+from models.workload import first_values
+from rnn_scaling import registry
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.trainers import handoff
+from rnn_scaling.trainers.handoff import Work
+from rnn_scaling.training import benchmark, optimizers
+from rnn_scaling.training.engines import local
+from rnn_scaling.training.state import RunState
+
+
+def make(config: RunConfig, state: RunState, started: float) -> Work:
+    """The work of a run; TensorFlow starts in this process.
+
+    Args:
+      config: of the run, of another framework.
+      state: of the run, with the cores that it is bound to.
+      started: `time.time()` when the program started.
+
+    Raises:
+      DeviceError, tf.errors.OpError: if our own step does not run.
+    """
+    ours = _reference_config(config)
+    devices, resolved = config.devices, state.resolved
+    inter, intra = (resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra"))
+    engine = local.start(local.Request(devices.device, devices.num_devices, inter, intra))
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
+    feed = benchmark.feed_of(ours, engine, workload)
+    source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
+    batches = [{name: part.numpy() for name, part in each._asdict().items()} for each in source.next_batches(None)]
+    step = benchmark.build(ours, engine)
+    results = [step() for _ in range(handoff.NUM_LOSSES)]
+    cores, each = resolved["cpu_affinity"], devices.cpu_cores_per_device
+    on_cpus = devices.device == "cpu"
+    names = [f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)]
+    num_slots = optimizers.build(config.training.optimizer, config.training.learning_rate).num_slots
+    trainable = sum(math.prod(spec.shape) for spec in workload.variables)
+    return Work(
+        config=config.flat(),
+        weights=first_values(workload.variables, config.training.seed),
+        batches=tuple({_plural(name): part.astype("int32") for name, part in batch.items()} for batch in batches),
+        items=tuple(int(number) for number in results[0].items),
+        loss_items=tuple(int(number) for number in results[0].loss_items),
+        reference_losses=tuple(tuple((r.loss_sum / r.loss_items).tolist()) for r in results),
+        sgd_learning_rate=handoff.SGD_LEARNING_RATE,
+        flops_per_item=workload.flops_per_item(feed.max_lengths),
+        parameters={"trainable": trainable, "bytes": 4 * trainable, "moving": 0, "optimizer": num_slots * trainable},
+        result_file=config.output.result_file,
+        threads=each if on_cpus else max(1, len(cores) // devices.num_devices),
+        cores=tuple(tuple(cores[k % len(cores)] for k in _of_device(n, each)) for n in range(len(names)) if on_cpus),
+        resolved={
+            "scaling": resolved["scaling"],
+            "oversubscribed": resolved.get("oversubscribed"),
+            "cpu_affinity": cores,
+            "devices": names,
+            "device_type": devices.device.upper(),
+            "onednn": local.uses_onednn(),
+            "tower_batch_sizes": list(config.tower_batch_sizes()),
+            "logical_devices": False,
+            "learning_rate": config.training.learning_rate,
+        },
+        started=started,
+    )
+
+
+def _of_device(number: int, cores_per_device: int) -> range:
+    return range(number * cores_per_device, (number + 1) * cores_per_device)
+
+
+def _plural(name: str) -> str:
+    return f"{name}s" if name.endswith("_length") else name
+
+
+def _reference_config(config: RunConfig) -> RunConfig:
+    """The same run by us, in float32 with plain SGD."""
+    return dataclasses.replace(
+        config,
+        frameworks=dataclasses.replace(config.frameworks, framework="tensorflow"),
+        model=dataclasses.replace(config.model, compute_dtype="float32"),
+        training=dataclasses.replace(
+            config.training, optimizer="sgd", learning_rate=handoff.SGD_LEARNING_RATE, lr_warmup_batches=0
+        ),
+    )

@@ -27,6 +27,7 @@ USAGE
   lint           ruff's checks of style and mypy's of types
   setup          only sets up the environment
   setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
+  setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
 
 Paths are relative to the folder that it is called from.
 
@@ -188,11 +189,31 @@ setup_horovod() {
     --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r requirements-horovod.txt
 }
 
+# An environment beside the suite's for each framework that --framework may name: setup_frameworks NAMES...
+setup_frameworks() {
+  local venv=${VENV:-.venv} name own wanted names=("$@")
+  [ $# -gt 0 ] || names=(torch jax keras)
+  for name in "${names[@]}"; do
+    if [ ! -f "requirements/$name.txt" ]; then
+      echo "error: setup-frameworks knows torch, jax and keras, not $name" >&2
+      return 2
+    fi
+  done
+  for name in "${names[@]}"; do
+    own=$venv-$name
+    wanted=$(cat "requirements/$name.txt" constraints.txt; "$venv/bin/python" --version)
+    if is_there "$own/.installed" "$wanted"; then continue; fi
+    make_environment "$own" "$venv/bin/python"
+    echo "setting up $own for --framework=$name (docs/frameworks.md says what it takes)" >&2
+    install_files "$own" "$own/.installed" "$wanted" "requirements/$name.txt"
+  done
+}
+
 main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | test | lint | setup | setup-horovod) ;;
+    "" | test | lint | setup | setup-horovod | setup-frameworks) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
@@ -211,6 +232,7 @@ main() {
   case "$command" in
     setup) ;;
     setup-horovod) setup_horovod ;;
+    setup-frameworks) setup_frameworks "$@" ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
     *)

@@ -130,8 +130,8 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "preset": ["seed" if on_gpus else "small"],
     }
     if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # each trains the same work, ours with one kernel
-        defaults |= {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
-        defaults["data_source"] = ["constant"]
+        ours = {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
+        defaults = {FRAMEWORK: list(lists[FRAMEWORK]), **defaults, **ours, "data_source": ["constant"]}
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
 
 

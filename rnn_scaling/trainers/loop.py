@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from rnn_scaling import entry
 from rnn_scaling.machine import peaks
@@ -27,7 +27,7 @@ from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.decoding import build as build_part
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.parts import Parameters, RunError
+from rnn_scaling.records.parts import Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
@@ -50,7 +50,13 @@ class Group(Protocol):
         """Rank 0's, before the others start; the address that they `join`."""
 
     def join(self, address: str, rank: int, work: Work) -> None:
-        """Returns when all ranks have."""
+        """Returns when all ranks have.
+
+        Args:
+          address: that rank 0 has.
+          rank: of this process.
+          work: that all train.
+        """
 
     def barrier(self) -> None:
         """Returns when all ranks have come here."""
@@ -104,7 +110,13 @@ def run(framework: Framework, work: Work) -> int:
 
 
 def towers_of(framework: Framework, work: Work, rank: int) -> range:
-    """Numbers of the towers that a process trains."""
+    """Numbers of the towers that a process trains.
+
+    Args:
+      framework: that it runs.
+      work: of all.
+      rank: its own.
+    """
     return range(rank, rank + 1) if framework.group else range(work.num_devices)
 
 
@@ -218,7 +230,7 @@ class _Run:
 class WorkRecorder(Recorder):
     """Records of our own network: with every option of the run, and no name of a trainer that is not ours."""
 
-    def __init__(self, work: Work, resolved: dict[str, object], towers: range, **ranks: int) -> None:
+    def __init__(self, work: Work, resolved: dict[str, object], towers: range, **ranks: Any) -> None:
         """Args:
         work: that is recorded.
         resolved: fields of the record's part.
@@ -254,7 +266,7 @@ class WorkRecorder(Recorder):
             flops_per_item=work.flops_per_item,
         )
 
-    def _with_start(self, made: RunRecord) -> object:
+    def _with_start(self, made: RunRecord) -> Phases:
         before = max(0.0, time.time() - self._work.started - made.phases.total)
         phases = made.phases
         return dataclasses.replace(phases, start=phases.start + before, total=phases.total + before)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,6 +17,7 @@ from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
 from rnn_scaling.training import benchmark, optimizers
 from rnn_scaling.training.engines import local
+from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import RunState
 
 
@@ -29,11 +32,22 @@ def make(config: RunConfig, state: RunState, started: float) -> Work:
     Raises:
       DeviceError, tf.errors.OpError: if our own step does not run.
     """
-    ours = _reference_config(config)
     devices, resolved = config.devices, state.resolved
     inter, intra = (resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra"))
     engine = local.start(local.Request(devices.device, devices.num_devices, inter, intra))
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    return on(engine, config, resolved, started)
+
+
+def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: float) -> Work:
+    """The work of a run whose reference is trained on these devices.
+
+    Args:
+      engine: has the devices.
+      config, started: as of `make`.
+      resolved: the cores that the run is bound to, and what else is known of it.
+    """
+    ours, devices = _reference_config(config), config.devices
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
     feed = benchmark.feed_of(ours, engine, workload)
     source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)

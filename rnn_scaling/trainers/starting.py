@@ -22,6 +22,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
+from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.session import TICK_S, describe, prepare_process
 from rnn_scaling.training.state import RunState
 
@@ -41,8 +42,10 @@ def run(config: RunConfig, started: float) -> int:
         return entry.EXIT_USAGE
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    native_log = None
     try:
         prepare_process(config, state, None)
+        native_log = NativeLog()
         file = _made(config, state, began)
         _become(config, file, state)
     except KeyboardInterrupt as e:
@@ -51,7 +54,9 @@ def run(config: RunConfig, started: float) -> int:
         _save(config, state, "interrupted", RunError(type="Interrupted", message=message))
         return entry.EXIT_INTERRUPTED
     except Exception as e:
-        kind, message, _ = describe(e, config)
+        kind, message, is_expected = describe(e, config)
+        if native_log is not None and not is_expected:
+            print(native_log.tail(), file=sys.stderr)
         _save(config, state, "failed", RunError(type=kind, message=message))
         return entry.fail(message)
     return entry.EXIT_FAILED  # not reached: the process is another
@@ -104,8 +109,9 @@ def _become(config: RunConfig, file: IO[bytes], state: RunState) -> None:
     cores = len(state.resolved["cpu_affinity"])
     threads = devices.cpu_cores_per_device if devices.device == "cpu" else max(1, cores // devices.num_devices)
     os.set_inheritable(file.fileno(), True)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    os.dup2(sys.stderr.fileno(), 2)  # which TensorFlow's own messages had
+    sys.stdout.flush()
+    sys.stderr.flush()
     words = [python, "-m", registry.FRAMEWORKS[name].module, f"/dev/fd/{file.fileno()}"]
     os.execve(python, words, environment(config, threads))
 

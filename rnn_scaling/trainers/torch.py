@@ -88,7 +88,7 @@ def build(work: Work, rank: int) -> loop.Step:
     if work.exchanges:
         network = DistributedDataParallel(network, gradient_as_bucket_view=True, static_graph=True)
     if work.config["compile"]:
-        network = torch.compile(network)  # type: ignore[assignment]
+        network = torch.compile(network)
     names = ("source", "target_input", "target_output")
     batch = [torch.tensor(work.batches[rank][name], dtype=torch.long, device=device) for name in names]
     own = work.loss_items[rank]

@@ -26,7 +26,7 @@ class Others(Alone):
 
 def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(monkeypatch, capsys):
     monkeypatch.setattr(sessions.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sessions, "_prepare_process", lambda *_: None)
+    monkeypatch.setattr(sessions, "prepare_process", lambda *_: None)
     monkeypatch.setattr(sessions, "NativeLog", lambda: None)
     monkeypatch.setattr(Session, "_work", lambda self: None)
     session = Session(configs.resolve({}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)

@@ -1,0 +1,214 @@
+"""What another framework is handed, what is refused, and what its record holds. No framework is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from rnn_scaling import registry
+from rnn_scaling.machine import other_python
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts
+from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.trainers import handoff, loop
+from rnn_scaling.trainers.handoff import Work
+
+OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
+
+
+@pytest.fixture
+def no_check(monkeypatch):
+    """Every framework is there."""
+    monkeypatch.setattr(other_python, "problem", lambda *_: "")
+
+
+def work_of(tmp_path, losses=(9.0, 8.0), **options) -> Work:
+    """Of two towers that hold different numbers of words; the losses of each fall evenly."""
+    given = {"framework": "torch", "num_devices": 2, "num_warmup_batches": 1, "num_batches": 3, **options}
+    config = configs.resolve({**given, "progress": False}, num_gpus=0, num_cores=2)
+    batch = {name: np.full((2, 3), 4, np.int32) for name in ("source", "target_input", "target_output")}
+    return Work(
+        config=config.flat(),
+        weights={"projection": np.arange(6, dtype=np.float32).reshape(2, 3)},
+        batches=(batch, batch),
+        items=(12, 36),
+        loss_items=(6, 18),
+        reference_losses=tuple(tuple(loss - 0.1 * step for loss in losses) for step in range(handoff.NUM_LOSSES)),
+        sgd_learning_rate=0.5,
+        flops_per_item=7.0,
+        parameters={"trainable": 6, "bytes": 24, "moving": 0, "optimizer": 12},
+        result_file=str(tmp_path / "run.json"),
+        threads=1,
+        cores=((0,), (1,)),
+        resolved={"device_type": "CPU", "devices": ["CPU:0", "CPU:1"], "cpu_affinity": [0, 1], "onednn": True},
+        started=time.time(),
+    )
+
+
+def replaying(work, towers=range(2), **wrong):
+    """A framework whose step tells the reference's losses, or at some steps others."""
+
+    def build(work, rank):
+        losses = iter([*work.losses(towers), *[5.0] * 100])
+        count = iter(range(1000))
+        return lambda: wrong.get(f"step_{next(count)}", next(losses))
+
+    return loop.Framework("torch", build, lambda work: "replayed")
+
+
+def test_the_work_comes_out_as_it_went_in(tmp_path):
+    work, path = work_of(tmp_path), tmp_path / "work.npz"
+    with open(path, "wb") as file:
+        handoff.write(work, file)
+    read = handoff.read(str(path))
+    for field in dataclasses.fields(Work):
+        if field.name not in ("weights", "batches"):
+            assert getattr(read, field.name) == getattr(work, field.name), field.name
+    np.testing.assert_array_equal(read.weights["projection"], work.weights["projection"])
+    assert [sorted(batch) for batch in read.batches] == [sorted(work.batches[0])] * 2
+    assert read.batches[1]["source"].dtype == np.int32
+
+
+def test_losses_of_several_towers_are_means_over_their_words(tmp_path):
+    work = work_of(tmp_path, losses=(9.0, 8.0))
+    assert work.losses([0])[0] == 9.0 and work.losses([1])[0] == 8.0
+    assert work.losses([0, 1])[:2] == pytest.approx([(6 * 9 + 18 * 8) / 24, (6 * 8.9 + 18 * 7.9) / 24])
+    reference = work_of(tmp_path, compute_dtype="bfloat16", variable_update="replicated").as_reference()
+    assert (reference.dtype, reference.optimizer, reference.learning_rate, reference.exchanges) == (
+        *("float32", "sgd", 0.5),
+        True,
+    )
+
+
+def test_a_run_of_another_framework_leaves_a_record_of_ours(tmp_path, capsys):
+    work = work_of(tmp_path)
+    assert loop.run(replaying(work), work) == 0
+    result = record.read(work.result_file)
+    assert result.status == "ok" and result.config == work.config and "trainer" not in result.config
+    assert result.batches.items == (48,) * 4 and result.batches.tower_items == ((12, 36),) * 4
+    assert (result.batches.warmup, result.batches.measured, result.batches.loss) == (1, 3, (5.0,) * 4) or (
+        result.batches.loss[0] == pytest.approx(work.losses(range(2))[0])
+    )
+    assert (result.flops_per_item, result.parameters.optimizer, result.unit) == (7.0, 12, "words")
+    assert result.resolved.encoder_kernel == "replayed" and result.phases.start > 0
+    assert "torch: checking 20 losses" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [0, 19])
+def test_a_framework_that_computes_something_else_is_refused(tmp_path, capsys, step):
+    work = work_of(tmp_path)
+    ours = work.losses(range(2))[step]
+    assert loop.run(replaying(work, **{f"step_{step}": ours * (1 + 2e-4)}), work) == 1
+    result = record.read(work.result_file)
+    assert (result.status, result.error.type, result.batches.seconds) == ("failed", "RefusedError", ())
+    line = result.error.message
+    assert f"loss {ours * (1 + 2e-4):.7g} at step {step} of SGD, and ours is {ours:.7g} (first loss" in line
+    assert capsys.readouterr().err.endswith(f"error: {line}\n")
+    almost = replaying(work, **{f"step_{step}": ours * (1 + 5e-5)})
+    assert loop.run(almost, work) == 0
+
+
+@pytest.mark.parametrize("error, kind", [(math.nan, "NotFiniteError"), (ValueError("no such operator"), "ValueError")])
+def test_a_step_that_fails_while_it_is_measured_is_a_failed_record(tmp_path, capsys, error, kind):
+    work = work_of(tmp_path)
+    calls = iter(range(1000))
+
+    def build(work, rank):
+        losses = iter(work.losses(range(2)))
+
+        def step():
+            if next(calls) < handoff.NUM_LOSSES:
+                return next(losses)
+            if isinstance(error, Exception):
+                raise error
+            return error
+
+        return step
+
+    assert loop.run(loop.Framework("torch", build, lambda work: ""), work) == 1
+    result = record.read(work.result_file)
+    assert (result.status, result.error.type) == ("failed", kind)
+    assert result.throughput is None
+    assert "lower --learning_rate=0.001" in capsys.readouterr().err or isinstance(error, Exception)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_another_framework_cannot_do_is_named_with_the_remedy(name, no_check):
+    def lines(**given):
+        given = {"framework": name, **given}
+        return conflicts.problems(configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0)
+
+    assert lines() == [] and lines(variable_update="replicated", num_devices=2, compute_dtype="bfloat16") == []
+    assert lines(dropout=0.5) == [f"--framework={name} cannot have --dropout=0.5; leave it out"]
+    assert lines(model="lm")[0] == f"--framework={name} cannot have --model=lm; use --model=nmt"
+    assert lines(variable_update="parameter_server") == [
+        f"--framework={name} cannot have --variable_update=parameter_server; use --variable_update=replicated or "
+        "--variable_update=independent"
+    ]
+    assert lines(data_source="device") == [
+        f"--framework={name} cannot have --data_source=device; use --data_source=constant"
+    ]
+    assert lines(encoder_type="dynamic_rnn") == [
+        "--encoder_type=dynamic_rnn would be ignored here; it needs --framework=tensorflow, or leave it out"
+    ]
+    assert lines(log_dir="logs") == [f"--framework={name} cannot have --log_dir=logs; leave it out"]
+
+
+def test_a_sweep_over_frameworks_gives_all_the_same_data_and_drops_what_one_does_not_read(no_check):
+    runs = plan({"framework": ["tensorflow", "torch"], "num_devices": [1, 2]}, num_gpus=0, num_cores=2)
+    assert {run.config.data.data_source for run in runs} == {"constant"}
+    assert [run.name for run in runs] == [
+        *("tensorflow-cudnn_lstm-independent-1", "tensorflow-cudnn_lstm-independent-2"),
+        *("tensorflow-cudnn_lstm-replicated-1", "tensorflow-cudnn_lstm-replicated-2"),
+        *("torch-independent-1", "torch-independent-2", "torch-replicated-1", "torch-replicated-2"),
+    ]
+    runs = plan(
+        {"framework": ["tensorflow", "torch"], "compile": [False, True], "num_devices": [1]}, num_gpus=0, num_cores=2
+    )
+    assert [run.name for run in runs if run.config.frameworks.compile] == [
+        *("torch-independent-1-compile=true", "torch-replicated-1-compile=true")
+    ]
+
+
+PYTHON = """#!/bin/sh
+case "$*" in *-c*) {answer} ;; *) exec {python} {program} "$@" ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        ("echo 2.5.1", "needs torch 2.6 or newer, and {python} has 2.5.1"),
+        (
+            "echo 2.13.0; echo >&2 Traceback; echo >&2 'ImportError: libgomp'; exit 1",
+            "cannot import torch (ImportError",
+        ),
+        ("exit 3", "cannot import torch (it ended with status 3)"),
+        ("echo 2.13.0+cpu", ""),
+    ],
+)
+def test_a_framework_that_cannot_be_used_is_one_line_with_the_command(tmp_path, monkeypatch, answer, said):
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(answer=answer, python="", program=""))
+    python.chmod(0o755)
+    monkeypatch.setenv("RNN_SCALING_TORCH_PYTHON", str(python))
+    other_python.problem.cache_clear()
+    line = other_python.problem("torch", "torch", "2.6")
+    assert said.format(python=python) in line and "\n" not in line
+    assert (not said and not line) or "./run.sh setup-frameworks torch installs it" in line
+
+
+def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
+    monkeypatch.delenv("RNN_SCALING_JAX_PYTHON", raising=False)
+    monkeypatch.setattr(sys, "prefix", "/no/such/.venv")
+    other_python.problem.cache_clear()
+    assert other_python.problem("jax", "jax", "0.6") == (
+        "--framework=jax needs jax: /no/such/.venv-jax/bin/python: No such file or directory; "
+        "./run.sh setup-frameworks jax installs it (RNN_SCALING_JAX_PYTHON names another Python)"
+    )

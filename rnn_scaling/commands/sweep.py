@@ -12,6 +12,7 @@ from models import kernels
 from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS, option
@@ -110,7 +111,7 @@ def main(
         from rnn_scaling.reports import writing  # here: what it loads is needed at the end only
 
         writing.report(out, out)
-    except folder.BusyError as e:
+    except BusyError as e:
         return entry.fail(str(e))
     except entry.Refusal as refusal:
         entry.fail(*refusal.lines)

@@ -18,6 +18,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway
 from rnn_scaling.records import record
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
@@ -126,7 +127,7 @@ def conduct(
                     rule = f"all {len(jobs)} runs are finished; another --out measures anew"
                     print(f"nothing left to run: {rule}", file=sys.stderr)
                 _run_pending(jobs, survey, options.run_timeout, starter, outcome.records, locked_folders, before or ())
-    except folder.BusyError as e:
+    except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
         outcome.exit_status = entry.fail(str(e))
@@ -181,7 +182,7 @@ def _run_pending(
     timeout_s: float | None,
     starter: Starter,
     records: dict[str, RunRecord],
-    held: Sequence[folder.Hold],
+    held: Sequence[Hold],
     before: Sequence[Made],
 ) -> None:
     """Runs what is pending; fills `records` run by run.
@@ -212,7 +213,7 @@ def _run_pending(
         shown.close()
 
 
-def _require_whole(held: Sequence[folder.Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
+def _require_whole(held: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
     gone = [str(each.folder) for each in held if not each.is_whole()]
     if gone:
         there = [str(job.path) for job in jobs if job.label in records and job.path.exists()]

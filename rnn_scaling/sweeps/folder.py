@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import os
 import re
-import socket
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.records import record
-from rnn_scaling.records.files import refuse_link
 from rnn_scaling.records.folder import Originals
+from rnn_scaling.records.lock import Hold, hold
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.failure import PLACEHOLDER
@@ -24,10 +20,6 @@ from rnn_scaling.sweeps.plan import Run, identity
 
 LOCK_NAME = ".sweep.lock"
 TEMPORARY = re.compile(r"\.(.+\.json)\.[^.]+\.tmp")  # record.write's
-
-
-class BusyError(RuntimeError):
-    """Another sweep works in the folder."""
 
 
 class GoneError(RuntimeError):
@@ -70,50 +62,11 @@ class Survey:
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
-class Hold:
-    """A folder that this process holds alone: the file of its lock, opened."""
-
-    folder: Path
-    handle: int
-
-    def is_whole(self) -> bool:
-        """Whether the folder and its lock still are those that were taken."""
-        try:
-            return os.path.samestat(os.lstat(self.folder / LOCK_NAME), os.fstat(self.handle))
-        except OSError:
-            return False
-
-
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[Hold]:
-    """Holds a folder for this process alone; the kernel lets go of it however the process ends.
-
-    flock instead of the filelock package: the same call, and the file can say who holds it.
-
-    Raises:
-      BusyError: naming the folder and the process that holds it.
-      OSError: if the lock cannot be written, or something else stands in its place.
-    """
-    path = folder / LOCK_NAME
-    refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a hard link is another's file, too
-            raise OSError(errno.EINVAL, "in the place of the sweep's lock, and not its file; remove it", str(path))
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "it has not said its pid yet"
-            raise BusyError(
-                f"{folder} is in use by another sweep ({holder}); wait for it, end it or choose another --out"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield Hold(folder, handle)
-    finally:
-        os.close(handle)
+    """Holds a folder for this sweep alone; see `lock.hold`."""
+    with hold(folder, LOCK_NAME, "sweep", "choose another --out") as held:
+        yield held
 
 
 def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()) -> Survey:

@@ -63,7 +63,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         _announce(config, state.resolved)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         saver = Saver(config, state, state.files)
-        _resume(step, state, saver)
+        _resume(config, step, state, saver)
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
         _end(step)
@@ -95,14 +95,17 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     )
 
 
-def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
+def _resume(config: RunConfig, step: TrainStep, state: RunState, saver: Saver) -> None:
     """Goes on from a checkpoint where there is one."""
     if state.checkpoint is None:
         return
     state.enter("resume")
     saver.resume(step)
     state.has_resumed()
-    entry.note(f"resumed after batch {state.checkpoint.batches}, from {state.checkpoint.folder}")
+    done = state.checkpoint.batches
+    entry.note(f"resumed after batch {done}, from {state.checkpoint.folder}")
+    if done == config.measure.most_batches:
+        entry.warn("that was its last batch: nothing is trained, and what follows was measured then")
 
 
 def _end(step: TrainStep) -> None:
@@ -234,7 +237,7 @@ def _train(
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
     measure, timer = config.measure, state.timer
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
-    most = measure.max_batches if measure.until_steady else fewest
+    most = measure.most_batches
     known = UntilKnown(measure.target_ci)
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
     before = len(timer.step_s)

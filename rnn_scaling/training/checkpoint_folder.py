@@ -2,8 +2,9 @@
 
 DIR/batch_00000200/variables.index, variables.data-00000-of-00001   by tf.train.Checkpoint
 DIR/batch_00000200/run.json                                         what the run was told and what it had done
+DIR/.run.lock                                                       held by the run that saves here
 
-It is written as DIR/.batch_00000200.tmp and renamed. The newest KEPT stay.
+A checkpoint is written as DIR/.batch_00000200.tmp and renamed. The newest KEPT stay.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.machine import doorway
+from rnn_scaling.records import lock
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.spelling import spell
 
 SCHEMA = "rnn_scaling.checkpoint/1"
 KEPT = 2
-RUN, VARIABLES = "run.json", "variables"
+RUN, VARIABLES, LOCK = "run.json", "variables", ".run.lock"
 # A resumed run may train longer than was planned.
 MAY_DIFFER = NOT_COMPARED | {"num_batches", "until_steady", "target_ci", "max_batches"}
 _NAME = re.compile(r"batch_\d{8,}")
@@ -57,6 +59,23 @@ class Checkpoint:
         return str(self.folder / VARIABLES)
 
 
+@contextlib.contextmanager
+def held(directory: str) -> Iterator[None]:
+    """Keeps other runs out of a folder, which is made if missing; this process's end, whichever, lets them in.
+
+    Raises:
+      CheckpointError: if another run saves there, or nothing can be written there.
+    """
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        with lock.hold(Path(directory), LOCK, "run", "give another folder"):
+            yield
+    except lock.BusyError as e:
+        raise CheckpointError(f"--checkpoint_dir: {e}") from None
+    except OSError as e:
+        raise CheckpointError(f"--checkpoint_dir={directory}: {e.strerror or e}") from None
+
+
 def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Checkpoint | None:
     """The last checkpoint of a folder; None where there is none. What a killed process left half-written is removed.
 
@@ -66,7 +85,7 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Chec
       files: that it reads its data from.
 
     Raises:
-      CheckpointError: if it is damaged, or of a run of other options or data.
+      CheckpointError: if it is damaged, of a run of other options or data, or beyond the last batch of this one.
     """
     folders = _folders(Path(directory))
     with contextlib.suppress(OSError):
@@ -95,6 +114,13 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Chec
                 f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run with {spell(name, value)}, "
                 f"this one has {spell(name, present[name])}; give the same, or another folder"
             )
+    if checkpoint.batches > config.measure.most_batches:
+        name = "max_batches" if config.measure.until_steady else "num_batches"
+        needed = checkpoint.batches - config.measure.most_batches + getattr(config.measure, name)
+        raise CheckpointError(
+            f"--checkpoint_dir={directory} holds batch {checkpoint.batches}, and {spell(name, present[name])} ends "
+            f"before it; give {needed} or more, or another folder"
+        )
     for path in sorted({*files, *data}):
         now = _stamp(path) if path in files else None
         if data.get(path) != now:

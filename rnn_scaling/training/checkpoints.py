@@ -75,7 +75,7 @@ class Saver:
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str]) -> None:
         self._config, self._state, self._files = config, state, files
         self._directory, self._every = config.output.checkpoint_dir, config.output.save_every
-        self._saved = state.checkpoint.batches if state.checkpoint else 0
+        self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
 
     def due(self, done: int) -> bool:
         """Whether to save after so many batches."""
@@ -85,8 +85,9 @@ class Saver:
         """Saves the batches done so far; where that cannot be written the run goes on, and says so."""
         told = self._state.batches_since(0)
         done = len(told["seconds"])
-        if not self._directory or done == self._saved:
+        if not self._directory or done == self._tried:
             return
+        self._tried = done
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         resumed = [encode(each) for each in self._state.resumed]

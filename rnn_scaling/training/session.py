@@ -5,6 +5,7 @@ TensorFlow loads inside the thread; Ctrl-C is answered while a step is busy on t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -77,6 +78,7 @@ class Session:
         self._result_file = config.output.result_file
         self._state.files = _data_files(config)
         self._texts = corpus.Stamps(self._state.files)
+        self._held = contextlib.ExitStack()  # until the process ends
         self._interrupted = threading.Event()
         self._finished = threading.Event()
 
@@ -131,9 +133,11 @@ class Session:
     def _find_checkpoint(self) -> bool:
         """Whether the run can go on from its last checkpoint, or has none."""
         directory = self._config.output.checkpoint_dir
+        if not directory:
+            return True
         try:
-            files = self._state.files
-            checkpoint = checkpoint_folder.newest(directory, self._config, files) if directory else None
+            self._held.enter_context(checkpoint_folder.held(directory))
+            checkpoint = checkpoint_folder.newest(directory, self._config, self._state.files)
         except CheckpointError as e:
             entry.fail(str(e))
             return False

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError, newest, write
+from tests.support.paths import ROOT
 
 
 def resolved(**given):
@@ -36,7 +40,7 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert newest(str(tmp_path / "none"), resolved()) is None
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / ".batch_00000040.tmp").mkdir()  # of a process that was killed while it saved
-    found = newest(str(tmp_path), resolved(num_batches=7, progress=False, save_every=3))
+    found = newest(str(tmp_path), resolved(num_batches=70, progress=False, save_every=3))
     assert found.batches == 30 and found.told["items"] == [8] * 30 and found.resumed == [{"batch": 1, "seconds": 2.0}]
     assert Path(f"{found.variables}.index").read_bytes() == b"index"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
@@ -71,6 +75,44 @@ def test_a_file_more_or_less_is_other_data(tmp_path):
         newest(str(folder), resolved(), [str(images), str(more)])
     with pytest.raises(CheckpointError, match=f"read {images} before it was removed; give another folder"):
         newest(str(folder), resolved(), [])
+
+
+def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
+    holding = f"with checkpoint_folder.held({str(tmp_path / 'saved')!r}): print(flush=True), input()"
+    program = [sys.executable, "-c", f"from rnn_scaling.training import checkpoint_folder\n{holding}"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as other:
+        other.stdout.readline()
+        with pytest.raises(CheckpointError) as told, checkpoint_folder.held(str(tmp_path / "saved")):
+            pass
+        other.kill()
+    assert str(told.value) == (
+        f"--checkpoint_dir: {tmp_path}/saved is in use by another run (pid {other.pid} on {socket.gethostname()}); "
+        "wait for it, end it or give another folder"
+    )
+    with checkpoint_folder.held(str(tmp_path / "saved")):
+        assert newest(str(tmp_path / "saved"), resolved()) is None
+
+
+def test_a_folder_that_cannot_be_held_is_named(tmp_path):
+    (tmp_path / checkpoint_folder.LOCK).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError) as told, checkpoint_folder.held(str(tmp_path)):
+        pass
+    assert str(told.value).startswith(f"--checkpoint_dir={tmp_path}: a link, and nothing is written through links")
+
+
+@pytest.mark.parametrize(
+    "given, needed",
+    [
+        ({"num_batches": 17}, "--num_batches=17 ends before it; give 20 or more"),
+        ({"max_batches": 29, "until_steady": True}, "--max_batches=29 ends before it; give 30 or more"),
+    ],
+)
+def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, needed):
+    saved(tmp_path, 30)
+    with pytest.raises(CheckpointError) as told:
+        newest(str(tmp_path), resolved(**given))
+    assert str(told.value) == f"--checkpoint_dir={tmp_path} holds batch 30, and {needed}, or another folder"
+    assert newest(str(tmp_path), resolved(num_batches=20)).batches == 30
 
 
 @pytest.mark.parametrize(

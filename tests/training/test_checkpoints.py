@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import types
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import rnn_scaling.data
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
+from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.state import RunState
 from tests.support.forked import TINY, Trainer
@@ -50,7 +52,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     assert train(tmp_path / "whole").returncode == 0
     killed = train(tmp_path / "killed", *saving, prepare=(kill_in_the_middle,))
     assert killed.returncode == -signal.SIGKILL
-    assert sorted(os.listdir(tmp_path / "saved")) == ["batch_00000010", "batch_00000015"]
+    assert sorted(os.listdir(tmp_path / "saved")) == [".run.lock", "batch_00000010", "batch_00000015"]
     ended = train(tmp_path / "killed", *saving)
     assert ended.returncode == 0, ended.stderr
     assert f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended.stderr
@@ -65,9 +67,27 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     assert max(seconds[15:]) < resumed.phases.resume, "what it took to go on is in no batch"
 
     other = train(tmp_path / "other", *saving, "--seed=2")
-    assert (other.returncode, other.stdout) == (2, "")
-    assert "of a run with --seed=1, this one has --seed=2" in other.stderr and "Traceback" not in other.stderr
+    with checkpoint_folder.held(f"{tmp_path}/saved"):
+        second = train(tmp_path / "other", *saving)
+    for refused, reason in (
+        (other, "of a run with --seed=1, this one has --seed=2"),
+        (second, f"{tmp_path}/saved is in use by another run (pid {os.getpid()} on "),
+    ):
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert reason in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "other" / "run.json").exists()
+
+
+def test_a_run_whose_batches_were_all_done_before_says_so(tf, tmp_path, capsys):
+    from rnn_scaling.training import benchmark
+
+    config = configs.resolve({"num_batches": 20, "num_warmup_batches": 10}, num_gpus=0, num_cores=2)
+    for batches, said in ((29, False), (30, True)):
+        state = RunState(config)
+        state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, batches, {}, [])
+        benchmark._resume(config, None, state, types.SimpleNamespace(resume=lambda step: None))
+        warning = "warning: that was its last batch: nothing is trained, and what follows was measured then\n"
+        assert (warning in capsys.readouterr().err) == said
 
 
 MODES = [

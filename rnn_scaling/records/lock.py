@@ -1,0 +1,76 @@
+"""A folder that one process works in: a lock that the kernel lets go of however that process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from rnn_scaling.records.files import refuse_link
+
+
+class BusyError(RuntimeError):
+    """Another process works in the folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hold:
+    """A folder that this process holds alone: its lock, and that file, opened."""
+
+    path: Path
+    handle: int
+
+    @property
+    def folder(self) -> Path:
+        """That is held."""
+        return self.path.parent
+
+    def is_whole(self) -> bool:
+        """Whether the folder and its lock still are those that were taken."""
+        try:
+            return os.path.samestat(os.lstat(self.path), os.fstat(self.handle))
+        except OSError:
+            return False
+
+
+@contextlib.contextmanager
+def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
+    """Holds a folder for this process alone; the kernel lets go of it however the process ends.
+
+    flock instead of the filelock package: the same call, and the file can say who holds it.
+
+    Args:
+      folder: that exists.
+      name: of the lock's file in it.
+      user: what holds such folders: "sweep".
+      remedy: what to do but to wait for another one: "choose another --out".
+
+    Raises:
+      BusyError: naming the folder and the process that holds it.
+      OSError: if the lock cannot be written, or something else stands in its place.
+    """
+    path = folder / name
+    refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a hard link is another's file, too
+            raise OSError(errno.EINVAL, f"in the place of the {user}'s lock, and not its file; remove it", str(path))
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "it has not said its pid yet"
+            raise BusyError(
+                f"{folder} is in use by another {user} ({holder}); wait for it, end it or {remedy}"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield Hold(path, handle)
+    finally:
+        os.close(handle)

@@ -109,6 +109,21 @@ def sentence_losses(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, ti
         return tf.reduce_sum(losses * _inside(labels, lengths, time_major), 0 if time_major else 1)
 
 
+def sentence_correct(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+    """[B] float32: how many words of each sentence the logits predict right.
+
+    Args:
+      logits, labels, lengths, time_major: as of `sentence_losses`.
+    """
+    with tf.name_scope("loss"):
+        return tf.reduce_sum(_is_right(logits, labels) * _inside(labels, lengths, time_major), 0 if time_major else 1)
+
+
+def _is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """float32, 1 where the label has the largest logit, of equal ones the first; the shape of `labels`."""
+    return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
+
+
 def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
     """float32, 1 before each sentence's length and 0 in its padding; the shape of `labels`."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
@@ -147,7 +162,7 @@ def _gradients(
 
 
 def _num_correct(forward: _Forward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(forward.logits, axis=1), labels), tf.float32) * weights)
+    return tf.reduce_sum(_is_right(forward.logits, labels) * weights)
 
 
 def _at_once(

@@ -60,5 +60,8 @@ class NextWords(abc.ABC):
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         return cross_entropy.sentence_losses(logits, batch.target_output, batch.target_length, self._config.time_major)
 
+    def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        return cross_entropy.sentence_correct(logits, batch.target_output, batch.target_length, self._config.time_major)
+
     def loss_items(self, batch: Any) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

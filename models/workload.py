@@ -108,6 +108,10 @@ class Workload(Protocol):
         """
         ...
 
+    def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
+        """How many of each sample's items were predicted right, [B] float32; arguments as of `losses`."""
+        ...
+
     def loss_items(self, batch: Any) -> tf.Tensor:
         """How many items the loss is a sum over; a float32 scalar."""
         ...

@@ -36,7 +36,7 @@ class ImageClassifier:
         logits, moving = self.outputs(weights, rows, batch, seed)
         correct = None
         if self._accuracy:
-            correct = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32))
+            correct = tf.reduce_sum(self.correct(logits, batch))
         return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving, correct)
 
     def outputs(
@@ -46,6 +46,9 @@ class ImageClassifier:
 
     def losses(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, tf.cast(logits, tf.float32))
+
+    def correct(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
+        return tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32)
 
     def loss_items(self, batch: ImageBatch) -> tf.Tensor:
         return tf.cast(tf.size(batch.labels), tf.float32)

@@ -51,11 +51,6 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
         yield name, reduced
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
-    sliced = [name for name, mode in modes.items() if mode.step == "sliced_step"]  # it has no forward pass of a tower
-    unsliced = _ReadWhen(
-        lambda c: c.update.variable_update not in sliced, f"another mode than {registry.either(sliced)}"
-    )
-    yield "accuracy", unsliced
     yield "save_every", _ReadWhen(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir")
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
     yield "lr_scaling", _ReadWhen(lambda c: not c.training.global_batch_size, "--batch_size, which the towers multiply")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -89,6 +89,13 @@ class Slices:
         return slicing.ELSEWHERE if set(tables) & set(elsewhere) else slicing.LOOKUP
 
 
+class Sums(NamedTuple):
+    """Over the samples of a tower, float32 scalars on the host."""
+
+    loss: tf.Tensor
+    correct: tf.Tensor | None = None  # predicted right; None: not asked
+
+
 class SlicedStep(TrainStep):
     """Callable as a `TrainStep`."""
 
@@ -103,15 +110,17 @@ class SlicedStep(TrainStep):
         *,
         batch_sizes: Sequence[int],
         slice_on: str,
+        accuracy: bool = False,
     ) -> None:
         """Args:
         workload, update, engine, seed, collects_graphs: as of `TrainStep`.
         source: of one global batch a step, on the host.
         batch_sizes: samples of each tower.
         slice_on: "host" or "device".
+        accuracy: also count the right predictions.
         """
         super().__init__(workload, source, update, engine, seed, collects_graphs)
-        self._batch_sizes, self._slice_on = tuple(batch_sizes), slice_on
+        self._batch_sizes, self._slice_on, self._accuracy = tuple(batch_sizes), slice_on, accuracy
 
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload = self._workload
@@ -133,7 +142,7 @@ class SlicedStep(TrainStep):
                 return inputs, workload.outputs(weights, inputs.rows, piece, inputs.seed)
 
         inputs, outputs = zip(*self._update.run(forward))
-        loss_sums, d_logits = self._loss(batch, [each.logits for each in outputs], denominator, inputs[0].loss_scale)
+        sums, d_logits = self._loss(batch, [each.logits for each in outputs], denominator, inputs[0].loss_scale)
 
         def backward(tower: int) -> Gradients:
             return self._differentiate(tower, inputs[tower], outputs[tower].logits, d_logits[tower])
@@ -141,7 +150,7 @@ class SlicedStep(TrainStep):
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
         self._keep_moving([each.moving for each in outputs])
-        return [self._counts_of(*each) for each in zip(range(len(outputs)), loss_sums, slices.on_host)], None
+        return [self._counts_of(*each) for each in zip(range(len(outputs)), sums, slices.on_host)], None
 
     def _tables_elsewhere(self) -> set[str]:
         states = self._update.variable_states()
@@ -149,7 +158,7 @@ class SlicedStep(TrainStep):
 
     def _loss(
         self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    ) -> tuple[list[Sums], list[tf.Tensor]]:
         """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits.
 
         Args:
@@ -164,16 +173,18 @@ class SlicedStep(TrainStep):
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
-            loss_sums = [tf.reduce_sum(each) for each in tf.split(losses, list(self._batch_sizes))]
-            return loss_sums, tf.gradients(mean_loss, list(logits))
+            summed = [losses, *([self._workload.correct(joined, batch)] if self._accuracy else [])]
+            of_towers = [[tf.reduce_sum(part) for part in tf.split(each, list(self._batch_sizes))] for each in summed]
+            return [Sums(*each) for each in zip(*of_towers)], tf.gradients(mean_loss, list(logits))
 
-    def _counts_of(self, index: int, loss_sum: tf.Tensor, piece: Any) -> tf.Tensor:
+    def _counts_of(self, index: int, sums: Sums, piece: Any) -> tf.Tensor:
         """As `_counts`; what is counted is counted on the host, so that nothing of the batch moves for it."""
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
                 counts = self._workload.counts(piece)
-                values = [tf.cast(loss_sum, tf.float64), counts.loss_items, counts.items]
+                values = [tf.cast(sums.loss, tf.float64), counts.loss_items, counts.items]
                 values.append(tf.cast(counts.positions, tf.float64))
+                values += [] if sums.correct is None else [tf.cast(sums.correct, tf.float64)]
             with tf.device(self.engine.devices[index]):
                 return tf.stack(values)
 
@@ -198,4 +209,5 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
         config.output.trace_batches > 0,
         batch_sizes=config.tower_batch_sizes(),
         slice_on=config.update.slice_on,
+        accuracy=config.model.accuracy,
     )

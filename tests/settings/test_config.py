@@ -178,7 +178,7 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     )
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
     model = "lm" if WORKLOADS["resnet50"].reads.count(name) else "resnet50"
-    mode = {"lr_scaling": "independent", "accuracy": "keras_slicing"}.get(name, "mirrored")
+    mode = {"lr_scaling": "independent"}.get(name, "mirrored")
     framework = "torch" if name in registry.FRAMEWORKS["tensorflow"].reads else "tensorflow"
     lines = problems(num_gpus, **{"variable_update": mode, "model": model, "framework": framework, name: value})
     assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines

@@ -275,11 +275,6 @@ class MeasureOptions:
         maximum=4_096,
     )
 
-    @property
-    def most_batches(self) -> int:
-        """Batches of the whole run at most, warm-up included."""
-        return self.max_batches if self.until_steady else self.num_warmup_batches + self.num_batches
-
 
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:

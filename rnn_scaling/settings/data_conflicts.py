@@ -115,12 +115,13 @@ def _outputs(config: RunConfig) -> Iterator[str]:
 
 
 def _checkpoints(config: RunConfig) -> Iterator[str]:
-    """Checkpoints of modes whose processes do not save together."""
-    directory, mode = config.output.checkpoint_dir, config.update.variable_update
-    if directory and VARIABLE_UPDATES[mode].engine != "local":
+    """Checkpoints of modes whose processes do not wait for each other."""
+    directory, name = config.output.checkpoint_dir, config.update.variable_update
+    mode = VARIABLE_UPDATES[name]
+    if directory and mode.engine != "local" and (mode.has_coordinator or not mode.trains_one_model):
         yield (
-            f"--checkpoint_dir={directory}: the processes of --variable_update={mode} do not save together; train in "
-            "one process, as with --variable_update=replicated, or leave it out"
+            f"--checkpoint_dir={directory}: the workers of --variable_update={name} are at no batch together; "
+            "use another mode, as --variable_update=collective_all_reduce, or leave it out"
         )
 
 

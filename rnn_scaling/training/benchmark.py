@@ -22,6 +22,7 @@ from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
+from rnn_scaling.training.checkpoint_folder import most_batches
 from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
@@ -62,7 +63,8 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         step = build(config, engine, state)
         _announce(config, state.resolved)
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
-        saver = Saver(config, state, state.files)
+        saver = Saver(config, state, state.files, cluster if state.clients > 1 else None)
+        saver.agree()
         _resume(config, step, state, saver)
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
@@ -104,7 +106,7 @@ def _resume(config: RunConfig, step: TrainStep, state: RunState, saver: Saver) -
     state.has_resumed()
     done = state.checkpoint.batches
     entry.note(f"resumed after batch {done}, from {state.checkpoint.folder}")
-    if done == config.measure.most_batches:
+    if done == most_batches(config.measure):
         entry.warn("that was its last batch: nothing is trained, and what follows was measured then")
 
 
@@ -237,7 +239,9 @@ def _train(
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
     measure, timer = config.measure, state.timer
     warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
-    most = measure.most_batches
+    most = most_batches(measure)
+    if len(timer.step_s) > warmup:  # which was before the checkpoint
+        cluster.barrier(clusters.WARM)
     known = UntilKnown(measure.target_ci)
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
     before = len(timer.step_s)

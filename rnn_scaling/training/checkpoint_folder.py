@@ -2,9 +2,10 @@
 
 DIR/batch_00000200/variables.index, variables.data-00000-of-00001   by tf.train.Checkpoint
 DIR/batch_00000200/run.json                                         what the run was told and what it had done
+DIR/batch_00000200/variables_1.index, run_1.json ...                the same of rank 1, where several have towers
 DIR/.run.lock                                                       held by the run that saves here
 
-A checkpoint is written as DIR/.batch_00000200.tmp and renamed. The newest KEPT stay.
+A checkpoint is written as DIR/.batch_00000200.tmp and renamed by rank 0, once all have written. The newest KEPT stay.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import lock
-from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.config import MeasureOptions, RunConfig
 from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.spelling import spell
 
@@ -46,17 +47,41 @@ class Checkpoint:
       batches: that were done, warm-up included.
       told: of each batch, as `RunState.batches_since` gives it.
       resumed: how the run was resumed before, as a record's `batches.resumed`.
+      rank: of the process whose part this is.
     """
 
     folder: Path
     batches: int
     told: Mapping[str, Any]
     resumed: Sequence[Mapping[str, Any]]
+    rank: int = 0
 
     @property
     def variables(self) -> str:
         """What the names of TensorFlow's files begin with."""
-        return str(self.folder / VARIABLES)
+        return str(self.folder / f"{VARIABLES}{_of_rank(self.rank)}")
+
+
+def _of_rank(rank: int) -> str:
+    return f"_{rank}" if rank else ""
+
+
+def _told_in(rank: int) -> str:
+    """The file of what a rank had done."""
+    stem, ending = os.path.splitext(RUN)
+    return f"{stem}{_of_rank(rank)}{ending}"
+
+
+def holder(directory: str) -> str:
+    """Which process holds a folder, as it says itself in the lock; empty where no lock can be read."""
+    with contextlib.suppress(OSError):
+        return doorway.read_text(Path(directory) / LOCK).strip()
+    return ""
+
+
+def most_batches(measure: MeasureOptions) -> int:
+    """Batches of the whole run at most, warm-up included."""
+    return measure.max_batches if measure.until_steady else measure.num_warmup_batches + measure.num_batches
 
 
 @contextlib.contextmanager
@@ -76,35 +101,34 @@ def held(directory: str) -> Iterator[None]:
         raise CheckpointError(f"--checkpoint_dir={directory}: {e.strerror or e}") from None
 
 
-def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Checkpoint | None:
-    """The last checkpoint of a folder; None where there is none. What a killed process left half-written is removed.
+def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0) -> Checkpoint | None:
+    """The last checkpoint of a folder; None where there is none. Rank 0 removes what was left half-written.
 
     Args:
       directory: --checkpoint_dir.
       config: of the run that is to go on.
       files: that it reads its data from.
+      rank: of this process.
 
     Raises:
       CheckpointError: if it is damaged, of a run of other options or data, or beyond the last batch of this one.
     """
     folders = _folders(Path(directory))
     with contextlib.suppress(OSError):
-        for left in Path(directory).glob(".batch_*.tmp"):
+        for left in Path(directory).glob(".batch_*.tmp") if rank == 0 else ():
             shutil.rmtree(left, ignore_errors=True)
     if not folders:
         return None
     folder = folders[-1]
     try:
-        kept = doorway.parse_json(doorway.read_text(folder / RUN))
-        if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
-            raise ValueError(f"{RUN} is no {SCHEMA}")
-        checkpoint = Checkpoint(folder, int(kept["batches"]), dict(kept["told"]), list(kept["resumed"]))
-        sizes, options, data = dict(kept["files"]), dict(kept["config"]), dict(kept["data"])
+        shared, own = _read(folder, RUN), _read(folder, _told_in(rank))
+        checkpoint = Checkpoint(folder, int(own["batches"]), dict(own["told"]), list(own["resumed"]), rank)
+        sizes, options, data = dict(shared["files"]), dict(shared["config"]), dict(own["data"])
         for name, size in sizes.items():
             if (got := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{name} has {got} of {size} bytes")
         if any(len(checkpoint.told[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
-            raise ValueError(f"{RUN} does not tell all of its {checkpoint.batches} batches")
+            raise ValueError(f"{_told_in(rank)} does not tell all of its {checkpoint.batches} batches")
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise damaged(folder, e) from None
     present = config.flat()
@@ -114,9 +138,9 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Chec
                 f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run with {spell(name, value)}, "
                 f"this one has {spell(name, present[name])}; give the same, or another folder"
             )
-    if checkpoint.batches > config.measure.most_batches:
+    if checkpoint.batches > most_batches(config.measure):
         name = "max_batches" if config.measure.until_steady else "num_batches"
-        needed = checkpoint.batches - config.measure.most_batches + getattr(config.measure, name)
+        needed = checkpoint.batches - most_batches(config.measure) + present[name]
         raise CheckpointError(
             f"--checkpoint_dir={directory} holds batch {checkpoint.batches}, and {spell(name, present[name])} ends "
             f"before it; give {needed} or more, or another folder"
@@ -132,6 +156,13 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = ()) -> Chec
     return checkpoint
 
 
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    kept = doorway.parse_json(doorway.read_text(folder / name))
+    if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
+        raise ValueError(f"{name} is no {SCHEMA}")
+    return kept
+
+
 def damaged(folder: Path, error: Exception) -> CheckpointError:
     """What a person is told of a checkpoint that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
@@ -140,54 +171,65 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
     return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it, and {then}")
 
 
-def write(
-    directory: str,
-    checkpoint: Checkpoint,
-    config: RunConfig,
-    save: Callable[[str], None],
-    files: Sequence[str] = (),
-) -> None:
-    """Writes a checkpoint and removes those before the newest KEPT.
+class Writing:
+    """A checkpoint on its way to the disk: begun and finished by rank 0, in between all ranks write their parts.
 
-    Args:
-      directory: --checkpoint_dir, made if missing.
-      checkpoint: what was done; its folder is made here.
-      config: of the run.
-      save: writes the variables to files whose names begin with what it gets.
-      files: that the run reads its data from.
-
-    Raises:
-      OSError: if it cannot be written; what was there before is still there.
+    Each method raises OSError if it cannot write; what was there before is still there.
     """
-    parent = Path(directory)
-    target = parent / f"batch_{checkpoint.batches:08d}"
-    temporary = parent / f".{target.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        save(str(temporary / VARIABLES))
-        sizes = {path.name: path.stat().st_size for path in temporary.iterdir()}
+
+    def __init__(self, directory: str, checkpoint: Checkpoint, files: Sequence[str] = ()) -> None:
+        """Args:
+        directory: --checkpoint_dir, made if missing.
+        checkpoint: what this rank had done; its folder is made here.
+        files: that it reads its data from.
+        """
+        self._checkpoint, self._files = checkpoint, files
+        self._target = Path(directory) / f"batch_{checkpoint.batches:08d}"
+        self._temporary = self._target.with_name(f".{self._target.name}.tmp")
+
+    def begin(self) -> None:
+        """Makes the folder in which all write."""
+        self.discard()
+        self._temporary.mkdir(parents=True)
+
+    def write_own(self, save: Callable[[str], None]) -> None:
+        """Writes this rank's part.
+
+        Args:
+          save: writes the variables to files whose names begin with what it gets.
+        """
+        own = dataclasses.replace(self._checkpoint, folder=self._temporary)
+        save(own.variables)
+        if own.rank:
+            self._write_told({})
+
+    def finish(self, config: RunConfig) -> None:
+        """Writes what was done and how large each file is, puts the folder in its place, removes those before KEPT."""
+        sizes = {path.name: path.stat().st_size for path in self._temporary.iterdir()}
+        self._write_told({"config": config.flat(), "files": sizes})
+        for path in (*self._temporary.iterdir(), self._temporary):
+            _flush(path)
+        if self._target.exists():  # saved at this batch before, by a run that went back to an earlier one
+            shutil.rmtree(self._target)
+        os.rename(self._temporary, self._target)
+        _flush(self._target.parent)
+        for old in _folders(self._target.parent)[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Removes what was written so far."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _write_told(self, shared: Mapping[str, Any]) -> None:
         kept = {
             "schema": SCHEMA,
-            "batches": checkpoint.batches,
-            "config": config.flat(),
-            "data": {path: _stamp(path) for path in files},
-            "files": sizes,
-            "resumed": list(checkpoint.resumed),
-            "told": checkpoint.told,
+            "batches": self._checkpoint.batches,
+            "data": {path: _stamp(path) for path in self._files},
+            "resumed": list(self._checkpoint.resumed),
+            "told": self._checkpoint.told,
+            **shared,
         }
-        (temporary / RUN).write_text(json.dumps(kept))
-        for path in (*temporary.iterdir(), temporary):
-            _flush(path)
-        if target.exists():  # saved at this batch before, by a run that went back to an earlier one
-            shutil.rmtree(target)
-        os.rename(temporary, target)
-        _flush(parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    for old in _folders(parent)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+        (self._temporary / _told_in(self._checkpoint.rank)).write_text(json.dumps(kept))
 
 
 def _folders(directory: Path) -> list[Path]:

@@ -7,7 +7,7 @@ own objects, so no mode has to name them, and compared with what the traced step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from rnn_scaling import entry
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import Checkpoint
+from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError
+from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
@@ -70,10 +71,11 @@ class Saver:
       config: resolved options.
       state: of the run; holds the checkpoint to go on from, if any.
       files: that the run reads its data from.
+      cluster: the processes that save together.
     """
 
-    def __init__(self, config: RunConfig, state: RunState, files: Sequence[str]) -> None:
-        self._config, self._state, self._files = config, state, files
+    def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
+        self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
         self._directory, self._every = config.output.checkpoint_dir, config.output.save_every
         self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
 
@@ -91,17 +93,46 @@ class Saver:
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         resumed = [encode(each) for each in self._state.resumed]
-        checkpoint = Checkpoint(Path(self._directory), done, told, resumed)
-        try:
-            checkpoint_folder.write(self._directory, checkpoint, self._config, _writer(step), self._files)
-        except (OSError, tf.errors.OpError) as e:
+        checkpoint = Checkpoint(Path(self._directory), done, told, resumed, self._cluster.rank)
+        if problem := self._write(checkpoint, step):
             last = f"the last one is of batch {self._saved}" if self._saved else "there is none before it"
-            reason = e.strerror if isinstance(e, OSError) and e.strerror else entry.first_line(e)[:200]
             entry.warn(
-                f"--checkpoint_dir={self._directory}: {reason}; batch {done} was not saved, {last}; the run goes on"
+                f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
             )
         else:
             self._saved = done
+
+    def _write(self, checkpoint: Checkpoint, step: TrainStep) -> str:
+        """Writes a checkpoint together with the other ranks; why it could not be, which rank 0 knows, or empty."""
+        writing, cluster = checkpoint_folder.Writing(self._directory, checkpoint, self._files), self._cluster
+        problem = _problem(writing.begin) if cluster.rank == 0 else ""
+        cluster.barrier(f"begin checkpoint {checkpoint.batches}")
+        problem = problem or _problem(writing.write_own, _writer(step))
+        problems = cluster.gather(f"end checkpoint {checkpoint.batches}", problem)
+        if problems is None:
+            return ""
+        whose = (f"rank {rank}: {each}" if rank else each for rank, each in enumerate(problems) if each)
+        problem = next(whose, "") or _problem(writing.finish, self._config)
+        if problem:
+            writing.discard()
+        return problem
+
+    def agree(self) -> None:
+        """Makes sure that all ranks look at one folder, and go on from the same batch.
+
+        Raises:
+          CheckpointError: at rank 0, if they do not.
+        """
+        if not self._directory or self._cluster.size == 1:
+            return
+        done = self._state.checkpoint.batches if self._state.checkpoint else 0
+        seen = self._cluster.gather("checkpoint", [checkpoint_folder.holder(self._directory), done]) or []
+        for rank, each in enumerate(seen):
+            if each != seen[0]:
+                raise CheckpointError(
+                    f"--checkpoint_dir={self._directory}: rank {rank} does not see there what rank 0 wrote; give a "
+                    "folder that all ranks share"
+                )
 
     def resume(self, step: TrainStep) -> None:
         """Brings the step to where the checkpoint was saved, its graphs made and its threads warm.
@@ -122,6 +153,15 @@ class Saver:
             restored.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
+
+
+def _problem(do: Callable[..., None], *args: Any) -> str:
+    """Why something could not be written; empty if it was."""
+    try:
+        do(*args)
+    except (OSError, tf.errors.OpError) as e:
+        return e.strerror if isinstance(e, OSError) and e.strerror else entry.first_line(e)[:200]
+    return ""
 
 
 def _writer(step: TrainStep) -> Any:

@@ -30,7 +30,7 @@ INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells 
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
 TOLD_ALONE = ("coordinator_address",)  # options that may differ from rank to rank, beside those of the output
-COMPARED_OUTPUT = ("trace_batches",)  # of these: every rank runs the traced steps
+COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")  # of these: what every rank takes part in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +106,10 @@ class Alone:
     def barrier(self, name: str) -> None:
         """Waits for all ranks; see `Member.barrier`."""
 
+    def gather(self, name: str, value: Any) -> list[Any] | None:
+        """Each rank's value, at rank 0, once all have come; None elsewhere; see `Member.gather`."""
+        return [value]
+
     def report(self, told: Told, finished: bool = False) -> None:
         """Sends rank 0 what is new, if it is time to."""
 
@@ -148,6 +152,7 @@ class Cluster(Alone):
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
         self._launch, self._clock, self._timeout_s = launch, clock, cluster.cluster_timeout
+        self._saves = bool(config.output.checkpoint_dir)
         self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)  # within which a fault ends the run
         hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
         self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, _survived(config))
@@ -204,6 +209,9 @@ class Cluster(Alone):
         self._member.barrier(name)
         self._passed[name] = self._clock()
 
+    def gather(self, name: str, value: Any) -> list[Any] | None:
+        return self._member.gather(name, value)
+
     def report(self, told: Told, finished: bool = False) -> None:
         if not self._has_joined.is_set() or self.rank == 0:
             return
@@ -238,12 +246,18 @@ class Cluster(Alone):
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
             window=self._window,
-            window_seconds=self._passed[MEASURED] - self._passed[WARM] if MEASURED in self._passed else None,
+            window_seconds=self._window_seconds(),
             ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
             lost=tuple(_rank(self._peers[rank], [], line) for rank, line in self._member.lost),
             staleness=told.staleness(),
         )
         return without_each_other(known)
+
+    def _window_seconds(self) -> float | None:
+        """From barrier to barrier; None before the second, and where checkpoints, which no batch holds, lie between."""
+        if MEASURED not in self._passed or self._saves:
+            return None
+        return self._passed[MEASURED] - self._passed[WARM]
 
     def lost(self) -> Sequence[str]:
         lost = self._member.lost

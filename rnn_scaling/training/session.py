@@ -31,7 +31,7 @@ from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.registry import TEXT_FILES, either
+from rnn_scaling.registry import TEXT_FILES, either, has_servers
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
@@ -132,12 +132,13 @@ class Session:
 
     def _find_checkpoint(self) -> bool:
         """Whether the run can go on from its last checkpoint, or has none."""
-        directory = self._config.output.checkpoint_dir
-        if not directory:
+        directory, rank = self._config.output.checkpoint_dir, self._cluster.rank
+        if not directory or (rank and has_servers(self._config.update.variable_update)):  # rank 0 runs all steps
             return True
         try:
-            self._held.enter_context(checkpoint_folder.held(directory))
-            checkpoint = checkpoint_folder.newest(directory, self._config, self._state.files)
+            if rank == 0:
+                self._held.enter_context(checkpoint_folder.held(directory))
+            checkpoint = checkpoint_folder.newest(directory, self._config, self._state.files, rank)
         except CheckpointError as e:
             entry.fail(str(e))
             return False

@@ -303,7 +303,8 @@ class RunState:
     def _batches(self, workers: Workers | None) -> Batches:
         """Those of all ranks that run the step, or of this process if it runs the step for all."""
         if workers is not None and self.clients > 1:
-            return common_window.join([r for r in workers.ranks if r.role == "worker"], self.timer.warmup_steps)
+            batches = common_window.join([r for r in workers.ranks if r.role == "worker"], self.timer.warmup_steps)
+            return dataclasses.replace(batches, resumed=tuple(self.resumed) or None)
         timer, warmup = self.timer, self.timer.warmup_steps
         steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
         return Batches(

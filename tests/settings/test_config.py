@@ -325,10 +325,12 @@ def test_a_learning_rate_grows_with_the_global_batch_and_not_without():
     assert line.startswith("--lr_warmup_batches=5 would be ignored here; it needs --lr_scaling=linear")
 
 
-def test_checkpoints_are_of_one_process(tmp_path):
+def test_checkpoints_are_of_processes_that_go_in_step(tmp_path):
     assert problems(checkpoint_dir=str(tmp_path), save_every=5) == []
-    (line,) = problems(checkpoint_dir=str(tmp_path), variable_update="collective_all_reduce", num_workers=2)
-    assert "the processes of --variable_update=collective_all_reduce do not save together" in line
+    assert problems(checkpoint_dir=str(tmp_path), variable_update="collective_all_reduce", num_workers=2) == []
+    for mode in ("distributed_independent", "async_parameter_server"):
+        (line,) = problems(checkpoint_dir=str(tmp_path), variable_update=mode, num_workers=2)
+        assert f"the workers of --variable_update={mode} are at no batch together" in line
     (line,) = problems(save_every=5)
     assert line.startswith("--save_every=5 would be ignored here; it needs --checkpoint_dir")
     (tmp_path / "file").touch()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import socket
@@ -14,7 +13,7 @@ import pytest
 
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError, newest, write
+from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError, Writing, newest
 from tests.support.paths import ROOT
 
 
@@ -27,12 +26,17 @@ def save(prefix):
     Path(f"{prefix}.data-00000-of-00001").write_bytes(b"data" * 100)
 
 
+def write(folder, checkpoint, config, files=()):
+    writing = Writing(str(folder), checkpoint, files)
+    writing.begin()
+    writing.write_own(save)
+    writing.finish(config)
+
+
 def saved(folder, *batches, files=(), **given):
     for done in batches:
         told = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
-        write(
-            str(folder), Checkpoint(folder, done, told, [{"batch": 1, "seconds": 2.0}]), resolved(**given), save, files
-        )
+        write(folder, Checkpoint(folder, done, told, [{"batch": 1, "seconds": 2.0}]), resolved(**given), files)
     return [path.name for path in sorted(folder.iterdir())]
 
 
@@ -141,17 +145,30 @@ def _change(folder, **fields):
     (folder / "run.json").write_text(json.dumps({**kept, **fields}))
 
 
-def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+def test_what_was_not_written_whole_is_no_checkpoint(tmp_path):
+    writing = Writing(str(tmp_path), Checkpoint(tmp_path, 20, {}, []))
+    writing.begin()
+    writing.write_own(save)
+    assert newest(str(tmp_path), resolved(), rank=1) is None
+    assert [path.name for path in tmp_path.iterdir()] == [".batch_00000020.tmp"]  # which rank 0 alone removes
     saved(tmp_path, 10)
-
-    def full(prefix):
-        save(prefix)
-        raise OSError(28, "No space left on device")
-
-    checkpoint = dataclasses.replace(newest(str(tmp_path), resolved()), batches=20)
-    with pytest.raises(OSError, match="No space left"):
-        write(str(tmp_path), checkpoint, resolved(), full)
+    writing.discard()
     assert [path.name for path in tmp_path.iterdir()] == ["batch_00000010"]
+
+
+def test_each_rank_reads_what_it_had_done_itself(tmp_path):
+    parts = [Checkpoint(tmp_path, 1, {"seconds": [k], "items": [8], "loss": [1.0]}, [], rank=k) for k in range(2)]
+    writings = [Writing(str(tmp_path), part) for part in parts]
+    writings[0].begin()
+    for writing in writings:
+        writing.write_own(save)
+    writings[0].finish(resolved())
+    for rank, ending in enumerate(("", "_1")):
+        found = newest(str(tmp_path), resolved(), rank=rank)
+        assert (found.told["seconds"], found.variables) == ([rank], f"{tmp_path}/batch_00000001/variables{ending}")
+    (tmp_path / "batch_00000001" / "variables_1.index").unlink()
+    with pytest.raises(CheckpointError, match="is damaged"):
+        newest(str(tmp_path), resolved())
 
 
 def test_no_option_is_forgotten_in_the_comparison():

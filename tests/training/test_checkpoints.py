@@ -141,12 +141,34 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_folder, "write", full)
+    monkeypatch.setattr(checkpoint_folder.Writing, "write_own", full)
     checkpoints.Saver(state._config, state, ()).save(step)
     assert capsys.readouterr().err == (
         f"warning: --checkpoint_dir={tmp_path}: No space left on device; batch 1 was not saved, there is none before "
         "it; the run goes on\n"
     )
+
+
+@pytest.mark.parametrize("other", [["", 5], ["pid 7 on a", 0]])
+def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
+    """Where each host has a folder of its own, or not the same checkpoint in it."""
+    from rnn_scaling.training import checkpoints
+    from rnn_scaling.training.cluster import Alone
+
+    class Two(Alone):
+        size, others = 2, other
+
+        def gather(self, name, value):
+            return [value, self.others]
+
+    (tmp_path / checkpoint_folder.LOCK).write_text("pid 7 on a\n")
+    config = configs.resolve({"checkpoint_dir": str(tmp_path)}, num_gpus=0, num_cores=2)
+    state = RunState(config)
+    state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, 5, {}, [])
+    with pytest.raises(checkpoint_folder.CheckpointError, match="rank 1 does not see there what rank 0 wrote; give a"):
+        checkpoints.Saver(config, state, (), Two()).agree()
+    Two.others = ["pid 7 on a", 5]
+    checkpoints.Saver(config, state, (), Two()).agree()
 
 
 def build(given, **options):

@@ -158,3 +158,24 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     assert result.error and said in result.error.message
     assert result.workers and len(result.workers.ranks[0].seconds) == 3
     assert result.workers.ranks[1].error == result.error.message
+
+
+def test_a_run_whose_worker_was_killed_goes_on_with_the_same_losses(tmp_path):
+    """Each rank keeps what is its own: deferred gradients, and what int8 lost."""
+    own = ["--num_batches=20", "--variable_consistency=relaxed", "--sparse_gradients=densify", "--progress=false"]
+    words = [*(word for word in TINY if "num_batches" not in word), COLLECTIVE, "--compress_gradients=int8", *own]
+    saving = [f"--checkpoint_dir={tmp_path}/saved", "--save_every=5"]
+    for done in run(tmp_path / "whole", 2, *words, prepare={}):
+        assert done.returncode == 0, done.stderr
+    with Ranks([*words, *saving, *PATIENT], tmp_path / "killed", 2, prepare={1: (ranks.kill_itself, 17)}) as started:
+        assert started.trainers[0].end().returncode == 1
+    ended = run(tmp_path / "ended", 2, *words, *saving, prepare={})
+    assert [done.returncode for done in ended] == [0, 0], ended[0].stderr
+    assert f"resumed after batch 15, from {tmp_path}/saved/batch_00000015" in ended[0].stderr
+    whole, resumed = the_record(tmp_path / "whole"), the_record(tmp_path / "ended")
+    for name in ("loss", "items", "tower_items", "tower_positions", "warmup", "measured"):
+        assert getattr(resumed.batches, name) == getattr(whole.batches, name), name
+    (again,) = resumed.batches.resumed
+    assert again.batch == 15 and again.seconds > resumed.phases.resume > 0
+    assert resumed.workers.window_seconds is None, "checkpoints lie in it"
+    assert [len(rank.seconds) for rank in resumed.workers.ranks] == [22, 22]

@@ -28,7 +28,7 @@ class Entry:
         says of its items, but without TensorFlow.
       reads: options that not every workload reads.
       datasets: of images, the default one first; empty: its data are text.
-      batch_sizes: by preset, where they are not the preset's own.
+      batch_sizes: of images, by the presets that there are of them.
       needs_keras: whether its module imports Keras, which other runs do without.
       has_moving: whether each tower keeps averages, as a batch normalisation does.
     """

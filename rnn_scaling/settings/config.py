@@ -276,6 +276,15 @@ class MeasureOptions:
     )
 
 
+def _image_batches() -> str:
+    """Batch sizes that presets give networks of images: "small 8 or 32, seed 32 or 128"."""
+    sizes: dict[str, set[int]] = {}
+    for entry in WORKLOADS.values():
+        for preset, size in entry.batch_sizes.items():
+            sizes.setdefault(preset, set()).add(size)
+    return ", ".join(f"{preset} {registry.either(map(str, sorted(each)))}" for preset, each in sizes.items())
+
+
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:
     """Output."""
@@ -298,10 +307,10 @@ class OutputOptions:
     )
     preset: str = option(
         "small",
-        "defaults of the model, batch and lengths, of images the batch alone: small (8.2 M parameters), seed "
-        "(95.7 M: vocabulary 50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 "
-        "(160.7 M: the GNMT of NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, "
-        "batch 128)",
+        "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32), seed (95.7 M: vocabulary "
+        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of "
+        "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128); of images "
+        f"the batch alone: {_image_batches()}",
         choices=("small", "seed", "gnmt_v2"),
     )
 
@@ -414,8 +423,9 @@ def _preset(preset: str, workload: str) -> dict[str, Any]:
     entry, values = WORKLOADS.get(workload), PRESETS.get(preset, {})
     if entry is None:
         return values
-    values = {name: value for name, value in values.items() if workload in _READERS.get(name, WORKLOADS)}
-    return {**values, **({"batch_size": entry.batch_sizes[preset]} if preset in entry.batch_sizes else {})}
+    if entry.datasets:  # a preset of text alone is refused
+        return {"batch_size": entry.batch_sizes[preset]} if preset in entry.batch_sizes else {}
+    return {name: value for name, value in values.items() if workload in _READERS.get(name, WORKLOADS)}
 
 
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:

@@ -128,7 +128,12 @@ def _workers(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iter
 
 
 def _model(config: RunConfig, given: Mapping[str, Any], num_gpus: int) -> Iterator[str]:
-    model = config.model
+    model, workload, preset = config.model, WORKLOADS[config.model.model], config.output.preset
+    if workload.datasets and preset not in workload.batch_sizes:
+        yield (
+            f"--preset={preset} is of text, and --model={model.model} is trained on images; "
+            f"use --preset={either(workload.batch_sizes)}"
+        )
     alias = given.get("encoder_type")
     if alias in ("bi", "uni") and not is_read(config, "direction"):
         yield f"--encoder_type={alias} names a direction, which --model={model.model} does not read; use dynamic_rnn"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 
 import pytest
 
+from models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import csv_table, table
@@ -51,6 +53,23 @@ def test_series_are_called_by_their_model_and_counted_in_images(folder):
         assert word not in text, word
     facts = {fact.name: fact.values for fact in told.facts}
     assert facts["Parameters"] == (("1,000 trained, 20 moving averages, 2,000 of the optimizer", 16),)
+
+
+def test_the_operations_of_images_follow_from_their_rate(folder, tmp_path):
+    """GFLOP/s, and their share of what two devices reach together."""
+    peak, flops = 4e11, {"resnet50": 22_911_811_584, "vgg16": 92_648_177_664}
+    for path in folder.glob("*-2.r*.json"):
+        run = record.read(path)
+        assert WORKLOADS[run.config["model"]].flops_a_sample(run.config) == flops[run.config["model"]]
+        resolved = dataclasses.replace(run.resolved, peak_flops_per_second=peak)
+        changed = dataclasses.replace(run, flops_per_item=flops[run.config["model"]], resolved=resolved)
+        record.write(changed, tmp_path / path.name)
+    told = summarise(folders.read(tmp_path), "images")
+    for row in csv.DictReader(io.StringIO(csv_table.render(told).decode())):
+        needed = float(row["images_per_second"]) * flops[row["model"]]
+        assert float(row["flops_per_second"]) == pytest.approx(needed)
+        assert float(row["share_of_peak"]) == pytest.approx(needed / peak)
+    assert "| GFLOP/s     | Share of peak (%) |\n" in table.text(told)
 
 
 def test_an_option_that_a_model_does_not_read_has_an_empty_cell(folder):

@@ -236,6 +236,10 @@ def test_a_preset_gives_a_workload_what_it_reads_and_a_batch_size_of_its_own():
         config = configs.resolve({"model": "resnet50", "preset": preset}, num_gpus=0, num_cores=1)
         assert (config.training.batch_size, config.model.num_units, config.model.dataset) == (size, 256, "imagenet")
     assert configs.resolve({"model": "lm", "preset": "seed"}, num_gpus=0, num_cores=1).model.num_units == 512
+    assert "of images the batch alone: small 8 or 32, seed 32 or 128" in OPTIONS["preset"].metadata["help"]
+    assert problems(model="resnet50", preset="gnmt_v2") == [
+        "--preset=gnmt_v2 is of text, and --model=resnet50 is trained on images; use --preset=small or seed"
+    ]
 
 
 def test_towers_that_do_not_spread_evenly_over_the_gpus_are_a_conflict():

@@ -16,6 +16,11 @@ from itertools import accumulate
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.workers import Rank
 
+# Where the ranks meet over files, the same holds: what one learns late of the barrier is within its first batch.
+BY_FILES = (
+    "from a barrier after the warm-up, made of files, to the end of the last rank; each rank counts seconds by its own "
+    "clock"
+)
 WINDOW = "from a barrier after the warm-up to the end of the last rank; each rank counts seconds by its own clock"
 
 
@@ -27,11 +32,13 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
       warmup: batches before the second barrier.
 
     Returns:
-      Seconds as above; items summed; the loss as the mean of the ranks' losses, by their items; one number for each
-      tower of all ranks in tower_items and tower_positions; right predictions summed where every rank counted them.
+      Seconds as above; items summed; the loss as the mean of the ranks' losses, by what each is a mean over; one number
+      for each tower of all ranks in tower_items and tower_positions where they are told; right predictions summed where
+      every rank counted them.
     """
     steps = min((len(rank.seconds) for rank in ranks), default=0)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
+    towers = steps if all(rank.tower_items for rank in ranks) else 0
     counts_right = bool(ranks) and len(correct) == len(ranks)
     return Batches(
         warmup=min(steps, warmup),
@@ -39,8 +46,8 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
         seconds=(*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)),
         items=tuple(sum(rank.items[k] for rank in ranks) for k in range(steps)),
         loss=tuple(_loss(ranks, k) for k in range(steps)),
-        tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(steps)),
-        tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(steps)),
+        tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(towers)),
+        tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(towers)),
         loss_items=tuple(sum(rank.loss_items[k] for rank in ranks) for k in range(steps)) if counts_right else None,
         correct=tuple(sum(each[k] for each in correct) for k in range(steps)) if counts_right else None,
     )
@@ -57,5 +64,5 @@ def _loss(ranks: Sequence[Rank], k: int) -> float | None:
     losses = [rank.loss[k] for rank in ranks]
     if any(loss is None for loss in losses):
         return None
-    weighted = math.fsum((loss or 0.0) * rank.loss_items[k] for loss, rank in zip(losses, ranks))
-    return weighted / sum(rank.loss_items[k] for rank in ranks)
+    over = [(rank.loss_items or rank.items)[k] for rank in ranks]
+    return math.fsum((loss or 0.0) * items for loss, items in zip(losses, over)) / sum(over)

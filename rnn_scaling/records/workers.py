@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping
 
 from rnn_scaling.records.certificate import Certificate
@@ -77,3 +78,24 @@ class Workers(Sparse):
                 return {}
             hosts.setdefault(rank.host, []).append(rank)
         return hosts
+
+
+def sharing_a_core(workers: Workers) -> set[int]:
+    """The ranks that share a core with another of the run, to which each of them seems load of others."""
+    return {rank for sharing in users_of_cores(workers).values() if len(sharing) > 1 for rank in sharing}
+
+
+def users_of_cores(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
+    """Machine and core -> the ranks that are bound to it."""
+    users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for rank in workers.ranks:
+        for core in rank.cpu_affinity or ():
+            users[workers.machine(rank), core].append(rank.rank)
+    return users
+
+
+def without_each_other(workers: Workers) -> Workers:
+    """Without the load of others where that is also other ranks of the run."""
+    sharing = sharing_a_core(workers)
+    ranks = (dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank for rank in workers.ranks)
+    return dataclasses.replace(workers, ranks=tuple(ranks))

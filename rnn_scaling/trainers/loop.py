@@ -29,6 +29,7 @@ from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.workers import Workers
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
 from rnn_scaling.trainers.ranks import GROUP, RANK, Ranks
@@ -247,8 +248,8 @@ class WorkRecorder(Recorder):
             **ranks,
         )
 
-    def _record(self, status: str, error: RunError | None = None) -> RunRecord:
-        made, work = super()._record(status, error), self._work
+    def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
+        made, work = super()._record(status, error, workers), self._work
         machine, cores = encode(made.environment), work.config["cpu_cores_per_device"]
         resolved = {**self._own_resolved}
         if machine.get("cpu"):

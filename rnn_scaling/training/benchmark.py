@@ -15,7 +15,6 @@ from models.workload import Workload, first_values
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Feed
-from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec, learning_rate
@@ -248,10 +247,9 @@ def _train(
     display = progress.Progress(shows, most, warmup, state.unit, whose=whose, before=before)
     scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before)
     resume = timer.resume if not step.goes_on else lambda: None
-    meter = LoadMeter(state.resolved.get("cpu_affinity", []))
     try:
         state.enter("batches")
-        state.sample_clocks()
+        state.watch_machine()
         timer.start()
         for batch in range(before, most):
             if batch == warmup and cluster.size > 1:
@@ -286,5 +284,4 @@ def _train(
         display.close()
         scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
         scalars.close()
-        state.watched(meter.read())
-        state.end_clocks()
+        state.stop_watching()

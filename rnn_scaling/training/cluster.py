@@ -22,7 +22,7 @@ from rnn_scaling.machine.cluster.member import Member
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.workers import Rank, Workers
+from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 
 BUILT, WARM, MEASURED, TOLD, TRACED = "built", "warm", "measured", "told", "traced"  # barriers, in this order
@@ -290,32 +290,11 @@ def of(launch: Launch | None, config: RunConfig) -> Alone:
 
 def shared_cores(workers: Workers) -> str:
     """What is to be known where processes on one machine share cores; empty where none do."""
-    for (host, core), sharing in _users(workers).items():
+    for (host, core), sharing in users_of_cores(workers).items():
         if len(sharing) > 1:
             where, rule = f" of host {host}" if host else "", "the run is slower than with a core for each"
             return f"{ranks_text(sharing)} share core {core}{where}: {rule}"
     return ""
-
-
-def sharing_a_core(workers: Workers) -> set[int]:
-    """The ranks that share a core with another of the run, to which each of them seems load of others."""
-    return {rank for sharing in _users(workers).values() if len(sharing) > 1 for rank in sharing}
-
-
-def _users(workers: Workers) -> Mapping[tuple[str, int], list[int]]:
-    """Machine and core -> the ranks that are bound to it."""
-    users: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    for rank in workers.ranks:
-        for core in rank.cpu_affinity or ():
-            users[workers.machine(rank), core].append(rank.rank)
-    return users
-
-
-def without_each_other(workers: Workers) -> Workers:
-    """Without the load of others where that is also other ranks of the run."""
-    sharing = sharing_a_core(workers)
-    ranks = (dataclasses.replace(rank, load_others=None) if rank.rank in sharing else rank for rank in workers.ranks)
-    return dataclasses.replace(workers, ranks=tuple(ranks))
 
 
 def _rank(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:

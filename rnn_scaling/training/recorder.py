@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,17 +13,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rnn_scaling.machine import alive, clock_sampler
+from rnn_scaling import entry
+from rnn_scaling.analysis import common_window
+from rnn_scaling.machine import alive
+from rnn_scaling.machine.cluster import launch
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.load import LoadMeter
-from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.records import record
-from rnn_scaling.records.decoding import build
-from rnn_scaling.records.environment import Clocks, Environment, Load, Resolved
-from rnn_scaling.records.parts import Batches, Memory, Phases, RunError, Throughput
+from rnn_scaling.records.decoding import build, spelled
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
+from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
+from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.training.clock import StepTimer
+from rnn_scaling.training.rank_files import RankError, RankFiles
+from rnn_scaling.training.recording import Recording
+
+START = "before the first step"  # a barrier
 
 
 class Recorder:
@@ -30,11 +36,24 @@ class Recorder:
 
         with Recorder("run.json", unit="images", num_devices=2) as recorder:
             for batch in batches:
-                loss = float(train_step(batch))  # returns when the devices have finished
-                recorder.step(items=len(batch), loss=loss)
+                loss = train_step(batch)
+                recorder.step(items=len(batch), loss=loss)  # reads the loss: the devices have then finished
 
-    A step's seconds run from the end of the step before it, the first one's from the beginning of the `with`. The
-    record is written when that ends, also by an exception; while it goes on, the file says that it has not ended.
+    A step's seconds run from the end of the step before it, the first one's from the beginning of the `with`. A step
+    has ended when the devices have finished it, and not when Python goes on. What waits for them:
+
+        PyTorch      a loss that `step` reads as a number (`loss.item()`), or `torch.cuda.synchronize()`
+        JAX          the same, or `jax.block_until_ready(state)`; the loss alone may be there before the new weights
+        TensorFlow   the same (`loss.numpy()`), where the step is one `tf.function`
+
+    Of a program of several processes each has a Recorder with the same result file, and each tells its own items. They
+    begin the first step together, and the first one after the warm-up; rank 0 writes the record of all.
+
+    The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
+    not ended.
+
+    Attributes:
+      recording: the record in the making; a trainer of ours fills its `resolved` and `parameters`.
     """
 
     def __init__(
@@ -47,44 +66,61 @@ class Recorder:
         num_warmup_batches: int = 10,
         device_type: str = "CPU",
         options: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        num_ranks: int | None = None,
+        timeout_s: float = 300.0,
+        flops_per_item: float | None = None,
+        config: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
         result_file: where the record goes.
         unit: what is counted, in the plural: "images", "tokens".
-        num_devices: that the program trains on.
+        num_devices: that the program trains on, those of all its ranks.
         trainer: what it is called in reports; the program's name when not given.
         num_warmup_batches: steps at the start that no rate counts.
         device_type: "CPU" or "GPU".
         options: what else tells this run from others: single values by name; a name of our trainer's means the same.
+        rank: number of this process among those of the run; None: as its launcher says (torchrun, mpirun, srun).
+        num_ranks: how many processes record the run together; None: as its launcher says, else one.
+        timeout_s: how long ranks wait for each other at a barrier, and rank 0 for the others at the end, in seconds.
+        flops_per_item: floating-point operations of forward and backward; None: not known.
+        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`, `options`.
         clock: returns seconds.
 
         Raises:
           ValueError: if an option is no single value, or a number is below what it may be.
+          ClusterError: if the launcher's variables contradict each other.
           OSError: if the record cannot be written; before anything is timed.
         """
         if num_devices < 1 or num_warmup_batches < 0:
             raise ValueError(
                 f"expected num_devices >= 1 and num_warmup_batches >= 0, got {num_devices} and {num_warmup_batches}"
             )
-        self._path, self._unit, self._clock = Path(result_file), unit, clock
-        self._timer = StepTimer(num_warmup_batches, clock)
-        self._cores = available_cores()
-        self._resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": self._cores}
-        self._config: dict[str, Any] = {
-            "trainer": trainer or Path(sys.argv[0] or "python").stem,
+        self._is_ours = config is not None
+        told = config or {
+            TRAINER: trainer or Path(sys.argv[0] or "python").stem,
             "num_devices": num_devices,
             "num_warmup_batches": num_warmup_batches,
-            **(options or {}),
+            **{name: _single(value) for name, value in (options or {}).items()},
         }
-        self._began = self._started = clock()
-        self._environment: Environment | None = None
-        self._meter: LoadMeter | None = None
-        self._sampler: clock_sampler.ClockSampler | None = None
-        if faults := list(record.checks.config_faults(self._config)):
-            raise ValueError(f"options: {faults[0]}")
-        unfinished = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
-        record.write(self._record("failed", unfinished), self._path)
+        if faults := list(record.checks.config_faults({"num_batches": 1, **told})):
+            raise ValueError(f"options: {entry.plain(faults[0])}")
+        resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
+        self._path, self._unit = Path(result_file), unit
+        self.recording = Recording(told, unit, resolved, clock)
+        self.recording.flops_per_item = flops_per_item
+        own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
+        self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
+        if not 0 <= self._rank < num_ranks:
+            raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
+        self.recording.clients = num_ranks
+        self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
+        self._result: RunRecord | None = None
+        if self._rank == 0:
+            killed = "the process ended without a result"
+            unfinished = RunError(type="Killed", message=killed, process=alive.this_process())
+            record.write(self._record("failed", unfinished), self._path)
 
     def __enter__(self) -> Recorder:
         self.start()
@@ -96,46 +132,67 @@ class Recorder:
         self.close(error)
 
     def start(self) -> None:
-        """Reads the clock before the first step; a `with` does it."""
-        self._environment = build(Environment, read_environment())
-        self._meter = LoadMeter(self._cores)
-        self._sampler = clock_sampler.start({**self._resolved, "devices": [""] * self._config["num_devices"]})
-        self._started = self._clock()
+        """Reads the clock before the first step; a `with` does it.
+
+        Raises:
+          RankError: if another rank does not come.
+        """
+        if self._ranks is not None:
+            self.recording.enter("cluster")
+            try:
+                self._ranks.barrier(START)
+            except RankError as e:
+                self.close(e)
+                raise
+        self.recording.enter("batches")
+        self.recording.watch_machine(with_clocks=self._rank == 0)
         self._timer.start()
 
     def resume(self) -> None:
-        """Leaves out of the clock what the program did since the last step: a validation, a checkpoint."""
+        """Leaves out of the clock what the program did since the last step: a validation, a checkpoint.
+
+        Every rank calls it where one does: the others wait for that one in their next step.
+        """
         self._timer.resume()
 
-    def step(self, items: int, loss: float = math.nan) -> float:
-        """A step has ended on all devices.
+    def step(self, items: Any, loss: Any = math.nan) -> float:
+        """A step has ended on all devices, or will have when the loss is read, which this does first.
 
         Args:
-          items: that it processed, on all devices, padding left out.
-          loss: of the step; NaN: not told.
+          items: that it processed, on all devices of this process, padding left out: a number, or an array of one.
+          loss: of the step, likewise; NaN: not told.
 
         Returns:
           Its seconds.
 
         Raises:
-          ValueError: if it processed nothing: it would be no step.
+          ValueError: if one is no number, or it processed nothing: it would be no step.
+          RankError: if another rank does not come to the end of the warm-up.
         """
-        if not items >= 1:
-            raise ValueError(f"step {len(self.step_s)}: expected at least one of the {self._unit}, got items={items}")
-        return self._timer.end_step(items, loss)
+        timer = self._timer
+        loss = loss if type(loss) is float else self._number("loss", loss)
+        count = items if type(items) is int else self._number("items", items)
+        if not count >= 1 or count % 1:
+            least = "a whole number" if count >= 1 else "at least one"
+            raise ValueError(f"step {len(timer.step_s)}: expected {least} of the {self._unit}, got items={items}")
+        seconds = timer.end_step(int(count), loss)
+        if self._ranks is not None and len(timer.step_s) == timer.warmup_steps:
+            self._ranks.barrier(f"after {timer.warmup_steps} steps")
+            timer.resume()
+        return seconds
 
     @property
     def step_s(self) -> list[float]:
-        """Seconds of every step so far."""
+        """Seconds of every step so far, in this process."""
         return self._timer.step_s
 
     @property
     def step_items(self) -> list[int]:
-        """Items of every step so far."""
+        """Items of every step so far, in this process."""
         return self._timer.step_items
 
     def close(self, error: BaseException | None = None) -> RunRecord:
-        """Writes the record and returns it; a `with` does it.
+        """Writes the record and returns it; a `with` does it. Another rank than 0 returns what it knows, its own part.
 
         Args:
           error: what ended the loop; None: it is done.
@@ -143,70 +200,92 @@ class Recorder:
         Raises:
           OSError: if the file can no longer be written.
         """
-        if self._sampler is not None:
-            self._sampler.stop()
-        if error is None and len(self._timer.step_s) <= self._timer.warmup_steps:
-            steps, warmup = len(self._timer.step_s), self._timer.warmup_steps
+        if self._result is not None:
+            return self._result
+        recording = self.recording
+        recording.stop_watching()
+        recording.keep_memory(None)
+        steps, warmup = len(self.step_s), self._timer.warmup_steps
+        if error is None and steps <= warmup:
             error = ValueError(f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches")
+        workers, error = self._joined(error)
         if error is None:
-            result = self._record("ok")
+            self._result = self._record("ok", workers=workers)
         else:
             is_interrupt = isinstance(error, KeyboardInterrupt)
             status, kind = ("interrupted", "Interrupted") if is_interrupt else ("failed", type(error).__name__)
-            result = self._record(status, RunError(type=kind, message=str(error)[:500] or kind))
-        record.write(result, self._path)
-        return result
+            self._result = self._record(status, RunError(type=kind, message=_in_a_line(error)), workers)
+        if self._rank == 0:
+            record.write(self._result, self._path)
+            self._tell(error)
+        return self._result
 
-    def _record(self, status: str, error: RunError | None = None) -> RunRecord:
-        timer, warmup = self._timer, self._timer.warmup_steps
-        measured = max(0, len(timer.step_s) - warmup)
-        throughput = steady = None
-        if measured and status != "failed":
-            window = measured_window(timer.step_s, timer.step_items, warmup)
-            rate = window.items / window.seconds
-            throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
-            steady = steady_state(timer.step_s, timer.step_items, warmup, self._unit)
-        losses = tuple(loss if math.isfinite(loss) else None for loss in timer.step_loss)
-        return RunRecord(
-            status=status,
-            error=error,
-            config={**self._config, "num_batches": max(1, measured)},
-            resolved=build(Resolved, self._resolved),
-            batches=Batches(
-                warmup=len(timer.step_s) - measured,
-                measured=measured,
-                seconds=tuple(timer.step_s),
-                items=tuple(timer.step_items),
-                loss=losses,
-            ),
-            throughput=throughput,
-            memory=Memory(peak_process_bytes=peak_process_bytes(), peak_device_bytes=None),
-            steady_state=steady,
-            phases=self._phases(),
-            environment=self._machine(),
-            unit=self._unit,
-        )
+    def _joined(self, error: BaseException | None) -> tuple[Workers | None, BaseException | None]:
+        """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
+        if self._ranks is None:
+            return None, error
+        own = {**self.recording.batches_since(0), **self.recording.details()}
+        if self._rank:
+            self._ranks.end(own, _in_a_line(error) if error else "")
+            return None, error
+        reports, wrong = self._ranks.gather(waits=error is None)
+        reports[0] = {"host": socket.gethostname(), "pid": os.getpid(), **own}
+        try:
+            ranks = tuple(build(Rank, {"rank": rank, **reports[rank]}) for rank in sorted(reports))
+        except ValueError as e:
+            return None, error or RankError(f"the ranks' files beside {self._path} are damaged: {e}")
+        other = next((each for each in ranks if len(each.seconds) != len(ranks[0].seconds)), None)
+        if other and not wrong:
+            taken = f"rank {other.rank} took {len(other.seconds)} steps, and rank 0 {len(ranks[0].seconds)}"
+            wrong = f"{taken}: give every rank the same number"
+        error = error or (RankError(wrong) if wrong else None)
+        if error is None:
+            self._ranks.remove()
+        else:
+            self._ranks.end({}, _in_a_line(error))  # for those that wait
+        workers = Workers(launcher=self._launcher or None, window=common_window.BY_FILES, ranks=ranks)
+        if 0 in sharing_a_core(workers):
+            self.recording.watched(None)  # it took the other ranks for load
+        return without_each_other(workers), error
 
-    def _machine(self) -> Environment:
-        if self._environment is None:
-            return record.NOTHING_TOLD
-        load = self._meter.read() if self._meter else None
-        sampled = self._sampler.read() if self._sampler else None
-        return dataclasses.replace(
-            self._environment,
-            load=build(Load, dataclasses.asdict(load)) if load else None,
-            clocks=build(Clocks, sampled) if sampled else None,
-            missing=frozenset(),
-        )
+    def _tell(self, error: BaseException | None) -> None:
+        """What has to be known of the run beside its record."""
+        if isinstance(error, RankError) or (error and not self.step_s):
+            entry.warn(f"{self._path}: {_in_a_line(error)}")
+        elif caution := self.recording.load_caution():
+            entry.warn(caution)
 
-    def _phases(self) -> Phases:
-        """What the program did between steps, and left out of the clock, is part of the end."""
-        step_s, warmup = self._timer.step_s, self._timer.warmup_steps
-        phases = Phases(
-            start=self._started - self._began,
-            first_batch=sum(step_s[: min(1, warmup)]),
-            warmup=sum(step_s[1:warmup]),
-            measured=sum(step_s[warmup:]),
-        )
-        total = self._clock() - self._began
-        return dataclasses.replace(phases, teardown=total - sum(phases.parts.values()), total=total)
+    @property
+    def _timer(self) -> StepTimer:
+        return self.recording.timer
+
+    def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
+        result = self.recording.record(status, error, workers)
+        if self._is_ours:
+            return result
+        return dataclasses.replace(result, config={**result.config, "num_batches": max(1, result.batches.measured)})
+
+    def _number(self, name: str, value: Any) -> float:
+        """A number of a framework: reading it waits until the devices have it."""
+        try:
+            if value is not None and not isinstance(value, (str, bytes)):
+                return float(value)
+        except (TypeError, ValueError, RuntimeError):  # arrays of several, and what is no number
+            pass
+        shown = entry.plain(spelled(value))
+        raise ValueError(f"step {len(self.step_s)}: {name} is {shown}; expected one number")
+
+
+def _of_launcher() -> tuple[int, int, str]:
+    return launch.place(os.environ, socket.gethostname())
+
+
+def _in_a_line(error: BaseException) -> str:
+    return entry.plain(str(error)[:500]) or type(error).__name__
+
+
+def _single(value: Any) -> Any:
+    """An option of a framework's number type as Python's; anything else as it is."""
+    if type(value) in (str, int, float, bool) or getattr(value, "ndim", None) or not hasattr(value, "item"):
+        return value
+    return value.item()

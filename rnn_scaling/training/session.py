@@ -31,6 +31,7 @@ from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.workers import sharing_a_core
 from rnn_scaling.registry import TEXT_FILES, either, has_servers
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
@@ -263,7 +264,7 @@ class Session:
 
     def _record(self, status: str, error: RunError | None = None) -> record.RunRecord:
         workers = self._cluster.workers(self._state)
-        sharing = clusters.sharing_a_core(workers) if workers else set()
+        sharing = sharing_a_core(workers) if workers else set()
         if sharing:
             self._state.resolved["oversubscribed"] = True
         if self._cluster.rank in sharing:

@@ -22,7 +22,7 @@ from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.settings import config as configs
-from rnn_scaling.training import state as run_state
+from rnn_scaling.training import recording
 from rnn_scaling.training.state import RunState
 from tests.support.fake_nvml import FakeNvml
 from tests.support.paths import ROOT
@@ -290,7 +290,7 @@ time.sleep(60)
 def state_of(monkeypatch, source):
     monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
-    monkeypatch.setattr(run_state, "read_environment", lambda: {"gpus": []})
+    monkeypatch.setattr(recording, "read_environment", lambda: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
     state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
     return state
@@ -311,12 +311,12 @@ class Cards(Steps):
 def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
     cards = Cards()
     state = state_of(monkeypatch, cards)
-    state.end_clocks()  # a run that did not come to its first batch
+    state.stop_watching()  # a run that did not come to its first batch
     assert state.record("failed").environment.clocks is None
-    state.sample_clocks()
+    state.watch_machine()
     wait_until(lambda: cards.polls)
     assert state.record("interrupted").environment.clocks.samples[0].devices[1].memory_mhz == 3800
-    state.end_clocks()
+    state.stop_watching()
     assert cards.closed
     assert capsys.readouterr().err.startswith(
         "warning: GPU 1 (GTX 1070) ran at a memory clock of 3800 MHz, GPU 0 ran at 4000 MHz (+5.3%): "

@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.records.workers import Rank, Workers
+from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
 from rnn_scaling.training import cluster
 from tests.support.records import changed, make_record
 
@@ -23,7 +23,7 @@ def workers(*cores: tuple[str, int], **fields) -> Workers:
 
 
 def test_a_rank_that_shares_its_core_with_another_does_not_take_it_for_load():
-    crowded = cluster.without_each_other(workers(("a", 0), ("a", 1), ("a", 0), ("b", 0)))
+    crowded = without_each_other(workers(("a", 0), ("a", 1), ("a", 0), ("b", 0)))
     assert [rank.load_others for rank in crowded.ranks] == [None, 0.4, None, 0.4]
 
 
@@ -33,7 +33,7 @@ def test_a_rank_that_shares_its_core_with_another_does_not_take_it_for_load():
 ])  # fmt: skip
 def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(link, sharing, line, num_cores):
     told = workers(("10.200.0.1", 0), ("10.200.0.2", 0), ("10.200.0.3", 1), link=link)
-    assert (cluster.sharing_a_core(told), cluster.shared_cores(told)) == (sharing, line)
+    assert (sharing_a_core(told), cluster.shared_cores(told)) == (sharing, line)
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}
     run = dataclasses.replace(changed(make_record(), **crowded), workers=told)
     (row,) = with_baselines([run])

@@ -89,6 +89,22 @@ class Launch:
             time.sleep(RETRY_S)
 
 
+def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, str]:
+    """(rank, size, launcher) of a process that needs no meeting, torchrun's among them; (0, 1, "") of one alone.
+
+    Args:
+      environ: variables of the environment.
+      host_name: what this host calls itself.
+
+    Raises:
+      ClusterError: if the variables are malformed or contradict each other.
+    """
+    if "RANK" in environ and "WORLD_SIZE" in environ:  # first: srun and mpirun start torchrun, never it them
+        return *_Variables(environ).place("RANK", "WORLD_SIZE"), "torchrun"
+    launch = of(environ, ports.joined(ports.LOOPBACK, 1), host_name)
+    return (launch.rank, launch.size, launch.launcher) if launch else (0, 1, "")
+
+
 def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str = "") -> Launch | None:
     """Which process of a launcher's this is; None: one alone.
 

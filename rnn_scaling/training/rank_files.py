@@ -1,0 +1,197 @@
+"""Ranks of somebody's trainer meet, and tell rank 0 what they measured, over files beside the result file.
+
+Each rank appends lines of JSON to a file of its own, `.run.json.rank1`, and reads the others'. What lies there from an
+earlier run is told by two keys: a rank's first line has its own, a rank that waits at a barrier says rank 0's, and
+rank 0 opens it with the keys of all. Every look opens a file anew, which on NFS shows what its writer has closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.machine import alive, doorway
+from rnn_scaling.machine.cluster.peers import ranks_text
+from rnn_scaling.records.files import refuse_link
+
+POLL_S = 0.002  # how much later than the first one a rank of the same host leaves a barrier, about
+
+Line = dict[str, Any]
+
+
+class RankError(RuntimeError):
+    """Which rank did not come, stay or end as the others, in one line."""
+
+
+class RankFiles:
+    """This process among the ranks of its run."""
+
+    def __init__(
+        self,
+        result_file: Path,
+        rank: int,
+        num_ranks: int,
+        timeout_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Args:
+        result_file: the run's, the same for all ranks.
+        rank: of this process.
+        num_ranks: of the run, two at least.
+        timeout_s: how long the others are waited for.
+        sleep: waits for so many seconds.
+
+        Raises:
+          OSError: if its file cannot be written.
+        """
+        self.rank, self.num_ranks, self._timeout_s, self._sleep = rank, num_ranks, timeout_s, sleep
+        self._result_file, self._key = result_file, uuid.uuid4().hex
+        self._key_of_0 = ""  # as it was seen last
+        self._said = ("", "")  # at which barrier it told that it waits, and the key of rank 0 that it told it to
+        result_file.parent.mkdir(parents=True, exist_ok=True)
+        refuse_link(self._path(rank))
+        self._path(rank).write_text("")
+        self._say(key=self._key, host=socket.gethostname(), pid=os.getpid(), process=_process())
+
+    def barrier(self, name: str) -> None:
+        """Waits until all ranks have come here.
+
+        Raises:
+          RankError: if one has ended or died, or does not come in time.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        passes = self._opens if self.rank == 0 else self._passes
+        while not passes(name):
+            if time.monotonic() >= deadline:
+                raise RankError(self._late(name))
+            self._sleep(POLL_S)
+
+    def end(self, report: Line, error: str) -> None:
+        """Tells rank 0 all that is to be known of this rank; `error`: why it ended, empty where it is done."""
+        if not self._key_of_0:
+            self._look_at_0()
+        self._say(of=self._key_of_0, report=report, error=error)
+
+    def gather(self, waits: bool) -> tuple[dict[int, Line], str]:
+        """What the other ranks have told at their end, by rank, and what is wrong with the first that is not well.
+
+        Args:
+          waits: for those that have not ended, as long as they live and there is time.
+        """
+        reports: dict[int, Line] = {}
+        deadline = time.monotonic() + (self._timeout_s if waits else 0.0)
+        while True:
+            wrong = ""
+            for rank in range(1, self.num_ranks):
+                if rank in reports:
+                    continue
+                lines = self._of_run(rank)
+                ended = next((line for line in lines if "report" in line), None)
+                if ended is not None:
+                    place = {name: lines[0].get(name) for name in ("host", "pid")}
+                    reports[rank] = {**place, **ended["report"], "error": ended["error"] or None}
+                else:
+                    wrong = wrong or self._dead(rank, lines) or ""
+            missing = [rank for rank in range(1, self.num_ranks) if rank not in reports]
+            failed = next((f"rank {rank}: {each['error']}" for rank, each in reports.items() if each["error"]), "")
+            if not missing or wrong or failed or time.monotonic() >= deadline:
+                late = f"{ranks_text(missing)} had not ended {self._timeout_s:g} s after rank 0" if missing else ""
+                return reports, failed or wrong or late
+            self._sleep(10 * POLL_S)
+
+    def remove(self) -> None:
+        """Removes the files of all ranks, once nobody needs them."""
+        for rank in range(self.num_ranks):
+            self._path(rank).unlink(missing_ok=True)
+
+    def _opens(self, name: str) -> bool:
+        """Rank 0: whether all wait at the barrier, which is then open."""
+        keys = {}
+        for rank in range(1, self.num_ranks):
+            lines = self._of_run(rank)
+            if ended := next((line for line in lines if "report" in line), None):
+                raise RankError(f"rank {rank} ended before the others: {ended['error'] or 'it took fewer steps'}")
+            if dead := self._dead(rank, lines):
+                raise RankError(dead)
+            if not any(line.get("at") == name for line in lines):
+                return False
+            keys[str(rank)] = lines[0]["key"]
+        self._say(open=name, keys=keys)
+        return True
+
+    def _passes(self, name: str) -> bool:
+        """Another rank: whether rank 0 has opened the barrier."""
+        lines = self._look_at_0()
+        opened = [line for line in lines if line.get("keys", {}).get(str(self.rank)) == self._key]
+        if any(line["open"] == name for line in opened):
+            return True
+        if opened:  # before that, it may be the file of an earlier run
+            if ended := next((line for line in lines if "report" in line), None):
+                raise RankError(f"rank 0 ended before the others: {ended['error'] or 'it took fewer steps'}")
+            if dead := self._dead(0, lines):
+                raise RankError(dead)
+        waits = (name, self._key_of_0)
+        if self._key_of_0 and waits != self._said:
+            self._said = waits
+            self._say(of=self._key_of_0, at=name)
+        return False
+
+    def _look_at_0(self) -> list[Line]:
+        lines = self._lines(0)
+        self._key_of_0 = lines[0].get("key", "") if lines else ""
+        return lines
+
+    def _of_run(self, rank: int) -> list[Line]:
+        """A rank's first line and those that it wrote since it saw this one, rank 0; none of another run."""
+        lines = self._lines(rank)
+        own = [line for line in lines if line.get("of") == self._key]
+        return [lines[0], *own] if own else []
+
+    def _dead(self, rank: int, lines: list[Line]) -> str | None:
+        process = lines[0].get("process") if lines else None
+        here = _process()
+        if not process or not here or process["where"] != here["where"] or alive.is_alive(process["is"]):
+            return None
+        if any("report" in line for line in self._lines(rank)):
+            return None  # it ended between the two looks
+        return f"rank {rank} (host {lines[0]['host']}, process {lines[0]['pid']}) died"
+
+    def _late(self, name: str) -> str:
+        others = list(range(1, self.num_ranks)) if self.rank == 0 else [0]
+        late = [rank for rank in others if not any(line.get("at") == name for line in self._of_run(rank))]
+        return (
+            f"{ranks_text(late or others)} did not come within {self._timeout_s:g} s: each of the {self.num_ranks} "
+            "ranks needs a Recorder with this result_file and as many warm-up batches, or give rank=0, num_ranks=1"
+        )
+
+    def _path(self, rank: int) -> Path:
+        return self._result_file.with_name(f".{self._result_file.name}.rank{rank}")
+
+    def _say(self, **line: Any) -> None:
+        with open(self._path(self.rank), "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _lines(self, rank: int) -> list[Line]:
+        """What a rank has written so far; a last line that is not whole is left out."""
+        try:
+            *whole, _ = doorway.read_text(self._path(rank)).split("\n")
+            return [dict(doorway.parse_json(line)) for line in whole]
+        except (OSError, ValueError, TypeError):
+            return []
+
+
+def _process() -> dict[str, str] | None:
+    """What tells others on this machine whether this process lives; None where the system does not tell."""
+    process = alive.this_process()
+    try:
+        # Another container may have processes of the same numbers.
+        where = f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+    return {"is": process, "where": where} if process else None

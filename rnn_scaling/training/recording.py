@@ -1,0 +1,197 @@
+"""What every timed run leaves, ours or anybody's: its clock, its phases, what was watched beside it, its record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.analysis import common_window
+from rnn_scaling.analysis.clocks import clock_cautions
+from rnn_scaling.machine import clock_sampler, peaks
+from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, of_one_device
+from rnn_scaling.machine.system import peak_process_bytes
+from rnn_scaling.records.decoding import build, encode
+from rnn_scaling.records.environment import Clocks, Environment, Resolved
+from rnn_scaling.records.environment import Load as RecordedLoad
+from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, Throughput
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.records.workers import WORKER, Workers
+from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
+
+
+class Recording:
+    """Fills while a run goes on. Its phases are entered in order, "start" by itself and "batches" in any case.
+
+    clients: how many processes run the step, each for its own devices; flops_per_item: of forward and backward, once
+    that is known; parameters: as the fields of a `records.parts.Parameters`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        unit: str,
+        resolved: Mapping[str, Any],
+        clock: Callable[[], float] = time.perf_counter,
+        started: float | None = None,
+    ) -> None:
+        """Args:
+        config: of the record; `num_warmup_batches` and `num_devices` are read.
+        unit: of the items.
+        resolved: what is known of what really runs, as the record has it.
+        clock: returns seconds.
+        started: the clock's reading when the program started; now when not given.
+        """
+        self.flat, self.unit, self.resolved, self._clock = dict(config), unit, dict(resolved), clock
+        self._entered: list[tuple[str, float]] = [("start", clock() if started is None else started)]
+        self.timer = StepTimer(config["num_warmup_batches"], clock)
+        self.clients = 1
+        self.flops_per_item: float | None = None
+        self.parameters: dict[str, int] = {}
+        self._carried_s = 0.0  # of the batches that processes before this one did
+        self._environment: Environment | None = None
+        self._memory: Memory | None = None
+        self._load: Load | None = None
+        self._meter: LoadMeter | None = None
+        self._sampler: ClockSampler | None = None
+
+    def enter(self, phase: str) -> None:
+        """Ends the present phase and begins `phase`."""
+        self._entered.append((phase, self._clock()))
+
+    def watch_machine(self, with_clocks: bool = True) -> None:
+        """Watches the load of the cores and the clocks of the devices; to be called right before the first batch."""
+        self._meter = LoadMeter(self.resolved.get("cpu_affinity", []))
+        if with_clocks:
+            devices = [""] * self.flat["num_devices"]  # where the trainer is not ours nobody names them
+            self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
+
+    def stop_watching(self) -> None:
+        """Ends that, and says where devices that should be equal were not, or were held down."""
+        if self._meter is not None:
+            self.watched(self._meter.read())
+        if self._sampler is None:
+            return
+        self._sampler.stop()
+        for caution in clock_cautions(self._clocks()):
+            entry.warn(caution.text)
+
+    def watched(self, load: Load | None) -> None:
+        """Keeps what others did to the run's cores; None: that is not known."""
+        self._load = load
+
+    def load_caution(self) -> str:
+        """What others did to the run's cores, where it matters; empty where not."""
+        load, cores = self._load, len(self.resolved.get("cpu_affinity", []))
+        if load is None or of_one_device(load.others, cores, self.flat["num_devices"]) <= NOTICEABLE:
+            return ""
+        return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
+
+    def keep_memory(self, peak_device_bytes: Sequence[int] | None) -> None:
+        """Keeps the most memory that was in use so far; to be called after the last measured batch."""
+        devices = None if peak_device_bytes is None else tuple(peak_device_bytes)
+        self._memory = Memory(peak_process_bytes=peak_process_bytes(), peak_device_bytes=devices)
+
+    def batches_since(self, first: int) -> dict[str, list[Any]]:
+        """This process's batches from number `first` on, as the fields of a `records.workers.Rank`."""
+        return self._timed(first, len(self.timer.step_loss))
+
+    def _timed(self, first: int, stop: int) -> dict[str, list[Any]]:
+        timer = self.timer
+        losses = [loss if math.isfinite(loss) else None for loss in timer.step_loss[first:stop]]
+        return {"seconds": timer.step_s[first:stop], "items": timer.step_items[first:stop], "loss": losses}
+
+    def details(self) -> dict[str, Any]:
+        """What else is told of this process, as the fields of a `records.workers.Rank`."""
+        return {
+            "cpu_affinity": self.resolved.get("cpu_affinity"),
+            "phases": encode(self._phases(self.timer.step_s)),
+            "load_others": self._load.others if self._load else None,
+            "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+        }
+
+    def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
+        """The record as of now.
+
+        Args:
+          status: "ok", "failed" or "interrupted".
+          error: what happened when not ok.
+          workers: all processes of the run; None: this one is alone.
+        """
+        if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
+            self._environment = build(Environment, read_environment())
+        batches, warmup = self._batches(workers), self.timer.warmup_steps
+        throughput = None
+        if len(batches.seconds) > warmup and status != "failed":
+            window = measured_window(batches.seconds, batches.items, warmup)
+            rate = window.items / window.seconds
+            throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
+        return RunRecord(
+            status=status,
+            error=error,
+            config=self.flat,
+            resolved=build(Resolved, {**self.resolved, "peak_flops_per_second": self._peak(self._environment)}),
+            parameters=build(Parameters, self.parameters) if self.parameters else None,
+            batches=batches,
+            throughput=throughput,
+            memory=self._memory,
+            steady_state=steady_state(batches.seconds, batches.items, warmup, self.unit) if throughput else None,
+            phases=self._phases(batches.seconds),
+            environment=dataclasses.replace(
+                self._environment,
+                # Asking the driver takes seconds that an interrupted run does not have.
+                gpus_after=tuple(query_gpus()) if self._environment.gpus and status == "ok" else (),
+                load=build(RecordedLoad, dataclasses.asdict(self._load)) if self._load else None,
+                clocks=self._clocks(),
+                missing=frozenset(),
+            ),
+            unit=self.unit,
+            flops_per_item=self.flops_per_item,
+            workers=workers,
+        )
+
+    def _batches(self, workers: Workers | None) -> Batches:
+        """Those of all ranks that run the step, or of this process if it runs the step for all."""
+        if workers is not None and self.clients > 1:
+            return common_window.join([r for r in workers.ranks if r.role == WORKER], self.timer.warmup_steps)
+        timer, warmup = self.timer, self.timer.warmup_steps
+        steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
+        lists: dict[str, Any] = {name: tuple(values) for name, values in self._timed(0, steps).items()}
+        measured = max(0, steps - warmup)
+        return Batches(warmup=min(steps, warmup), measured=measured, **lists, **self._of_towers(steps))
+
+    def _of_towers(self, steps: int) -> dict[str, Any]:
+        """What the batches have beside their seconds, items and loss, as the fields of a `records.parts.Batches`."""
+        return {}
+
+    def _peak(self, environment: Environment) -> float | None:
+        cores, dtype = self.flat.get("cpu_cores_per_device"), self.flat.get("compute_dtype")
+        return peaks.of_run(encode(environment), self.resolved, cores, dtype) if cores and dtype else None
+
+    def _clocks(self) -> Clocks | None:
+        sampled = self._sampler.read() if self._sampler else None
+        return build(Clocks, sampled) if sampled else None
+
+    def _phases(self, step_s: Sequence[float]) -> Phases:
+        """Seconds of each phase; they sum to the total, and the batches' phases are sums of the batches' seconds."""
+        now, warmup = self._clock(), self.timer.warmup_steps
+        ends = [at for _, at in self._entered[1:]] + [now]
+        spent = {name: end - at for (name, at), end in zip(self._entered, ends)}
+        phases = Phases(
+            start=spent["start"],
+            cluster=spent.get("cluster", 0.0),
+            build=spent.get("build", 0.0),
+            resume=spent.get("resume"),
+            first_batch=sum(step_s[: min(1, warmup)]),
+            warmup=sum(step_s[1:warmup]),
+            measured=sum(step_s[warmup:]),
+        )
+        spent_s = sum(phases.parts.values())
+        total = max(spent_s, now - self._entered[0][1] + self._carried_s)  # batches may be by another rank's clock
+        return dataclasses.replace(phases, teardown=total - spent_s, total=total)

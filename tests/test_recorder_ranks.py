@@ -1,0 +1,192 @@
+"""Ranks of a trainer that is not ours: each records its own, rank 0 joins them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rnn_scaling import Recorder
+from rnn_scaling.analysis import loading
+from rnn_scaling.machine.cluster import launch
+from rnn_scaling.records import folder, record
+from rnn_scaling.reports import summary, table
+from rnn_scaling.training.rank_files import RankError
+from tests.support.paths import ROOT
+
+LONG_S, SHORT_S = 60.0, 0.05  # more than a barrier takes on any machine; a wait that is in vain
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps=5, at_end=None):
+    """One rank's program; returns its record."""
+    clock = Clock(1000.0 * rank)
+    with Recorder(
+        path,
+        unit="tokens",
+        num_devices=num_ranks,
+        trainer="mine",
+        num_warmup_batches=warmup,
+        rank=rank,
+        num_ranks=num_ranks,
+        timeout_s=timeout_s,
+        clock=clock,
+    ) as recorder:
+        for step in range(steps):
+            clock.now += step_s(step) if callable(step_s) else step_s
+            recorder.step(items=10 * (rank + 1), loss=float(rank))
+        if at_end:
+            at_end()
+    return recorder.close()
+
+
+def together(*programs):
+    """Runs each in a thread; returns what they raised, None where nothing."""
+    raised = [None] * len(programs)
+
+    def run(number, program):
+        try:
+            program()
+        except Exception as e:
+            raised[number] = e
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(programs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * LONG_S)
+    return raised
+
+
+def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_compared(tmp_path):
+    path = tmp_path / "run.json"
+    path.with_name(".run.json.rank1").write_text('{"key": "of an earlier run"}\n{"of": "", "at": "before"}\nhal')
+    slow = [4.0, 4.0, 1.0, 2.0, 3.0]
+    assert together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, slow.__getitem__)) == [None, None]
+    run = record.read(path)
+    assert run.status == "ok" and run.config["num_devices"] == 2
+    # Since the barrier after two batches rank 0 takes 2, 4, 6 s and rank 1 takes 1, 3, 6 s.
+    assert run.batches.seconds == (4.0, 4.0, 2.0, 2.0, 2.0)
+    assert run.batches.items == (30,) * 5 and run.batches.loss == (20 / 30,) * 5
+    assert run.throughput.items_per_second == 3 * 30 / 6
+    assert [(rank.rank, rank.seconds[2:], rank.items[0]) for rank in run.workers.ranks] == [
+        (0, (2.0, 2.0, 2.0), 10),
+        (1, (1.0, 2.0, 3.0), 20),
+    ]
+    assert "each rank counts seconds by its own clock" in run.workers.window
+    assert [rank.load_others for rank in run.workers.ranks] == [None, None], "each takes the other for load"
+    assert os.listdir(tmp_path) == ["run.json"], "the ranks' own files are gone"
+
+
+def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
+    path = tmp_path / "2.json"
+    together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, 2.0))
+    with Recorder(tmp_path / "1.json", unit="tokens", trainer="mine", num_warmup_batches=2, rank=0, num_ranks=1) as one:
+        for _ in range(5):
+            one.step(items=10)
+    single, double = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    assert double.baseline is single and double.num_devices == 2
+    told = summary.summarise(folder.read(tmp_path), "mine")
+    assert "|             2 |" in table.table([single, double]) and not told.failures
+
+
+def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
+    path = tmp_path / "run.json"
+    with pytest.raises(RankError, match="^rank 1 did not come within 0.05 s: each of the 2 ranks needs a Recorder"):
+        take_part(path, 0, 1.0, timeout_s=SHORT_S)
+    run = record.read(path)
+    assert (run.status, run.error.type) == ("failed", "RankError") and "rank 1 did not come" in run.error.message
+    with pytest.raises(RankError, match="rank 0 did not come"):
+        take_part(tmp_path / "other.json", 1, 1.0, timeout_s=SHORT_S)
+    assert not (tmp_path / "other.json").exists(), "rank 0 alone writes it"
+
+
+def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):
+    path = tmp_path / "run.json"
+    together(lambda: take_part(path, 0, 1.0), lambda: take_part(path, 1, 1.0, steps=4))
+    run = record.read(path)
+    assert run.status == "failed" and run.throughput is None
+    assert run.error.message == "rank 1 took 4 steps, and rank 0 5: give every rank the same number"
+    assert [len(rank.seconds) for rank in run.workers.ranks] == [5, 4], "what was measured stays"
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_fails_ends_the_wait_of_the_others(tmp_path, failing):
+    path = tmp_path / "run.json"
+
+    def fails(step):
+        raise MemoryError("no more")
+
+    step_s = {failing: fails, 1 - failing: 1.0}
+    raised = together(lambda: take_part(path, 0, step_s[0]), lambda: take_part(path, 1, step_s[1]))
+    assert type(raised[failing]) is MemoryError
+    assert str(raised[1 - failing]) == f"rank {failing} ended before the others: no more"
+    run = record.read(path)
+    assert run.status == "failed" and run.error.message == ("no more" if failing == 0 else str(raised[0]))
+
+
+PROGRAM = """
+import os, sys
+from rnn_scaling import Recorder
+with Recorder(sys.argv[1], num_devices=2, num_warmup_batches=1, timeout_s=60) as recorder:
+    for step in range(4):
+        if step == 2 and os.environ["RANK"] == sys.argv[2]:
+            os._exit(9)
+        recorder.step(items=1)
+"""
+
+
+def start(path, rank, dies):
+    environ = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(path), str(dies)], env=environ)
+
+
+def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_path):
+    started = [start(tmp_path / name, rank, dies) for name, dies in (("a.json", 7), ("b.json", 1)) for rank in (1, 0)]
+    assert [each.wait(2 * LONG_S) for each in started] == [0, 0, 9, 0]
+    good, bad = (record.read(tmp_path / name) for name in ("a.json", "b.json"))
+    assert (good.status, good.workers.launcher, good.batches.items) == ("ok", "torchrun", (2,) * 4)
+    pids = [rank.pid for rank in good.workers.ranks]
+    assert pids == [started[1].pid, started[0].pid]
+    assert bad.status == "failed" and bad.error.message.startswith("rank 1 (host ")
+    assert bad.error.message.endswith(f"process {started[2].pid}) died")
+
+
+@pytest.mark.parametrize(
+    "variables, place",
+    [
+        ({}, (0, 1, "")),
+        ({"RANK": "1"}, (0, 1, "")),
+        ({"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}, (3, 4, "torchrun")),
+        ({"RNN_SCALING_RANK": "1", "RNN_SCALING_SIZE": "2", "RNN_SCALING_MEETING": "a:1"}, (1, 2, "environment")),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+            },
+            (1, 2, "mpirun"),
+        ),
+    ],
+)
+def test_ranks_are_numbered_as_their_launcher_says(variables, place):
+    assert launch.place(variables, "here") == place
+
+
+def test_a_rank_that_cannot_be_is_refused_at_once(tmp_path):
+    with pytest.raises(ValueError, match="expected rank from 0 to num_ranks - 1, got 2 of 2"):
+        Recorder(tmp_path / "run.json", rank=2, num_ranks=2)
+    assert not list(tmp_path.iterdir())

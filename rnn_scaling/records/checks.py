@@ -147,6 +147,18 @@ def _accuracy_faults(batches: Batches) -> Iterator[str]:
             return
 
 
+def rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
+    """Numbers that only a run without batches, read from a log, may lack.
+
+    Args:
+      throughput: of any other run.
+      noun: what the file calls its items.
+    """
+    for name, value in ((noun, throughput.items), ("seconds", throughput.seconds)):
+        if value is None:
+            yield f"throughput.{name} is null; expected a number: log_format names no log that told the rate alone"
+
+
 def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> Iterator[str]:
     items, seconds = (math.fsum(values[batches.warmup :]) for values in (batches.items, batches.seconds))
     if not seconds:
@@ -156,7 +168,7 @@ def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> I
         ("seconds", throughput.seconds, seconds),
         (f"{noun}_per_second", throughput.items_per_second, items / seconds),
     ):
-        if not _close(stands, value):
+        if stands is not None and not _close(stands, value):
             yield f"throughput.{name} is {stands:.10g}, and its measured batches make {value:.10g}"
 
 

@@ -95,6 +95,8 @@ class Originals:
 def _is_copy(a: RunRecord, b: RunRecord) -> bool:
     if a.batches.seconds != b.batches.seconds:
         return False
+    if not a.batches.seconds:  # their logs told rates alone
+        return a.throughput == b.throughput and a.phases == b.phases
     if a.environment.started and a.environment.started == b.environment.started:
         return True
     # Records of old do not say when they started; one batch may take the same time by chance.

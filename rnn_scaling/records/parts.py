@@ -62,10 +62,10 @@ class Batches(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput(Part):
-    """Of the measured batches alone."""
+    """Of the measured batches alone. items, seconds: None where the log that was read tells no more than the rate."""
 
-    items: PositiveCount = dataclasses.field(metadata={"older": "words"})
-    seconds: Length
+    items: PositiveCount | None = dataclasses.field(metadata={"older": "words"})
+    seconds: Length | None
     items_per_second: Length = dataclasses.field(metadata={"older": "words_per_second"})
 
 

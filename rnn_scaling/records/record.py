@@ -50,6 +50,7 @@ class RunRecord:
     """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
 
     config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
+    log_format: of the log that its numbers were read from; None: it timed its steps itself.
     """
 
     status: str
@@ -69,12 +70,14 @@ class RunRecord:
     flops_per_item: float | None = None
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: nobody has compared it with serial training
+    log_format: str | None = None
     schema: str = SCHEMA
 
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
+        fields |= {"log_format": self.log_format} if self.log_format is not None else {}
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
         for name in ("workers", "certificate"):
             if getattr(self, name) is None:
@@ -105,6 +108,7 @@ class _Top(Part):
     error: RunError | None
     unit: Name = "words"
     flops_per_item: Length | None = None
+    log_format: Name | None = None
 
 
 def from_json(
@@ -196,7 +200,10 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
     in_file = fields.get("batches")
     noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
-    if batches and (fields["status"] == "ok" or throughput):
+    is_rate_alone = top is not None and top.log_format is not None and batches == Batches()
+    if throughput and not is_rate_alone:
+        faults += checks.rate_faults(throughput, noun)
+    if batches and not is_rate_alone and (fields["status"] == "ok" or throughput):
         faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
@@ -213,7 +220,8 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults:
     faults += checks.graph_faults(parts.get("graph"))
     if faults or top is None:
         return None
-    return RunRecord(fields["status"], top.error, config, unit=top.unit, flops_per_item=top.flops_per_item, **parts)
+    told = {name: getattr(top, name) for name in _TOP if name != "error"}
+    return RunRecord(fields["status"], top.error, config, **told, **parts)
 
 
 def _towers(config: Mapping[str, Any]) -> int | None:
@@ -222,7 +230,7 @@ def _towers(config: Mapping[str, Any]) -> int | None:
     return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
 
 
-_TOP = ("error", "unit", "flops_per_item")
+_TOP = ("error", "unit", "flops_per_item", "log_format")
 
 
 def _keep(

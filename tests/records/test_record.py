@@ -320,3 +320,17 @@ def test_what_records_have_in_common_is_kept_once():
     one, two = [record.from_json(text, kept=kept) for text in texts]
     assert one.config is two.config and one.environment.packages is two.environment.packages
     assert (one.environment.load.others, two.environment.load.others) == (0.1, 0.2)
+
+
+def test_a_log_may_tell_the_rate_alone_and_nothing_else_may():
+    """Nothing stands for what is not known: no batches, no items, no seconds."""
+    told = Throughput(items=None, seconds=None, items_per_second=12.5)
+    alone = dataclasses.replace(
+        make_record(), batches=Batches(), throughput=told, phases=Phases(total=3.0), log_format="seed_trainer"
+    )
+    assert record.from_json(alone.to_json()) == alone
+    with_batches = dataclasses.replace(make_record(), throughput=told, log_format="seed_trainer")
+    for wrong in (dataclasses.replace(alone, log_format=None), with_batches):
+        with pytest.raises(record.RecordError, match="throughput.items is null; expected a number"):
+            record.from_json(wrong.to_json())
+    assert '"log_format"' not in make_record().to_json()

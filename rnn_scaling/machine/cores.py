@@ -24,7 +24,15 @@ def share_of_cores(local_size: int) -> int:
 
 
 def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
-    """Binds this process to `count` of its cores, or to all when it has fewer; returns them.
+    """Binds this process to `first_cores`, and returns them."""
+    cores = first_cores(count, local_rank)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    return cores
+
+
+def first_cores(count: int, local_rank: int = 0) -> list[int]:
+    """`count` of this process's cores, or all when it has fewer.
 
     Physical cores come first: two hyper-threads of one core are no two devices' cores.
 
@@ -35,10 +43,7 @@ def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
     """
     ordered = sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))
     first = local_rank * count % len(ordered)
-    cores = sorted([*ordered[first:], *ordered[:first]][:count])
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    return cores
+    return sorted([*ordered[first:], *ordered[:first]][:count])
 
 
 def most_of_ideal(num_devices: int, cores: int, busy_each: int = 1) -> float:

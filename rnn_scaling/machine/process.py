@@ -42,6 +42,7 @@ class Task:
       prefix: stands before each line that it says.
       may_fail: the others go on when it fails.
       has_streams: its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
+      reads_stdout: stdout is read, too, as if it were stderr.
     """
 
     command: Sequence[str]
@@ -49,6 +50,7 @@ class Task:
     prefix: str = ""
     may_fail: bool = False
     has_streams: bool = False
+    reads_stdout: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Ended:
       lines: the last lines of stderr, of all children.
       task: number of that child.
       returncodes: of all children, also of those that were ended here.
+      seconds: from the start of the first to the end of all.
     """
 
     returncode: int
@@ -68,6 +71,7 @@ class Ended:
     lines: list[str]
     task: int = 0
     returncodes: tuple[int, ...] = ()
+    seconds: float = 0.0
 
 
 def run(
@@ -106,7 +110,7 @@ def run_together(
       KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
-        children = _Children(selector, on_line, is_alive)
+        children, began = _Children(selector, on_line, is_alive), time.monotonic()
         timed_out = False
         try:
             children.start(tasks)
@@ -120,7 +124,8 @@ def run_together(
         finally:
             returncodes = children.end()
     task = children.decisive
-    return Ended(returncodes[task], timed_out, list(children.lines), task, tuple(returncodes))
+    seconds = time.monotonic() - began
+    return Ended(returncodes[task], timed_out, list(children.lines), task, tuple(returncodes), seconds)
 
 
 class _Children:
@@ -227,16 +232,18 @@ class _Children:
 class _Child:
     def __init__(self, task: Task) -> None:
         self.task, self.rest = task, b""
+        stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
+        stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(TETHER), str(os.getpid()), *task.command],
             stdin=subprocess.DEVNULL,
-            stdout=None if task.has_streams else subprocess.DEVNULL,
-            stderr=None if task.has_streams else subprocess.PIPE,
+            stdout=None if task.has_streams else stdout,
+            stderr=None if task.has_streams else stderr,
             start_new_session=True,
             env={**_environment(task.command), **task.environment},
         )
-        self.stderr = self._process.stderr
+        self.stderr = self._process.stdout if task.reads_stdout else self._process.stderr
 
     def status(self) -> int | None:
         """Its exit status or minus a signal's number; None while it runs."""

@@ -23,7 +23,7 @@ if _starting and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 from typing import TYPE_CHECKING, Any  # noqa: E402, the first lines are for Ctrl-C
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from rnn_scaling.analysis.comparison.judgement import Report
@@ -70,7 +70,14 @@ def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecor
 
 
 def sweep(
-    out: str | Path, *, repeats: int = 1, timeout_s: float | None = None, launch: str = "", **options: Any
+    out: str | Path,
+    *,
+    repeats: int = 1,
+    timeout_s: float | None = None,
+    launch: str = "",
+    trainer: str = "",
+    axes: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Rows:
     """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
 
@@ -79,6 +86,9 @@ def sweep(
       repeats: runs of each combination, interleaved.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
       launch: as in `run`.
+      trainer: a command of your own in place of this suite's trainer, with places as `--trainer` has them
+        (docs/any_trainer.md); `log_format`, `unit` and the like are among `options` then.
+      axes: values, or lists of values, of options of that command: `{"hidden": [256, 512]}` for `{hidden}`.
       **options: the trainer's flags by name; a list or tuple is a list of values (`num_devices=[1, 2]`). What is not
         given has the sweep's defaults: both encoders, three update modes, 1 to N devices.
 
@@ -91,7 +101,16 @@ def sweep(
     """
     from rnn_scaling.sweeps import calls
 
-    calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
+    if not trainer:
+        if axes:
+            raise calls.FlagErrors(["axes are of a trainer of your own: give trainer"])
+        calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
+        return load(out)
+    if launch:
+        raise calls.FlagErrors(["launch is for this suite's trainer; write the launcher into trainer"])
+    from rnn_scaling.importers import one_run
+
+    calls.sweep_theirs(out, trainer, one_run.read, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
     return load(out)
 
 

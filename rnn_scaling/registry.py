@@ -115,6 +115,17 @@ class Report(Choice):
     needs_rates: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Importer(Choice):
+    """One format of logs.
+
+    Attributes:
+      tells_rates: whether it has the rate of a training run, so that a sweep can read it.
+    """
+
+    tells_rates: bool = False
+
+
 Table = Mapping[str, Choice]
 
 
@@ -278,19 +289,19 @@ REPORTS: Mapping[str, Report] = {
     ),
     "plot": Report("rnn_scaling.reports.pictures.plot", "all curves", file="speedup.png", needs_rates=True),
 }
-IMPORTERS: Table = {
-    "tf_cnn_benchmarks": Choice("rnn_scaling.importers.tf_cnn_benchmarks"),
-    "horovod_synthetic": Choice("rnn_scaling.importers.horovod_synthetic"),
-    "horovod_timeline": Choice("rnn_scaling.importers.horovod_timeline"),
-    "nccl_tests": Choice("rnn_scaling.importers.nccl_tests"),
-    "nccl_tests_json": Choice("rnn_scaling.importers.nccl_tests_json"),
-    "mlperf": Choice("rnn_scaling.importers.mlperf"),
-    "mlperf_system": Choice("rnn_scaling.importers.mlperf_system"),
-    "gnmt": Choice("rnn_scaling.importers.gnmt"),
-    "bandwidth_test": Choice("rnn_scaling.importers.cuda_bandwidth"),
-    "p2p_bandwidth_latency": Choice("rnn_scaling.importers.p2p_bandwidth"),
-    "nvidia_smi_topo": Choice("rnn_scaling.importers.topo"),
-    "seed_trainer": Choice("rnn_scaling.importers.seed_trainer"),
+IMPORTERS: Mapping[str, Importer] = {
+    "tf_cnn_benchmarks": Importer("rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True),
+    "horovod_synthetic": Importer("rnn_scaling.importers.horovod_synthetic", tells_rates=True),
+    "horovod_timeline": Importer("rnn_scaling.importers.horovod_timeline"),
+    "nccl_tests": Importer("rnn_scaling.importers.nccl_tests"),
+    "nccl_tests_json": Importer("rnn_scaling.importers.nccl_tests_json"),
+    "mlperf": Importer("rnn_scaling.importers.mlperf", tells_rates=True),
+    "mlperf_system": Importer("rnn_scaling.importers.mlperf_system"),
+    "gnmt": Importer("rnn_scaling.importers.gnmt", tells_rates=True),
+    "bandwidth_test": Importer("rnn_scaling.importers.cuda_bandwidth"),
+    "p2p_bandwidth_latency": Importer("rnn_scaling.importers.p2p_bandwidth"),
+    "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
+    "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
 }
 CHECKS = _modules(
     "rnn_scaling.audit.checks",

@@ -42,15 +42,15 @@ WRONG = [
     ({"batch_size": 0, "learning_rate": -1.0}, ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"]),
     ({"num_devices": "two"}, ["--num_devices=two must be a whole number"]),
     ({"result_file": "a.json"}, ["result_file is set by this call"]),
-    ({"trainer": ["echo"]}, ["--trainer is not a flag"]),
 ]
+TRAINER = ({"trainer": "echo"}, ["--trainer is not a flag"])
 
 
 MANY = {"num_devises": 1, "batch_size": 0, "staged_vars": True}
 ALL_OF_THEM = ["did you mean --num_devices?", "--batch_size=0 must be", "--staged_vars=true would be ignored"]
 
 
-@pytest.mark.parametrize("options, reasons", [*WRONG, (MANY, ALL_OF_THEM)])
+@pytest.mark.parametrize("options, reasons", [*WRONG, TRAINER, (MANY, ALL_OF_THEM)])
 def test_wrong_options_of_a_run_are_named_before_it_starts(options, reasons):
     with pytest.raises(FlagErrors) as caught:
         rnn_scaling.run(**options)
@@ -68,17 +68,17 @@ def test_wrong_options_of_a_sweep_are_named_before_it_starts(options, reasons, t
 def test_a_failed_run_raises_with_its_record(tmp_path):
     plant(tmp_path / "faults", run="fails")
     with pytest.raises(calls.RunFailed, match="the run: ") as caught:
-        calls.run({}, trainer=trainer(tmp_path / "faults"))
+        calls.run({}, program=trainer(tmp_path / "faults"))
     assert caught.value.records[0].status == "failed"
 
 
 def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
     words = trainer(plant(tmp_path / "faults", cudnn_lstm_independent_2="fails"))
     with pytest.raises(calls.RunFailed, match="cudnn_lstm-independent-2: ") as caught:
-        calls.sweep(tmp_path / "out", ONE_AND_TWO, trainer=words)
+        calls.sweep(tmp_path / "out", ONE_AND_TWO, program=words)
     assert len(caught.value.records) == 1
-    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, trainer=words)
-    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, trainer=words)
+    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
+    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
     assert logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2  # once in each folder
     assert [row.num_devices for row in rnn_scaling.load(tmp_path / "more")] == [1]
 
@@ -145,7 +145,7 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     """Its one run is real; those of its sweep are a stand-in's, as a sweep of real ones is in test_sweep."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setitem(calls.sweep.__kwdefaults__, "trainer", [sys.executable, "-m", "tests.support.fake_tracer"])
+    monkeypatch.setitem(calls.sweep.__kwdefaults__, "program", [sys.executable, "-m", "tests.support.fake_tracer"])
     example, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()

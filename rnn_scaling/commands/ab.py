@@ -8,7 +8,11 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import pairs
-from rnn_scaling.sweeps.conduct import TRAINER, conduct
+from rnn_scaling.sweeps.conduct import ConductOptions, conduct
+from rnn_scaling.sweeps.our_trainer import OurTrainer
+from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.sweeps.their_trainer import TheirTrainer
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that a machine
@@ -18,6 +22,9 @@ that slows down or speeds up does so for both, then compares them pair by pair. 
     ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
 
+    ./run.sh ab --trainer="python my.py --hidden={hidden}" --a="--axis:hidden=256" --b="--axis:hidden=512"
+
+The last is a trainer of your own (./run.sh sweep --help, docs/any_trainer.md); --trainer may differ between the sides.
 Flags outside the quotation marks go to both. The records are in DIR/a and DIR/b, those of one pair under the same
 number. Stopped and started again with the same command it goes on; failed runs, limits and --force are as in
 ./run.sh sweep.
@@ -39,14 +46,25 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     a, b = pairs.runs(sides)
     out = Path(own.out)
     jobs = pairs.counterbalanced(a, b, own.repeats, out)
-    done = conduct(jobs, out, how, again=["ab", *words], trainer=trainer)
+    runner = _of_theirs(how) if sides[0].theirs.trainer else OurTrainer(trainer, how.launch)
+    done = conduct(jobs, out, how, again=["ab", *words], trainer=runner)
     if done.exit_status is not None:
         # 1 would say that b is slower
         return entry.EXIT_USAGE if done.exit_status == entry.EXIT_FAILED else done.exit_status
     done.print_failures()
+    entry.note(*runner.notes)
     from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
     from rnn_scaling.reports import comparison, faster
 
     question = Question(paired=True, max_regression=own.max_regression)
     words_of = faster.Sides(*(getattr(own, side) or "only the common flags" for side in "ab"))
     return comparison.compare(out / "a", out / "b", question, closing=lambda report: faster.sentence(report, words_of))
+
+
+def _of_theirs(how: ConductOptions) -> Trainer:
+    """What makes runs of a trainer of the user's own."""
+    if how.launch:
+        raise flags.FlagErrors(["--launch is for this suite's trainer; write the launcher into --trainer"])
+    from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
+
+    return TheirTrainer(one_run.read)

@@ -21,11 +21,11 @@ from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import largest_batch as batches
 from rnn_scaling.sweeps.batch_runs import BatchSearch
-from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, conduct
-from rnn_scaling.sweeps.estimate import Estimator, duration
+from rnn_scaling.sweeps.conduct import ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run, identity, name_of, round_order, with_distinct_names
-from rnn_scaling.sweeps.ranks import Starter
+from rnn_scaling.sweeps.our_trainer import OurTrainer
+from rnn_scaling.sweeps.plan import Run, name_of, round_order, with_distinct_names
+from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.rounds import Records, Rounds, Seconds, conduct_rounds
 
 if TYPE_CHECKING:  # what these load, a wrong flag need not wait for
@@ -119,7 +119,7 @@ class _Runs:
         )
         varied = [*NAMED, *(name for name, _ in trial.candidate.changes if name not in NAMED)]
         read = [name for name in varied if is_read(config, name)]
-        run = Run(name_of({**config.flat(), **given}, read), given, config, trial.repeat)
+        run = Run(name_of({**config.flat(), **given}, read), given, config, repeat=trial.repeat)
         return with_distinct_names([run])[0]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
@@ -189,13 +189,13 @@ def _recommend(
 def _plan(stages: Sequence[Sequence[Run]], minutes: float, how: ConductOptions) -> str:
     """What is going to be measured, and how long it takes."""
     modes = stages[0]
-    identities = [identity(run.config.flat()) for runs in stages for run in runs]
-    estimator = Estimator(workers_share=not how.launch)
+    identities = [run.identity for runs in stages for run in runs]
+    estimator = OurTrainer(launch=how.launch).estimator()
     counts = [len({run.name for run in runs}) for runs in stages]
     words = [f"{counts[0]} modes, then"] if modes else []
     words.append(f"{counts[1]} setting{'s' if counts[1] > 1 else ''} of {'the fastest' if modes else 'one mode'}")
     rounds = "two or three times each, in turns"
-    about = f"about {duration(estimator.total_s(identities))} ({estimator.source(identities)})"
+    about = estimator.in_words(identities)
     return f"{' '.join(words)}, {rounds}: {about}; --minutes={minutes:g} is the most, the first ones are measured first"
 
 
@@ -208,7 +208,7 @@ def _dry_run(
 ) -> int:
     """Lists what would run: the modes, and the options as if the first of them were the fastest."""
     jobs = [Job(run, Path(own.out), run.label) for runs in stages for run in runs]
-    done = conduct(jobs, Path(own.out), how, again=again, trainer=trainer)
+    done = conduct(jobs, Path(own.out), how, again=again, trainer=OurTrainer(trainer, how.launch))
     if stages[0]:
         print("the options are those of the fastest mode, here of the first; undecided ones run a third time")
     return entry.EXIT_OK if done.exit_status is None else done.exit_status
@@ -226,7 +226,7 @@ def _largest_batch(
     search = BatchSearch(lists, own.memory_gib, trainer)
     if how.dry_run:
         jobs = [Job(run, Path(own.out), run.label) for run in search.choose({}, 0.0, lambda run: 0.0)]
-        done = conduct(jobs, Path(own.out), how, again=again, trainer=search.trainer)
+        done = conduct(jobs, Path(own.out), how, again=again, trainer=OurTrainer(search.trainer, how.launch))
         print(f"then twice as many samples, until they need more than {search.limit_words} or do not fit")
         return entry.EXIT_OK if done.exit_status is None else done.exit_status
     entry.note(f"a process may take {search.limit_words}; --minutes={own.minutes:g} is the most")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from models import kernels
 from rnn_scaling import entry, registry
@@ -16,10 +17,15 @@ from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS, option
-from rnn_scaling.sweeps import certificates, folder
-from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, Outcome, conduct
+from rnn_scaling.sweeps import any_trainer, certificates, folder
+from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from rnn_scaling.sweeps.conduct import ConductOptions, Outcome, conduct
 from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import Run, interleave, plan
+from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
+from rnn_scaling.sweeps.their_trainer import TheirTrainer
 
 FEWEST, MOST = 2, 3  # rounds where none are asked for
 ENOUGH = 5  # half-width of an efficiency's interval in points, from which on no further round is made
@@ -49,6 +55,13 @@ further time while an efficiency (without one: a rate) is not known to ±{ENOUGH
 repeats with the same --out add runs; docs/sweeps.md has the rules. --certify first compares each configuration with
 serial training (./run.sh verify --help), in processes of its own: a mode that trains wrong is named beside its speed.
 
+A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAND" with {{num_devices}} and what else
+varies in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from what it prints.
+
+    ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
+    ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \
+        --log_format="regex:words/s: (?P<rate>[0-9.]+)" --unit=words
+
 Exit status: 0 all runs done, 1 a run failed, a mode trains wrong or the folder cannot be written, 2 the flags conflict,
 the folder is in use or holds records of other flags, 130 interrupted."""
 
@@ -77,16 +90,59 @@ def main(
       trainer: the command that runs one configuration.
       verifier: the command that certifies one.
     """
-    groups = [SweepOptions, ConductOptions]
+    groups = [SweepOptions, ConductOptions, TrainerOptions]
     flags.answer(words, USAGE, groups, "sweep")
-    (own, how), lists = sweep_options.split(words, groups)
+    axes, rest = any_trainer.split_axes(words)
+    (own, how, theirs), lists = sweep_options.split(rest, groups)
+    if theirs.trainer:
+        return _sweep(*_of_theirs(own, how, theirs, axes, lists), own, how, words)
+    if lines := any_trainer.missing_trainer(theirs, axes):
+        raise flags.FlagErrors(lines)
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     out = Path(own.out)
-    records: dict[str, RunRecord] = {}
     certified, failed = _certified(runs, out, how, words, verifier) if own.certify else (None, None)
     if failed is not None:
         return failed
-    configurations = runs
+    return _sweep(runs, OurTrainer(trainer, how.launch), own, how, words, certified)
+
+
+def _of_theirs(
+    own: SweepOptions,
+    how: ConductOptions,
+    theirs: TrainerOptions,
+    axes: Mapping[str, Sequence[str]],
+    lists: Mapping[str, Sequence[Any]],
+) -> tuple[Sequence[AnyRun], Trainer]:
+    """The runs of a trainer of the user's own, and what makes them."""
+    lines = ["--certify compares this suite's trainer; leave it out with --trainer"] if own.certify else []
+    lines += ["--launch is for this suite's trainer; write the launcher into --trainer"] if how.launch else []
+    if lines:
+        raise flags.FlagErrors(lines)
+    from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
+
+    runs = any_trainer.plan(theirs, axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    return runs, TheirTrainer(one_run.read)
+
+
+def _sweep(
+    runs: Sequence[AnyRun],
+    trainer: Trainer,
+    own: SweepOptions,
+    how: ConductOptions,
+    words: Sequence[str],
+    certified: Outcome | None = None,
+) -> int:
+    """Makes the runs round by round, and then the report; returns the exit status.
+
+    Args:
+      runs: one of each configuration.
+      trainer: makes them.
+      own, how: the command's options.
+      words: its command line.
+      certified: the verification of each configuration; None: none was asked for.
+    """
+    out, configurations = Path(own.out), runs
+    records: dict[str, RunRecord] = {}
     for rounds in [own.repeats] if own.repeats else range(_begun(runs, out), MOST + 1):
         jobs = [Job(run, out, run.label) for run in interleave(runs, rounds)]
         done = conduct(jobs, out, how, again=["sweep", *words], trainer=trainer)
@@ -104,6 +160,20 @@ def main(
         so_far = f"known to ±{known:.0f} % so far" if known < 100 else "hardly known so far"
         print(f"round {rounds + 1} of at most {MOST}: {so_far}, wanted ±{ENOUGH} %", file=sys.stderr)
     done.records = records
+    entry.note(*trainer.notes)
+    return _report(done, out, configurations, certified, rounds)
+
+
+def _report(done: Outcome, out: Path, configurations: Sequence[AnyRun], certified: Outcome | None, rounds: int) -> int:
+    """Writes the report and says what failed; returns the exit status.
+
+    Args:
+      done: the timed runs.
+      out: their folder.
+      configurations: one run of each.
+      certified: as in `_sweep`.
+      rounds: that were made.
+    """
     try:
         if certified is not None:
             with folder.lock(out):
@@ -130,7 +200,9 @@ def _certified(
     """(the verification of each configuration, the exit status of a sweep that must end now)."""
     jobs = certificates.jobs(runs, out)
     print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
-    certified = conduct(jobs, out / certificates.FOLDER, how, again=["sweep", *words], trainer=verifier)
+    certified = conduct(
+        jobs, out / certificates.FOLDER, how, again=["sweep", *words], trainer=OurTrainer(verifier, how.launch)
+    )
     return certified, None if how.dry_run and certified.exit_status == entry.EXIT_OK else certified.exit_status
 
 
@@ -144,11 +216,11 @@ def _print_wrong(certified: Outcome) -> bool:
     return wrong
 
 
-def _labels(run: Run, rounds: int) -> list[str]:
+def _labels(run: AnyRun, rounds: int) -> list[str]:
     return [dataclasses.replace(run, repeat=repeat).label for repeat in range(1, rounds + 1)]
 
 
-def _begun(runs: Sequence[Run], out: Path) -> int:
+def _begun(runs: Sequence[AnyRun], out: Path) -> int:
     """The round that the folder is at, or FEWEST: a further one that was begun is ended first."""
     further = [run.repeat for run in interleave(runs, MOST) if (out / f"{run.label}.json").exists()]
     return max([FEWEST, *further])

@@ -11,6 +11,7 @@ from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.registry import either
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.naming import HOW_RUN
 
 FEW_CHOICES = 4  # that are spelled as flags, one by one
 
@@ -92,5 +93,6 @@ NOT_COMPARED = frozenset(
     {
         *("result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"),
         *("cluster_timeout", "cluster_heartbeat", "coordinator_address", "checkpoint_dir", "save_every"),
+        *HOW_RUN,
     }
 )

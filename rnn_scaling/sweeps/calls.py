@@ -15,10 +15,14 @@ from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import conduct, limit, ranks
+from rnn_scaling.sweeps import any_trainer, conduct, limit, ranks
+from rnn_scaling.sweeps.any_trainer import TrainerOptions
 from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.log_formats import Reader
+from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
-from rnn_scaling.sweeps.ranks import Starter
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
+from rnn_scaling.sweeps.their_trainer import TheirTrainer
 
 RESERVED = OUTPUTS - {"log_dir"}  # set for each run by these calls
 
@@ -36,7 +40,7 @@ def run(
     *,
     timeout_s: float = 0.0,
     launch: str = "",
-    trainer: Sequence[str] = conduct.TRAINER,
+    program: Sequence[str] = ranks.TRAINER,
 ) -> RunRecord:
     """`rnn_scaling.run`.
 
@@ -44,13 +48,13 @@ def run(
       options: values of the trainer's flags by name.
       timeout_s: wall limit in seconds; 0: none.
       launch: a launcher with its flags, which starts the processes.
-      trainer: the command that runs one configuration.
+      program: the command that runs one configuration.
     """
-    starter = Starter(trainer, _launcher(launch))
+    trainer = OurTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
-        record = conduct.run_job(job, limit.given(timeout_s), starter)
+        record = conduct.run_job(job, limit.given(timeout_s), trainer)
     if record.status != "ok":
         raise RunFailed(_reason("the run", record), [record])
     return record
@@ -63,9 +67,9 @@ def sweep(
     repeats: int = 1,
     timeout_s: float | None = None,
     launch: str = "",
-    trainer: Sequence[str] = conduct.TRAINER,
+    program: Sequence[str] = ranks.TRAINER,
 ) -> None:
-    """`rnn_scaling.sweep` without the rows.
+    """`rnn_scaling.sweep` of this suite's trainer, without the rows.
 
     Args:
       out: folder of the records.
@@ -73,17 +77,58 @@ def sweep(
       repeats: runs of each combination.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
       launch: a launcher with its flags, which starts the processes of each run.
-      trainer: the command that runs one configuration.
+      program: the command that runs one configuration.
     """
+    words = _words(options)
+    lists = flags.parse(words, configs.OPTIONS, lists=True)
+    runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    how = conduct.ConductOptions(run_timeout=timeout_s, launch=_launcher(launch))
+    words += [spell("launch", launch)] if launch else []
+    _sweep(out, runs, OurTrainer(program, how.launch), how, repeats, words)
+
+
+def sweep_theirs(
+    out: str | Path,
+    trainer: str,
+    read_log: Reader,
+    axes: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    repeats: int = 1,
+    timeout_s: float | None = None,
+) -> None:
+    """`rnn_scaling.sweep` of a trainer of the caller's own, without the rows.
+
+    Args:
+      out: folder of the records.
+      trainer: its command, with places.
+      read_log: reads the output of a run that wrote no record.
+      axes: values, or lists of values, of its own options.
+      options: of flags of this suite, those of a trainer of one's own among them.
+      repeats: runs of each combination.
+      timeout_s: wall limit of a run in seconds; 0: none; None: as the command has it.
+    """
+    of_trainer = flags.fields([TrainerOptions])
+    words = _words({"trainer": trainer, **options}) + _words({f"axis:{name}": values for name, values in axes.items()})
+    values, rest = any_trainer.split_axes(words)
+    lists = flags.parse(rest, {**configs.OPTIONS, **of_trainer}, lists=True)
+    (own,) = flags.build([TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists})
+    runs = any_trainer.plan(own, values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    _sweep(out, runs, TheirTrainer(read_log), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
+
+
+def _sweep(
+    out: str | Path,
+    runs: Sequence[AnyRun],
+    trainer: Trainer,
+    how: conduct.ConductOptions,
+    repeats: int,
+    words: Sequence[str],
+) -> None:
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])
-    lists = flags.parse(_words(options), configs.OPTIONS, lists=True)
-    runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     jobs = [Job(each, Path(out), each.label) for each in interleave(runs, repeats)]
-    how = conduct.ConductOptions(run_timeout=timeout_s, launch=_launcher(launch))
-    launched = [spell("launch", launch)] if launch else []
-    again = ["sweep", f"--out={out}", *_words(options), *launched]
-    done = conduct.conduct(jobs, Path(out), how, again=again, trainer=trainer)
+    done = conduct.conduct(jobs, Path(out), how, again=["sweep", f"--out={out}", *words], trainer=trainer)
     failures = {label: record for label, record in done.records.items() if record.status != "ok"}
     if failures:
         lines = [_reason(label, record) for label, record in failures.items()]

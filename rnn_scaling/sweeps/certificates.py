@@ -20,6 +20,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.runs import AnyRun
 
 FOLDER = "certificates"
 VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
@@ -80,7 +81,7 @@ def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
     return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
 
 
-def attach(runs: Sequence[Run], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
+def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
     """Writes each configuration's certificate into the records of its timed runs that have none, or another.
 
     Args:

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from models.kernels import KERNELS
-from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway
 from rnn_scaling.records import record
@@ -23,13 +21,12 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import option
-from rnn_scaling.settings.read_when import is_read
-from rnn_scaling.sweeps import display, failure, folder, forewarning, ranks
+from rnn_scaling.sweeps import display, failure, folder, ranks
 from rnn_scaling.sweeps import limit as limits
-from rnn_scaling.sweeps.estimate import Estimator, duration
+from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.ranks import TRAINER, Starter
+from rnn_scaling.sweeps.runs import Trainer
 
 Made = tuple[Job, RunRecord]
 
@@ -85,7 +82,7 @@ def conduct(
     options: ConductOptions,
     *,
     again: Sequence[str],
-    trainer: Sequence[str] = TRAINER,
+    trainer: Trainer,
     before: Sequence[Made] | None = None,
 ) -> Outcome:
     """Runs the jobs that are not finished; says on stderr what stops it.
@@ -95,10 +92,10 @@ def conduct(
       out: the folder that the user named.
       options: how.
       again: the name and words of the command that goes on after an interruption.
-      trainer: the command that runs one configuration.
+      trainer: makes the runs.
       before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
     """
-    outcome, locked_folders, starter = Outcome(), [], Starter(trainer, options.launch)
+    outcome, locked_folders = Outcome(), []
     doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
@@ -117,16 +114,15 @@ def conduct(
                 outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
                 return outcome
             if survey.pending and not before:  # which have warned of it
-                pending = [job.run.config for job in survey.pending]
-                entry.warn(*forewarning.before(pending, options.dry_run, bool(options.launch)))
+                entry.warn(*trainer.forewarnings([job.run for job in survey.pending], options.dry_run))
             if options.dry_run:
-                print(listing(jobs, survey, starter), end="", flush=True)
+                print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0
             else:
                 if not survey.pending and before is None:
                     rule = f"all {len(jobs)} runs are finished; another --out measures anew"
                     print(f"nothing left to run: {rule}", file=sys.stderr)
-                _run_pending(jobs, survey, options.run_timeout, starter, outcome.records, locked_folders, before or ())
+                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, locked_folders, before or ())
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -146,13 +142,13 @@ def conduct(
     return outcome
 
 
-def listing(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> str:
+def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> str:
     """The table of a dry run and its estimate.
 
     Args:
       jobs: in the order in which they run.
       survey: what is there already.
-      starter: starts a run.
+      trainer: makes the runs.
     """
     pending = {job.label for job in survey.pending}
     states = [
@@ -162,17 +158,12 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> str
     width = max(len(job.label) for job in jobs)
     lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
     for number, (job, state) in enumerate(zip(jobs, states), 1):
-        command = starter.shown(job.run.config, job.run.arguments(job.path))
-        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}")
+        lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {trainer.shown(job.run, job.path)}")
     left = [job.identity for job in survey.pending]
-    estimator = _estimator(jobs, survey, starter)
     lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
-        lines[-1] += f": about {duration(estimator.total_s(left))} ({estimator.source(left)})"
-    configs = [job.run.config for job in jobs]
-    on_cpus = {c.model.encoder_type for c in configs if c.devices.device == "cpu" and is_read(c, "encoder_type")}
-    kernels = {name: kernel for name, kernel in KERNELS.items() if name in on_cpus and kernel.cpu != kernel.gpu}
-    lines += [f"{name} is {kernel.help}" for name, kernel in kernels.items()]
+        lines[-1] += f": {_estimator(jobs, survey, trainer).in_words(left)}"
+    lines += trainer.remarks([job.run for job in jobs])
     return "\n".join(lines) + "\n"
 
 
@@ -180,7 +171,7 @@ def _run_pending(
     jobs: Sequence[Job],
     survey: folder.Survey,
     timeout_s: float | None,
-    starter: Starter,
+    trainer: Trainer,
     records: dict[str, RunRecord],
     held: Sequence[Hold],
     before: Sequence[Made],
@@ -192,19 +183,18 @@ def _run_pending(
     """
     if not survey.pending:
         return
-    estimator = _estimator(jobs, survey, starter)
+    estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
         _learn(estimator, job, result)
     shown = display.Display(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
-    estimate = f"about {duration(estimator.total_s(pending))} ({estimator.source(pending)})"
-    shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimate}")
+    shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
     try:
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(held, jobs, records)
-            result = run_job(job, limits.of(job.identity, estimator, timeout_s), starter, shown.said)
+            result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
             records[job.label] = result
             _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
@@ -225,47 +215,41 @@ def _require_whole(held: Sequence[Hold], jobs: Sequence[Job], records: Mapping[s
 
 
 def run_job(
-    job: Job, limit: Limit, starter: Starter, on_line: Callable[[str | None], None] = lambda line: None
+    job: Job, limit: Limit, trainer: Trainer, on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Args:
       job: the run and its place.
       limit: of its time.
-      starter: starts it.
+      trainer: makes it.
       on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
       KeyboardInterrupt: Ctrl-C; the record on disk is then that of an unfinished run.
     """
-    config = job.run.config
     message = "the sweep ended during this run"
     placeholder = RunError(type=failure.PLACEHOLDER, message=message, process=alive.this_process())
-    unfinished = RunRecord("failed", placeholder, config.flat(), unit=WORKLOADS[config.model.model].unit)
+    unfinished = RunRecord("failed", placeholder, job.run.options, unit=job.run.unit)
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)
-    is_alive = failure.PROGRESS.match if limit.is_rough else None
-    ended = starter.run(config, job.run.arguments(job.path), limit.seconds, on_line, is_alive)
+    ended = trainer.run(job.run, job.path, limit, on_line)
+    written: RunRecord | None = None
     try:
         written = record.read(job.path)
     except (FileNotFoundError, record.RecordError):
         if job.path.exists():
             folder.set_aside(job.path)
-        written = unfinished
-    if written.status == "ok" or (written.status == "failed" and not folder.is_placeholder(written)):
-        result = written
-        if result.error and (cause := ranks.killed(ended, config)):
-            error = dataclasses.replace(result.error, message=f"{result.error.message} ({cause})")
-            result = dataclasses.replace(result, error=error)
-            record.write(result, job.path)
-    else:
+    result = trainer.result(job.run, job.path, written, ended)
+    if result is None:
         lost = failure.unwritten(ended.lines)
         if lost:  # not the run's failure: the placeholder stays, so that the run is made again
             raise OSError(lost)
-        error = ranks.reason(ended, config, limit)
+        error = trainer.reason(job.run, ended, limit)
         # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
-        result = dataclasses.replace(written, status="failed", error=error, throughput=None)
+        result = dataclasses.replace(written or unfinished, status="failed", error=error, throughput=None)
+    if result is not written:
         record.write(result, job.path)
     _keep_stderr(job.path, ended.lines if result.status != "ok" else [])
     return result
@@ -280,8 +264,8 @@ def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _estimator(jobs: Sequence[Job], survey: folder.Survey, starter: Starter) -> Estimator:
-    estimator = Estimator(workers_share=not starter.launch)
+def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> Estimator:
+    estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):
             _learn(estimator, job, result)

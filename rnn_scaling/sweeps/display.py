@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -16,7 +17,7 @@ BAR = 22  # letters of the bar and of what stands between it and the runs' texts
 
 
 class Display:
-    """Told of every run and of what it says. `left_s` is the estimate for all runs that are not done, in seconds."""
+    """Told of every run and of what it says. `left_s`: seconds for all runs that are not done; NaN: not known."""
 
     def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
         """Args:
@@ -62,7 +63,8 @@ class Display:
         self._last = outcome(result) if result.status == "ok" else result.status
         self._left_s, self._since_s = left_s, self._board.elapsed_s
         if not self._board.has_bar:
-            left = f", about {duration(left_s)} left" if self._done < self._total else ""
+            has_estimate = self._done < self._total and not math.isnan(left_s)
+            left = f", about {duration(left_s)} left" if has_estimate else ""
             self._board.line(f"{self._done}/{self._total} {label}: {outcome(result)}{left}")
         elif result.status != "ok":
             self._board.line(f"{label}: {outcome(result)}")
@@ -73,9 +75,10 @@ class Display:
 
     def _show(self) -> None:
         self._shown_s = self._board.elapsed_s
-        left_s = max(0.0, self._left_s - (self._shown_s - self._since_s))
+        left_s = self._left_s - (self._shown_s - self._since_s)
         room = self._board.columns - BAR - 2 * len(str(self._total))
-        texts = [f"{duration(left_s)} left", f"{self._label} {self._at}".strip(), f"last {self._last}"]
+        left = "? left" if math.isnan(left_s) else f"{duration(max(0.0, left_s))} left"
+        texts = [left, f"{self._label} {self._at}".strip(), f"last {self._last}"]
         self._board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,11 +20,19 @@ Identity = tuple[tuple[str, Any], ...]
 class Estimator:
     """Learns from finished runs."""
 
-    def __init__(self, num_cores: int | None = None, workers_share: bool = True) -> None:
+    def __init__(
+        self,
+        num_cores: int | None = None,
+        workers_share: bool = True,
+        is_reckoned: bool = True,
+    ) -> None:
         """Args:
         num_cores: that the runs share; those of this process when not given.
         workers_share: whether all workers of a run share them; else each has as many.
+        is_reckoned: whether `rough_s` says what a run is beside another; else they count as equally long, and nothing
+          is known before the first has ended.
         """
+        self._is_reckoned = is_reckoned
         self._num_cores = len(available_cores()) if num_cores is None else num_cores
         self._workers_share = workers_share
         self._seconds: dict[Identity, list[float]] = {}
@@ -39,15 +48,17 @@ class Estimator:
             self._sums[key] = known + seconds, reckoned + rough
 
     def seconds(self, options: Identity) -> float:
-        """Seconds that a run with these options will take."""
+        """Seconds that a run with these options will take; NaN: not known."""
         known = self._seconds.get(options)
         if known:
             return sum(known) / len(known)
+        if not self._seconds and not self._is_reckoned:
+            return math.nan
         sums = self._sums.get(_towers(dict(options))) or self._sums.get(None)
         return self._rough_s(options) * (sums[0] / sums[1] if sums else 1.0)
 
     def _rough_s(self, options: Identity) -> float:
-        return rough_s(dict(options), self._cores(dict(options)))
+        return rough_s(dict(options), self._cores(dict(options))) if self._is_reckoned else 1.0
 
     def _cores(self, options: Mapping[str, Any]) -> int:
         """That all workers of a run have together."""
@@ -58,8 +69,17 @@ class Estimator:
         return sum(map(self.seconds, options))
 
     def basis(self, options: Identity) -> str:
-        """What speaks for the estimate of a run: "same" or "scaled" finished runs, or nothing: "rough"."""
-        return "same" if options in self._seconds else "scaled" if self._seconds else "rough"
+        """What speaks for the estimate of a run: "same" or "scaled" finished runs, nothing ("rough"); or "unknown"."""
+        if self._seconds:
+            return "same" if options in self._seconds else "scaled"
+        return "rough" if self._is_reckoned else "unknown"
+
+    def in_words(self, options: Iterable[Identity]) -> str:
+        """How long runs will take, and where that comes from."""
+        options = list(options)
+        if math.isnan(total := self.total_s(options)):
+            return "how long they take is known when the first has ended"
+        return f"about {duration(total)} ({self.source(options)})"
 
     def source(self, options: Iterable[Identity]) -> str:
         """Where the estimate comes from, in words."""
@@ -106,7 +126,7 @@ def sharing(options: Mapping[str, Any], num_cores: int) -> float:
 
 def _towers(options: Mapping[str, Any]) -> int:
     """Of all workers of a run."""
-    return options["num_devices"] * options["num_workers"]
+    return int(options["num_devices"] * options.get("num_workers", 1))
 
 
 def duration(seconds: float) -> str:

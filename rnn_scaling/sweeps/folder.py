@@ -8,15 +8,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rnn_scaling.records import record
 from rnn_scaling.records.folder import Originals
 from rnn_scaling.records.lock import Hold, hold
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.failure import PLACEHOLDER
-from rnn_scaling.sweeps.plan import Run, identity
+from rnn_scaling.sweeps.runs import AnyRun
 
 LOCK_NAME = ".sweep.lock"
 TEMPORARY = re.compile(r"\.(.+\.json)\.[^.]+\.tmp")  # record.write's
@@ -30,7 +31,7 @@ class GoneError(RuntimeError):
 class Job:
     """A run and the folder of its record."""
 
-    run: Run
+    run: AnyRun
     folder: Path
     label: str
 
@@ -40,9 +41,9 @@ class Job:
         return self.folder / f"{self.run.label}.json"
 
     @property
-    def identity(self) -> tuple[tuple[str, Any], ...]:
+    def identity(self) -> Identity:
         """What its record's config must say."""
-        return identity(self.run.config.flat())
+        return self.run.identity
 
 
 @dataclasses.dataclass
@@ -94,7 +95,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
         if there is None or is_placeholder(there):
             result.pending.append(job)
             continue
-        differences = _differences(there.config, job.run.config.flat())
+        differences = _differences(there.config, job.run)
         if differences and (elsewhere := others.take(job)):
             there, differences, is_own = elsewhere, "", False
         if not differences and (original := originals.of(job.path.name, there)):
@@ -127,6 +128,11 @@ def is_placeholder(run: RunRecord) -> bool:
     return run.status == "failed" and run.error is not None and run.error.type == PLACEHOLDER
 
 
+def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
+    """Whether a record is what a run has left: not one that stood while it went on, or that was interrupted."""
+    return run is not None and (run.status == "ok" or (run.status == "failed" and not is_placeholder(run)))
+
+
 def set_aside(path: Path) -> Path:
     """Renames a file that is no record, so that it is neither read as one nor lost; returns its new name."""
     numbered = (path.with_name(f"{path.name}.unreadable{suffix}") for suffix in ["", *range(2, 10_000)])
@@ -140,16 +146,16 @@ class _Others:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._own = {job.path for job in jobs}
-        self._records: dict[Path, dict[tuple, list[RunRecord]]] = {}
+        self._records: dict[Path, dict[Identity, list[RunRecord]]] = {}
 
     def take(self, job: Job) -> RunRecord | None:
         if job.folder not in self._records:
-            self._records[job.folder] = self._read(job.folder)
+            self._records[job.folder] = self._read(job.folder, job.run)  # all jobs are told by the same options
         same = self._records[job.folder].get(job.identity)
         return same.pop(0) if same else None
 
-    def _read(self, folder: Path) -> dict[tuple, list[RunRecord]]:
-        records: dict[tuple, list[RunRecord]] = {}
+    def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:
+        records: dict[Identity, list[RunRecord]] = {}
         for path in sorted(folder.glob("*.json")):
             if path in self._own:
                 continue
@@ -157,14 +163,18 @@ class _Others:
                 run = record.read(path)
             except (OSError, record.RecordError):
                 continue  # nobody's place; the report names it
-            if run.status in ("ok", "failed") and not is_placeholder(run):
-                records.setdefault(identity(run.config), []).append(run)
+            if is_result(run):
+                records.setdefault(like.identity_of(run.config), []).append(run)
         return records
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The flags in which two configurations differ, as text; empty when they are the same."""
-    pairs = zip(identity(there), identity(here))
-    differing = [(name, old, new) for (name, old), (_, new) in pairs if old != new]
-    shown = [f"{spell(name, old)} there, {spell(name, new)} here" for name, old, new in differing[:3]]
+def _differences(there: Mapping[str, Any], here: AnyRun) -> str:
+    """The flags in which a record's options differ from a run's, as text; empty when they are the same."""
+    old, new = dict(here.identity_of(there)), dict(here.identity)
+    differing = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    shown = [f"{_said(name, old)} there, {_said(name, new)} here" for name in differing[:3]]
     return "; ".join([*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown)
+
+
+def _said(name: str, options: Mapping[str, Any]) -> str:
+    return spell(name, options[name]) if name in options else f"no --{name}"

@@ -35,21 +35,33 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
         workers = f"--num_workers={config.cluster.num_workers}, " if config.cluster.num_workers > 1 else ""
         if devices.device != "cpu":
             continue
-        if count == 1 and each > num_cores:
-            lines.append(f"--cpu_cores_per_device={each}: there are {num_cores}, so that a device has no more")
-        if count > 1 and count * each > num_cores:
-            busy = min(each, num_cores)
-            most = most_of_ideal(count, num_cores, busy)
-            lines.append(
-                f"{workers}--num_devices={devices.num_devices}: devices share cores, for they want {count * each} of "
-                f"{num_cores}: at most "
-                f"{100 * most:.0f} % of the ideal can be reached, and a run takes at least {1 / most:.3g} times as "
-                f"long, if one device keeps {'its core' if busy == 1 else f'{busy} cores'} busy"
-            )
+        lines += crowded(f"{workers}--num_devices={devices.num_devices}", count, each, num_cores)
         if threads > num_cores:
             rule = f"more threads than the {num_cores} cores: they wait for each other"
             lines.append(f"--intra_op_parallelism_threads={threads}: {rule}")
     return list(dict.fromkeys(lines))
+
+
+def crowded(flag: str, count: int, each: int, num_cores: int) -> list[str]:
+    """What to say of devices that want more cores than there are, if they do.
+
+    Args:
+      flag: that says how many devices.
+      count: of the devices.
+      each: cores that one wants.
+      num_cores: that there are.
+    """
+    if count == 1 and each > num_cores:
+        return [f"--cpu_cores_per_device={each}: there are {num_cores}, so that a device has no more"]
+    if count == 1 or count * each <= num_cores:
+        return []
+    busy = min(each, num_cores)
+    most = most_of_ideal(count, num_cores, busy)
+    return [
+        f"{flag}: devices share cores, for they want {count * each} of {num_cores}: at most {100 * most:.0f} % of the "
+        f"ideal can be reached, and a run takes at least {1 / most:.3g} times as long, if one device keeps "
+        f"{'its core' if busy == 1 else f'{busy} cores'} busy"
+    ]
 
 
 def load_now(

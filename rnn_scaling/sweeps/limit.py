@@ -8,14 +8,15 @@ from rnn_scaling.sweeps.estimate import Estimator, Identity, duration
 
 TIMES = 10.0  # what a run is expected to take
 LEAST_S = 300.0  # a machine may be busy, and the first run of a day reads TensorFlow from a cold disk
+SILENT_S = 1800.0  # that a run of which nothing is known may say nothing
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
     """The limit of one run.
 
-    seconds: 0: none; words: what is said when it strikes; is_rough: nothing but a rough estimate speaks for it, so that
-      it counts anew from each batch that the run reports.
+    seconds: 0: none; words: what is said when it strikes; is_rough: no finished run speaks for it, so that it counts
+      anew from each sign that the run goes on.
     """
 
     seconds: float
@@ -39,6 +40,9 @@ def of(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limi
     if timeout_s is not None:
         return given(timeout_s)
     expected, basis = estimator.seconds(options), estimator.basis(options)
+    if basis == "unknown":
+        words = f"killed after {SILENT_S:g} s without a new line of output; --run_timeout=SECONDS sets another limit"
+        return Limit(SILENT_S, words, is_rough=True)
     seconds = max(LEAST_S, round(TIMES * expected))
     times = f"{TIMES:g} times" if seconds > LEAST_S else f"more than {TIMES:g} times"
     what = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import option
 from rnn_scaling.settings.naming import NAMED, network
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps import any_trainer
+from rnn_scaling.sweeps.any_trainer import AXIS, TheirRun, TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.runs import AnyRun
 
 RESERVED = ("result_file", "log_dir", "progress")
 
@@ -35,29 +38,40 @@ class AbOptions:
     )
 
 
-GROUPS = (AbOptions, ConductOptions)
+GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 
 
-def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[dict[str, Any]]]:
-    """Command line -> (own options, the trainer's flags of a and b).
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What is said of one side: flags of this suite's trainer, those of another one, and values of its axes."""
+
+    flags: dict[str, Any]
+    theirs: TrainerOptions
+    axes: dict[str, list[str]]
+
+
+def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Side]]:
+    """Command line -> (own options, how runs are made, what is said of a and b).
 
     Raises:
       FlagErrors: naming every unknown flag, malformed value and contradiction.
     """
-    own_fields = flags.fields(GROUPS)
+    own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
+    common_axes, words = any_trainer.split_axes(words)
     lines: list[str] = []
     try:
-        common = flags.parse(words, {**own_fields, **configs.OPTIONS})
+        common = flags.parse(words, {**own_fields, **of_trainer, **configs.OPTIONS})
     except flags.FlagErrors as e:
         common, lines = e.given, e.lines
     single = {name: common.pop(name) for name in own_fields if name in common}
-    sides: list[dict[str, Any]] = []
+    sides: list[Side] = []
     for side in ("a", "b"):
         if side not in single:
             lines.append(f'--{side}="..." is missing; "" stands for the common flags alone')
             continue
         try:
-            given = flags.parse(shlex.split(single[side]), configs.OPTIONS)
+            axes, rest = any_trainer.split_axes(shlex.split(single[side]))
+            given = flags.parse(rest, {**of_trainer, **configs.OPTIONS})
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
             continue
@@ -68,14 +82,21 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[d
             f"--{side}: {spell(name, given[name])} and the common {spell(name, common[name])}; give one"
             for name in given.keys() & common.keys()
         ]
-        sides.append({**common, **given})
-    reserved = [name for name in RESERVED if any(name in given for given in sides)]
+        lines += [f"--{side}: {AXIS}{name} is common, too; give one" for name in axes.keys() & common_axes.keys()]
+        both = {**common, **given}
+        try:
+            (theirs,) = flags.build([TrainerOptions], {name: both.pop(name) for name in of_trainer if name in both})
+        except flags.FlagErrors as e:
+            lines += [f"--{side}: {line}" for line in e.lines]
+            continue
+        sides.append(Side(both, theirs, {**common_axes, **axes}))
+    reserved = [name for name in RESERVED if any(name in side.flags for side in sides)]
     lines += [f"--{name} is set by ab; leave it out" for name in reserved]
-    own, how = flags.build(GROUPS, single, lines)
+    own, how = flags.build(GROUPS[:2], single, lines)
     return own, how, sides
 
 
-def counterbalanced(a: Run, b: Run, pairs: int, out: Path) -> list[Job]:
+def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
     """A B B A A B B A ...: each side is as often first, and a steady drift cancels in every four runs.
 
     Args:
@@ -92,18 +113,40 @@ def counterbalanced(a: Run, b: Run, pairs: int, out: Path) -> list[Job]:
     return jobs
 
 
-def runs(sides: Sequence[Mapping[str, Any]]) -> list[Run]:
-    """The run of each side.
+def runs(sides: Sequence[Side]) -> list[AnyRun]:
+    """The run of each side: of this suite's trainer, or of another one on both sides.
 
     Raises:
       FlagErrors: naming every conflict of both.
     """
-    num_gpus, made, lines = visible_gpus(), [], []
-    for side, given in zip("ab", sides):
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-        lines += [f"--{side}: {line}" for line in conflicts.problems(config, given, num_gpus=num_gpus)]
-        flat = config.flat()
-        made.append(Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config))
+    made: list[AnyRun] = []
+    lines: list[str] = []
+    if len({bool(side.theirs.trainer) for side in sides}) > 1:
+        lines.append("--trainer is on one side alone; give it to both, outside the quotation marks or in each")
+    for name, side in zip("ab", sides):
+        try:
+            made.append(_theirs(side) if side.theirs.trainer else _ours(side))
+        except flags.FlagErrors as e:
+            lines += [f"--{name}: {line}" for line in e.lines]
     if lines:
         raise flags.FlagErrors(lines)
     return made
+
+
+def _ours(side: Side) -> Run:
+    num_gpus, given = visible_gpus(), side.flags
+    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
+    lines = any_trainer.missing_trainer(side.theirs, side.axes)
+    if lines := [*lines, *conflicts.problems(config, given, num_gpus=num_gpus)]:
+        raise flags.FlagErrors(lines)
+    flat = config.flat()
+    return Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config)
+
+
+def _theirs(side: Side) -> TheirRun:
+    lists = {"num_devices": [1], **{name: [value] for name, value in side.flags.items()}}
+    planned = any_trainer.plan(side.theirs, side.axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    if len(planned) > 1:
+        several = [name for name, values in side.axes.items() if len(values) > 1]
+        raise flags.FlagErrors([f"{AXIS}{name}={','.join(side.axes[name])} must be one value" for name in several])
+    return planned[0]

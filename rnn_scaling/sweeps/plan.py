@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from models import kernels
 from models.workloads import WORKLOADS
@@ -17,27 +17,34 @@ from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.naming import FRAMEWORK, NAMED, OURS
+from rnn_scaling.settings.naming import FRAMEWORK, NAMED, OURS, TRAINER
 from rnn_scaling.settings.read_when import unread
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.estimate import Identity
+from rnn_scaling.sweeps.runs import AnyRun
 
 OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # what says nothing about a run's work
 MAX_NAME_BYTES = 180  # file systems allow 255; ".r10.json", a temporary's suffix and the like come on top
+R = TypeVar("R", bound=AnyRun)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """One run of one configuration: the flags that were given, everything resolved, and which repeat it is."""
+class Run(AnyRun):
+    """A run of this suite's trainer: the flags that were given, and everything resolved."""
 
-    name: str
     flags: Mapping[str, Any]
     config: RunConfig
-    repeat: int = 1
 
     @property
-    def label(self) -> str:
-        """Name of the run and of its file without ".json"; the first repeat has the plain name."""
-        return self.name if self.repeat == 1 else f"{self.name}.r{self.repeat}"
+    def options(self) -> dict[str, Any]:
+        return self.config.flat()
+
+    @property
+    def unit(self) -> str:
+        return WORKLOADS[self.config.model.model].unit
+
+    def identity_of(self, config: Mapping[str, Any]) -> Identity:
+        return identity(config)
 
     def arguments(self, result_file: str | Path) -> list[str]:
         """The trainer's arguments; the lines that --progress writes feed the sweep's bar."""
@@ -45,12 +52,15 @@ class Run:
         return [*words, f"--result_file={result_file}", "--progress=true"]
 
 
-def identity(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """What makes two runs the same: every option's value but the outputs.
+def identity(config: Mapping[str, Any]) -> Identity:
+    """What makes two runs of this suite's trainer the same: every option's value but the outputs.
 
     Args:
-      config: flat options, as a record holds them; an option that an older record lacks has its default.
+      config: flat options, as a record holds them; an option that an older record lacks has its default. Those of
+        another trainer are nobody's here.
     """
+    if TRAINER in config:
+        return ((TRAINER, config[TRAINER]),)
     return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
 
 
@@ -91,20 +101,20 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     return with_distinct_names(list(runs.values()))
 
 
-def interleave(runs: Sequence[Run], repeats: int) -> list[Run]:
+def interleave(runs: Sequence[R], repeats: int) -> list[R]:
     """B C A A C B ...: rounds in a random order and back again, the same whenever there are as many runs.
 
     What the machine does meanwhile then falls on every configuration alike: a steady drift cancels in two rounds, and
     anything else meets each by chance. A single round, from which nothing of that is told, keeps the order.
     """
-    ordered: list[Run] = []
+    ordered: list[R] = []
     for repeat in range(1, repeats + 1):
         order = round_order(runs, repeat) if repeats > 1 else runs
         ordered += [dataclasses.replace(run, repeat=repeat) for run in order]
     return ordered
 
 
-def round_order(runs: Sequence[Run], repeat: int) -> list[Run]:
+def round_order(runs: Sequence[R], repeat: int) -> list[R]:
     """The runs of one round in its order: a random one, or the one of the round before turned around."""
     order = random.Random(repeat - 1 + repeat % 2).sample(runs, len(runs))
     return order if repeat % 2 else order[::-1]
@@ -144,20 +154,21 @@ def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
 
 def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
     """A run's name, from its options that vary: framework, encoder, mode and devices by value, others as flag=value."""
-    return "-".join(_word(given[name], name) for name in varied if name in given)
+    return "-".join(word(given[name], name) for name in varied if name in given)
 
 
-def _word(value: Any, name: str) -> str:
+def word(value: Any, name: str) -> str:
+    """An option in the name of a run, and of a file."""
     text = str(value).lower() if name in (FRAMEWORK, *NAMED) else f"{name}={str(value).lower()}"
     return re.sub(r"[^A-Za-z0-9_.=#:]+", "_", text)
 
 
-def with_distinct_names(runs: Sequence[Run]) -> list[Run]:
+def with_distinct_names(runs: Sequence[R]) -> list[R]:
     """Adds a hash of the options to names that two runs share or that are too long for a file."""
-    named: dict[str, Run] = {}
+    named: dict[str, R] = {}
     for run in runs:
         if run.name in named or len(run.name) > MAX_NAME_BYTES:
-            digest = hashlib.sha256(repr(identity(run.config.flat())).encode()).hexdigest()[:12]
+            digest = hashlib.sha256(repr(run.identity).encode()).hexdigest()[:12]
             run = dataclasses.replace(run, name=f"{run.name[: MAX_NAME_BYTES - 13]}-{digest}")
         named[run.name] = run
     return list(named.values())

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.conduct import TRAINER, ConductOptions, Made, conduct
-from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.conduct import ConductOptions, Made, conduct
 from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import Run, round_order
+from rnn_scaling.sweeps.ranks import TRAINER
 
 Records = Mapping[str, RunRecord]
 Seconds = Callable[[Run], float]
@@ -45,8 +46,8 @@ def conduct_rounds(
       trainer: the command that runs one configuration.
       clock: tells seconds.
     """
-    rounds, before, began = Rounds(), list[Made](), clock()
-    estimator = Estimator(workers_share=not how.launch)
+    rounds, before, began, ours = Rounds(), list[Made](), clock(), OurTrainer(trainer, how.launch)
+    estimator = ours.estimator()
 
     def seconds(run: Run) -> float:
         is_there = (out / f"{run.label}.json").exists()
@@ -54,7 +55,7 @@ def conduct_rounds(
 
     while runs := choose(rounds.records, began + 60 * minutes - clock(), seconds):
         jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
-        done = conduct(jobs, out, how, again=again, trainer=trainer, before=before)
+        done = conduct(jobs, out, how, again=again, trainer=ours, before=before)
         rounds.records |= done.records
         made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
         for job, result in made:

@@ -1,0 +1,245 @@
+"""A command of the user's own and lists of values -> the runs of a sweep. Pure, but the program must be there.
+
+An axis is an option whose values differ between runs: num_devices, any other of this suite's options by its name, or
+the user's own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import flag_files, flags
+from rnn_scaling.settings.config import option
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps import log_formats, template
+from rnn_scaling.sweeps.estimate import Identity
+from rnn_scaling.sweeps.log_formats import Terms
+from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word
+from rnn_scaling.sweeps.runs import AnyRun
+from rnn_scaling.sweeps.template import Template
+
+AXIS = "--axis:"
+REPEAT, RESULT_FILE = "repeat", "result_file"  # places that every run has
+PLACED = ("device", "cpu_cores_per_device", "num_devices")  # what a run is told by its cores and GPUs, too
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainerOptions:
+    """A trainer of your own (docs/any_trainer.md)."""
+
+    trainer: str = option(
+        "",
+        "the command that makes one run, with places: {num_devices}, {repeat}, {result_file} for the record of a "
+        "Recorder, and {NAME} for each --axis:NAME=VALUE,... or list of another flag; no shell, {{ is a brace",
+        parse=template.checked,
+        shown='"COMMAND {num_devices}"',
+        whole=True,
+    )
+    trainer_name: str = option("", "what it is called in reports (default: its script, module or program)")
+    log_format: str = option(
+        log_formats.AUTO,
+        "how its output is read if it writes no record: formats to try (auto: of all), the last may be regex:PATTERN "
+        "with the groups rate | items and seconds or ms, and step, loss",
+        parse=log_formats.checked,
+        shown="FORMAT,...",
+        whole=True,
+    )
+    log_warmup: int = option(1, "matches of the pattern at the start that no rate counts, if there are more", minimum=0)
+    items_per_step: str = option(
+        "",
+        "items of a step on all devices where a pattern tells seconds alone: a product, 35*{batch_size}*{num_devices}",
+        parse=template.factors,
+        shown="PRODUCT",
+    )
+    unit: str = option("", "what the trainer counts, in the plural, where neither record nor log says it")
+
+
+@dataclasses.dataclass(frozen=True)
+class TheirRun(AnyRun):
+    """A run of the user's command.
+
+    config: its options as they stand in its record; texts: what stands for each place but REPEAT and RESULT_FILE;
+    terms: how its output is read.
+    """
+
+    config: Mapping[str, Any]
+    texts: Mapping[str, str]
+    terms: Terms = Terms()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.config)
+
+    @property
+    def unit(self) -> str:
+        return str(self.config.get("unit") or "items")
+
+    def identity_of(self, config: Mapping[str, Any]) -> Identity:
+        """What stands there for its own options, and how its numbers were read."""
+        return tuple((name, config.get(name)) for name in dict.fromkeys([*self.config, *HOW_RUN]))
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that it trains on."""
+        return int(self.config["num_devices"])
+
+    @property
+    def num_cores(self) -> int | None:
+        """Cores that it is to have; None: it runs on GPUs, and may use all."""
+        return self.num_devices * int(self.config["cpu_cores_per_device"]) if self.config["device"] == "cpu" else None
+
+
+def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """(values of each --axis:NAME, the other words of a command line, its flag files read).
+
+    Raises:
+      FlagErrors: naming each axis that cannot be.
+    """
+    try:
+        words = flag_files.expanded(words)
+    except ValueError as e:
+        raise flags.FlagErrors([str(e)]) from None
+    axes: dict[str, list[str]] = {}
+    lines = []
+    for flag in (each for each in words if each.startswith(AXIS)):
+        name, is_told, values = flag.removeprefix(AXIS).partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not is_told:
+            lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
+        elif name in configs.OPTIONS or name in flags.ALIASES:
+            lines.append(f"{flag}: {name} is a flag of this program; write --{name}={values}")
+        elif name in (TRAINER, REPEAT, RESULT_FILE, *HOW_RUN):
+            lines.append(f"{flag}: {name} has a meaning of its own here; take another name")
+        elif name in axes:
+            lines.append(f"{flag}: {AXIS}{name} is given twice; give all values at once")
+        else:
+            axes[name] = list(dict.fromkeys(values.split(",")))
+    if lines:
+        raise flags.FlagErrors(lines)
+    return axes, [each for each in words if not each.startswith(AXIS)]
+
+
+def missing_trainer(own: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
+    """What was said of a trainer though none was given, a line each."""
+    given = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) != field.default]
+    rule = 'is for a trainer of your own: --trainer="COMMAND"'
+    return [f"--{name} {rule}" for name in given] + [f"{AXIS}{name} {rule}" for name in axes]
+
+
+def plan(
+    own: TrainerOptions,
+    axes: Mapping[str, Sequence[str]],
+    lists: Mapping[str, Sequence[Any]],
+    *,
+    num_gpus: int,
+    num_cores: int,
+) -> list[TheirRun]:
+    """The configurations of a sweep, in order.
+
+    Args:
+      own: the command and how it is read.
+      axes: values of the user's own options.
+      lists: values of each flag of this suite's trainer that was given.
+      num_gpus: GPUs that are visible.
+      num_cores: CPU cores that there are.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+    """
+    command = template.parse(own.trainer)
+    given, lines = _with_devices(lists, num_gpus, num_cores)
+    lines += _problems(own, command, axes, lists)
+    if lines:
+        raise flags.FlagErrors(lines)
+    values: dict[str, Sequence[Any]] = {**given, **axes}
+    varied = [name for name, each in values.items() if len(each) > 1 and name != "num_devices"]
+    runs = [_run(own, command, dict(zip(values, each)), varied) for each in itertools.product(*values.values())]
+    wrong = [run for run in runs if not 0 < (run.terms.items_per_step or 1) < math.inf]
+    if wrong:
+        filled = template.fill(own.items_per_step, wrong[0].texts)
+        raise flags.FlagErrors([f"--items_per_step={own.items_per_step} is {filled}, which is no number above 0"])
+    return with_distinct_names(list({run.identity: run for run in runs}.values()))
+
+
+def _with_devices(
+    lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
+) -> tuple[dict[str, Sequence[Any]], list[str]]:
+    """(the lists with the devices that count where none are given, what is wrong with them)."""
+    device = lists.get("device", ["auto"])
+    on_gpus = device[0] == "gpu" or (device[0] == "auto" and num_gpus > 0)
+    each = lists.get("cpu_cores_per_device", [1])
+    most = num_gpus if on_gpus else max(1, num_cores // max(1, each[0]))
+    numbers = [number or most for number in lists.get("num_devices", device_counts(most))]
+    lines = []
+    if len(device) > 1:
+        lines.append(f"--device={','.join(device)} must be one value")
+    if on_gpus and not num_gpus:
+        lines.append("--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu")
+    elif on_gpus and "cpu_cores_per_device" in lists:
+        lines.append("--cpu_cores_per_device is of CPUs; add --device=cpu, or leave it out")
+    if on_gpus and num_gpus and max(numbers) > num_gpus:
+        lines.append(f"--num_devices={max(numbers)} must be at most the {num_gpus} GPUs; use --device=cpu for CPUs")
+    placed: dict[str, Sequence[Any]] = {"num_devices": numbers, "device": ["gpu" if on_gpus else "cpu"]}
+    return {**lists, **placed, **({} if on_gpus else {"cpu_cores_per_device": each})}, lines
+
+
+def _problems(
+    own: TrainerOptions, command: Template, axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
+) -> Iterator[str]:
+    for name, values in lists.items():
+        for value in values:
+            if rule := flags.broken_rule(configs.OPTIONS[name], value):
+                yield f"{spell(name, value)} must be {rule}"
+    places, known = set(template.places(command.text)), {*axes, *lists, *PLACED}
+    for name in sorted(places - known - {REPEAT, RESULT_FILE}):
+        place = f"{{{name}}}"
+        yield f"--trainer: {place} is no option of this sweep; add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
+    for name in [*axes, *lists]:
+        if name not in places and name not in PLACED:
+            flag = f"{AXIS if name in axes else '--'}{name}"
+            hint = f"a program that reads variables is written env X={{{name}}} COMMAND"
+            yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
+    for name in sorted(set(template.places(own.items_per_step)) - known):
+        yield f"--items_per_step: {{{name}}} is no option of this sweep"
+    pattern = log_formats.split(own.log_format)[1]
+    if pattern and log_formats.lacks_items(own.log_format) and not own.items_per_step:
+        yield "--log_format: the pattern tells seconds alone; add the group items, or --items_per_step=PRODUCT"
+    if own.items_per_step and not (pattern and log_formats.lacks_items(own.log_format)):
+        yield "--items_per_step is for a pattern (--log_format=regex:...) that tells seconds alone"
+
+
+def _run(own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str]) -> TheirRun:
+    texts = {name: _text(value) for name, value in values.items()}
+    told = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
+    defaults = {field.name: field.default for field in dataclasses.fields(own)}
+    config = {
+        TRAINER: own.trainer_name or command.program,
+        **{name: number(value) if isinstance(value, str) else value for name, value in values.items()},
+        "trainer_command": own.trainer,
+        **{name: value for name, value in told.items() if value != defaults[name]},
+    }
+    words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
+    items = template.product(own.items_per_step, texts) if own.items_per_step else None
+    return TheirRun("-".join(words), config, texts, Terms(own.log_format, own.log_warmup, items))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def number(text: str) -> int | float | str:
+    """A text as a number where it reads as a finite one."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            return value
+    return text

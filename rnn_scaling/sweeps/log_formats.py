@@ -1,0 +1,102 @@
+"""How the output of a trainer that writes no record is read: --log_format, and what a log can tell. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from rnn_scaling import registry
+
+AUTO, REGEX = "auto", "regex:"
+GROUPS = ("rate", "items", "seconds", "ms", "step", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What the log of one run tells.
+
+    rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
+    batches, from the first; empty where only the rate is told. warmup: how many of these no rate counts. devices,
+    batch_size (of a device): None where they are not told. notes: what the numbers mean, a sentence each.
+    """
+
+    format: str
+    rate: float
+    unit: str = ""
+    seconds: tuple[float, ...] = ()
+    items: tuple[int | float, ...] = ()
+    loss: tuple[float | None, ...] = ()
+    warmup: int = 0
+    devices: int | None = None
+    batch_size: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """How the log of a run is read.
+
+    formats: the value of --log_format; warmup: matches of a pattern at the start that no rate counts; items_per_step:
+    where a pattern tells the seconds of a step alone, else None.
+    """
+
+    formats: str = AUTO
+    warmup: int = 1
+    items_per_step: float | None = None
+
+
+Reader = Callable[[Path, Terms], Reading]  # a ValueError says why the log tells nothing
+
+
+def names() -> list[str]:
+    """The formats of logs that tell the rate of a training run."""
+    return [name for name, row in registry.IMPORTERS.items() if row.tells_rates]
+
+
+def checked(text: str) -> str:
+    """The value of --log_format with the formats' whole names.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    formats, pattern = split(text)
+    whole = [_whole(name) for name in formats]
+    if pattern:
+        _check(pattern)
+        whole.append(REGEX + pattern)
+    return ",".join(whole)
+
+
+def split(text: str) -> tuple[list[str], str]:
+    """(the formats, the regular expression): the latter is the last of the list, since it may hold commas."""
+    before, is_there, pattern = text.partition(REGEX)
+    formats = [name for name in before.split(",") if name]
+    return formats, pattern if is_there else ""
+
+
+def _whole(name: str) -> str:
+    """A format by its name or a beginning of it."""
+    known = [AUTO, *names()]
+    meant = [each for each in known if each == name] or [each for each in known if each.startswith(name)]
+    if len(meant) != 1:
+        raise ValueError(f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last")
+    return meant[0]
+
+
+def _check(pattern: str) -> None:
+    try:
+        groups = re.compile(pattern).groupindex.keys()
+    except re.error as e:
+        raise ValueError(f"a regular expression behind {REGEX}, and it is not: {e}") from None
+    if unknown := groups - set(GROUPS):
+        raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}")
+    if "rate" not in groups and not groups & {"seconds", "ms"}:
+        raise ValueError("a pattern with (?P<rate>...), or with (?P<seconds>...) or (?P<ms>...) and (?P<items>...)")
+
+
+def lacks_items(text: str) -> bool:
+    """Whether the pattern of a --log_format tells seconds alone, so that items have to be told."""
+    groups = re.compile(split(text)[1]).groupindex.keys()
+    return bool(groups) and "rate" not in groups and "items" not in groups

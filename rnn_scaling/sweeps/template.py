@@ -1,0 +1,103 @@
+"""The command of a trainer that is not ours: words with places, {num_devices}, for what differs in its runs. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
+LITERAL = {"{{": "{", "}}": "}"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A text and its words, which have places."""
+
+    text: str
+    words: tuple[str, ...]
+
+    def filled(self, values: Mapping[str, str]) -> list[str]:
+        """The words of one run; one that is nothing but a place is left out where its value is empty.
+
+        Args:
+          values: text of each place.
+        """
+        filled = [(word, fill(word, values)) for word in self.words]
+        return [text for word, text in filled if text or not word]
+
+    @property
+    def program(self) -> str:
+        """What it is called: its script or module, else its program."""
+        scripts = [Path(word).stem for word in self.words if word.endswith(".py")]
+        modules = [after for word, after in zip(self.words, self.words[1:]) if word == "-m"]
+        return [*scripts, *modules, Path(self.words[0]).name][0]
+
+
+def parse(text: str) -> Template:
+    """The template that a text is.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as e:
+        raise ValueError(f"a command, and it is not: {e}") from None
+    if not words:
+        raise ValueError("a command")
+    list(places(text))  # raises
+    if not list(places(words[0])) and shutil.which(words[0]) is None:
+        raise ValueError(f"a command that is here, and {words[0]} is not")
+    return Template(text, tuple(words))
+
+
+def checked(text: str) -> str:
+    """The value of --trainer; errors as in `parse`."""
+    return parse(text).text
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """A text whose places are filled in, double braces being single ones."""
+    return _PLACE.sub(lambda found: values[found[1]] if found[1] else LITERAL[found[0]], text)
+
+
+def factors(text: str) -> str:
+    """The value of --items_per_step: numbers and places with * between them.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    for factor in text.split("*"):
+        if not list(places(factor)) and not _number(factor) > 0:
+            raise ValueError("a number above 0, or a product such as 35*{batch_size}*{num_devices}")
+    return text
+
+
+def product(text: str, values: Mapping[str, str]) -> float:
+    """What a product of numbers comes to once its places are filled in; NaN where a value is no number."""
+    return math.prod(_number(fill(factor, values)) for factor in text.split("*"))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def places(text: str) -> Iterator[str]:
+    """The names in braces.
+
+    Raises:
+      ValueError: for a brace that is neither of a name nor doubled.
+    """
+    for found in _PLACE.finditer(text):
+        if found[1]:
+            yield found[1]
+        elif found[0] not in LITERAL:
+            raise ValueError(f"a text in which a single {found[0]} is written {found[0] * 2}")

@@ -1,0 +1,271 @@
+"""Makes the runs of a user's own command: gives it cores or GPUs, keeps its output, judges its record or its log."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.machine import gpus, load, on_cores, process
+from rnn_scaling.machine.cores import available_cores, first_cores
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.machine.process import Ended, OnLine, Task
+from rnn_scaling.records import record
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Environment, Resolved
+from rnn_scaling.records.files import refuse_link
+from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER
+from rnn_scaling.sweeps import failure, folder, forewarning, template
+from rnn_scaling.sweeps.any_trainer import REPEAT, RESULT_FILE, TheirRun
+from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.log_formats import Reader, Reading
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
+
+RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
+    f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
+)
+OF_A_PROCESS = ("python", "packages", "cuda")  # parts of an environment that are those of whoever reads it
+MOST_WORDS = 150  # letters of a line that a message quotes
+_RAISED = re.compile(r"(?:\[.{1,40}\]:? *)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:)", re.IGNORECASE)
+
+
+class TheirTrainer(Trainer):
+    """Makes runs of `any_trainer.plan`."""
+
+    def __init__(self, read_log: Reader) -> None:
+        """Args:
+        read_log: reads the output of a run that wrote no record.
+        """
+        self._read_log = read_log
+        self._load: load.Load | None = None  # of others, during the run that was made last
+        self._notes: list[str] = []
+
+    def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
+        theirs, log = _theirs(run), _log_of(result_file)
+        cores = _cores(theirs)
+        bound = [sys.executable, "-I", str(on_cores.__file__), ",".join(map(str, cores))] if cores else []
+        task = Task([*bound, *command(theirs, result_file)], variables(theirs, result_file), reads_stdout=True)
+        meter = load.LoadMeter(cores or available_cores(), load.sample_with_children)
+        refuse_link(log)
+        with log.open("w", encoding="utf-8") as kept:
+
+            def keep(line: str | None) -> None:
+                if line is not None:
+                    kept.write(f"{line}\n")
+                    kept.flush()
+                on_line(line)
+
+            ended = process.run_together([task], limit.seconds, keep, bool if limit.is_rough else None)
+        self._load = meter.read()
+        return ended
+
+    def shown(self, run: AnyRun, result_file: Path) -> str:
+        theirs = _theirs(run)
+        gpu_names = variables(theirs, result_file).get("CUDA_VISIBLE_DEVICES")
+        where = [f"CUDA_VISIBLE_DEVICES={gpu_names}"] if gpu_names else []
+        cores = _cores(theirs)
+        where = [f"taskset -c {','.join(map(str, cores))}"] if cores else where
+        return " ".join([*where, shlex.join(command(theirs, result_file))])
+
+    def result(self, run: AnyRun, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+        """Its own record with what the sweep knows, or one of what its log tells.
+
+        Arguments as in `runs.Trainer.result`.
+        """
+        theirs = _theirs(run)
+        if folder.is_result(written):
+            return _completed(theirs, written)
+        if ended.returncode or ended.timed_out or (written is not None and written.status == "interrupted"):
+            return None
+        if written is None:
+            reason = f"left a record that cannot be read: {result_file.name}.unreadable"
+        else:
+            try:
+                return self._from_log(theirs, self._read_log(_log_of(result_file), theirs.terms), ended)
+            except record.RecordError as e:
+                reason = f"its output tells what cannot be: {'. '.join(e.faults)}"
+            except (ValueError, OSError) as e:
+                reason = f"wrote no record, and {e.strerror if isinstance(e, OSError) else e}"
+        return _failed(theirs, "NoRecord", f"ended well, but {reason}; last said: {_last_words(ended.lines)}")
+
+    def reason(self, run: AnyRun, ended: Ended, limit: Limit) -> RunError:
+        return failure.reason(ended.returncode, ended.timed_out, [_last_words(ended.lines)], limit)
+
+    def estimator(self) -> Estimator:
+        return Estimator(is_reckoned=False)
+
+    def forewarnings(self, runs: Sequence[AnyRun], dry_run: bool) -> list[str]:
+        theirs = [_theirs(run) for run in runs]
+        cores = len(available_cores())
+        lines = [line for run in theirs if run.num_cores for line in _crowding(run, cores)]
+        varies = len({run.num_devices for run in theirs}) > 1
+        if varies and "num_devices" not in template.places(_text(theirs[0])):
+            lines.append(
+                "--trainer has no place {num_devices}: the program learns of its devices by the cores or GPUs that it "
+                f"is given, and by the variable {DEVICES_VARIABLE}, alone"
+            )
+        busy = None if dry_run else forewarning.load_now()
+        return [*dict.fromkeys(lines), *([busy] if busy else [])]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the numbers mean that were read from logs."""
+        return self._notes
+
+    def _from_log(self, run: TheirRun, reading: Reading, ended: Ended) -> RunRecord:
+        """The record of a run of which the log alone tells; a failed one where it contradicts the sweep.
+
+        Raises:
+          RecordError: if what the log tells is none that a run can have left.
+        """
+        told = {"num_devices": reading.devices, "batch_size": reading.batch_size}
+        told = {name: value for name, value in told.items() if value is not None}
+        if wrong := _contradictions(run, told, "its log"):
+            return _failed(run, "Contradiction", wrong)
+        self._notes += [note for note in reading.notes if note not in self._notes]
+        cores, count = _cores(run), len(reading.seconds)
+        if count:
+            items, seconds = (math.fsum(each[reading.warmup :]) for each in (reading.items, reading.seconds))
+            throughput = Throughput(items=_whole(items), seconds=seconds, items_per_second=items / seconds)
+        else:
+            throughput = Throughput(items=None, seconds=None, items_per_second=reading.rate)
+        made = RunRecord(
+            status="ok",
+            error=None,
+            config={**told, **run.options},
+            resolved=_resolved(run, cores),
+            batches=Batches(
+                warmup=reading.warmup,
+                measured=count - reading.warmup,
+                seconds=reading.seconds,
+                items=tuple(_whole(each) for each in reading.items),
+                loss=reading.loss,
+            ),
+            throughput=throughput,
+            phases=Phases(total=ended.seconds, further={"process": ended.seconds}),
+            environment=self._machine(time.time() - ended.seconds),
+            unit=str(run.config.get("unit") or reading.unit or run.unit),
+            log_format=reading.format,
+        )
+        return record.from_json(made.to_json())
+
+    def _machine(self, began: float) -> Environment:
+        """The machine of a run that began at this time; what its program loaded is not known."""
+        told = {name: value for name, value in read_environment().items() if name not in OF_A_PROCESS}
+        started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began))
+        others = dataclasses.asdict(self._load) if self._load else None
+        return build(Environment, {**told, "started": started, "load": others, "clocks": None, "gpus_after": []})
+
+
+def _theirs(run: AnyRun) -> TheirRun:
+    assert isinstance(run, TheirRun)  # a sweep is of runs of one kind
+    return run
+
+
+def _text(run: TheirRun) -> str:
+    """The command as the user gave it."""
+    return str(run.config["trainer_command"])
+
+
+def command(run: TheirRun, result_file: Path) -> list[str]:
+    """The words of a run.
+
+    Args:
+      run: which one.
+      result_file: where its record is to be.
+    """
+    own = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
+    return template.parse(_text(run)).filled({**run.texts, **own})
+
+
+def _log_of(result_file: Path) -> Path:
+    """Where the output of a run is kept."""
+    return result_file.with_name(f"{result_file.stem}.log.txt")
+
+
+def _cores(run: TheirRun) -> list[int]:
+    """The cores that all its processes share; empty: whatever there are."""
+    return first_cores(run.num_cores) if run.num_cores else []
+
+
+def variables(run: TheirRun, result_file: Path) -> dict[str, str]:
+    """What the environment of a run has besides this process's own; arguments as in `command`."""
+    variables = {
+        RESULT_VARIABLE: str(result_file.absolute()),
+        DEVICES_VARIABLE: str(run.num_devices),
+        REPEAT_VARIABLE: str(run.repeat),
+        # Else Python keeps lines back while nobody looks on, and a run that is killed loses its last words.
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+    }
+    if run.num_cores is None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.gpu_ids()[: run.num_devices])
+        variables["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    return variables
+
+
+def _resolved(run: TheirRun, cores: Sequence[int]) -> Resolved:
+    wants = run.num_cores or 0
+    return Resolved(
+        device_type="CPU" if run.num_cores else "GPU",
+        cpu_affinity=tuple(cores or available_cores()),
+        oversubscribed=wants > len(available_cores()) if run.num_cores else None,
+    )
+
+
+def _completed(run: TheirRun, written: RunRecord) -> RunRecord:
+    """The record that a run wrote with the sweep's options; a failed one where it contradicts them."""
+    if wrong := _contradictions(run, written.config, "its record"):
+        error = RunError(type="Contradiction", message=wrong)
+        return dataclasses.replace(written, status="failed", error=error, config=run.options, throughput=None)
+    # How many steps it made is its result here, not an option: they may be fewer on more devices.
+    own = {name: value for name, value in written.config.items() if name != "num_batches"}
+    resolved = written.resolved
+    if resolved.cpu_affinity is None or resolved.device_type is None:
+        known = _resolved(run, _cores(run))
+        resolved = dataclasses.replace(resolved, cpu_affinity=known.cpu_affinity, device_type=known.device_type)
+    unit = str(run.config.get("unit") or written.unit)
+    return dataclasses.replace(written, config={**own, **run.options}, resolved=resolved, unit=unit)
+
+
+def _contradictions(run: TheirRun, told: Mapping[str, Any], who: str) -> str:
+    """What a run says of its options that is not what the sweep says; empty: nothing."""
+    left_out = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
+    names = [name for name in run.config if name in told and name not in left_out]
+    wrong = [f"{name}={told[name]}" for name in names if told[name] != run.config[name]]
+    if not wrong:
+        return ""
+    meant = ", ".join(f"{name}={run.config[name]}" for name in names if told[name] != run.config[name])
+    return f"{who} says {', '.join(wrong)}, and this run is of {meant}; does the program use what --trainer hands it?"
+
+
+def _failed(run: TheirRun, kind: str, message: str) -> RunRecord:
+    error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
+    return RunRecord("failed", error, run.options, resolved=_resolved(run, _cores(run)), unit=run.unit)
+
+
+def _crowding(run: TheirRun, num_cores: int) -> list[str]:
+    each = int(run.config["cpu_cores_per_device"])
+    return forewarning.crowded(f"--num_devices={run.num_devices}", run.num_devices, each, num_cores)
+
+
+def _last_words(lines: Sequence[str]) -> str:
+    """The last lines of a run that have words, after the last one that names an error."""
+    worded = [line for line in lines if re.search(r"\w\w", line)]
+    raised = [line for line in worded if _RAISED.match(line)]
+    shown = dict.fromkeys([*raised[-1:], *worded[-2:]])
+    return " | ".join(line[:MOST_WORDS] for line in shown) or "nothing"
+
+
+def _whole(value: float) -> int:
+    """A number of items as records have it: whole where it is."""
+    return int(value) if float(value).is_integer() else value  # type: ignore[return-value]

@@ -1,0 +1,77 @@
+"""The log of one run as a sweep reads it: a known format, or a pattern."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rnn_scaling import registry
+from rnn_scaling.importers import one_run
+from rnn_scaling.sweeps import log_formats
+from rnn_scaling.sweeps.log_formats import Terms
+from tests.support import log_samples
+
+MS = r"regex:step\s+(?P<step>\d+) ms (?P<ms>\S+)"
+
+
+def read(tmp_path, text, formats="auto", **terms):
+    (tmp_path / "log.txt").write_text(text)
+    return one_run.read(tmp_path / "log.txt", Terms(log_formats.checked(formats), **terms))
+
+
+@pytest.mark.parametrize("formats", ["auto", "gnmt,tf_cnn", "tf_cnn_benchmarks", "auto,regex:(?P<rate>x)"])
+def test_a_known_format_is_found(tmp_path, formats):
+    reading = read(tmp_path, log_samples.TF_CNN, formats)
+    assert (reading.format, reading.unit, reading.devices) == ("tf_cnn_benchmarks", "images", 2)
+    assert not reading.seconds and any("total images/sec = " in note for note in reading.notes)
+
+
+def test_formats_that_tell_rates_are_those_whose_rows_have_one():
+    for name, row in registry.IMPORTERS.items():
+        text = log_samples.ALL[name]
+        log = registry.load(registry.IMPORTERS, name).parse(text.splitlines(keepends=True), "x")
+        has_rates = any(getattr(each, "rate", None) for table in log.tables for each in table.rows)
+        assert row.tells_rates == has_rates, name
+
+
+@pytest.mark.parametrize(
+    "text, formats, reason",
+    [
+        ("hello\n", "auto", "its output is of no format that is read (tf_cnn_benchmarks, "),
+        ("hello\n", "gnmt", "its output is of no format that is read (gnmt); "),
+        ("", "auto", "it printed nothing"),
+        ("a\0b", "regex:(?P<rate>.)", "its output cannot be read: a binary file"),
+        (log_samples.TF_CNN + log_samples.TF_CNN, "auto", "(as tf_cnn_benchmarks: 2 rates, and one run has one"),
+        ("rate x\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 'x', no number"),
+        ("rate 0\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 0; expected a number above 0"),
+        ("a 1\nb 2\n", r"regex:a (?P<rate>\d)|b (?P<seconds>\d)", "the pattern's matches tell rate and seconds; "),
+    ],
+)
+def test_what_tells_no_rate_says_why(tmp_path, text, formats, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        read(tmp_path, text, formats)
+
+
+def test_rates_are_averaged_over_their_items(tmp_path):
+    pattern = r"regex:rate (?P<rate>[\d.,]+)"
+    assert read(tmp_path, "rate 1,000.0\n", pattern).rate == 1000.0
+    # The first holds the start; 100 items at 10 a second and 100 at 40 take 12.5 s.
+    assert read(tmp_path, "rate 1\nrate 10\nrate 40\n", pattern).rate == pytest.approx(16.0)
+    by_step = r"regex:at (?P<step>\d+) rate (?P<rate>\d+)"
+    assert read(tmp_path, "at 10 rate 1\nat 20 rate 10\nat 50 rate 40\n", by_step).rate == pytest.approx(40 / 1.75)
+    assert read(tmp_path, "rate 1\nrate 10\n", pattern, warmup=0).rate == pytest.approx(20 / 11)
+
+
+def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
+    text = "step 200 ms 5\nstep 400 ms 4\nstep 500 ms 2\nstep 200 ms 1\n"
+    reading = read(tmp_path, text, MS, items_per_step=700.0)
+    assert reading.seconds == pytest.approx((1.0, 0.8, 0.2, 0.2)) and reading.items == (140e3, 140e3, 70e3, 140e3)
+    assert (reading.warmup, reading.rate) == (1, pytest.approx(350e3 / 1.2))
+    stretch = read(tmp_path, "30 items in 2 s, loss nan\n", r"regex:(?P<items>\d+) items in (?P<seconds>\d+) s")
+    assert (stretch.items, stretch.seconds, stretch.warmup, stretch.loss) == ((30.0,), (2.0,), 0, ())
+
+
+def test_of_several_ranks_one_counts(tmp_path):
+    text = "".join(f"[1,{rank}]<stdout>:step {step} ms {rank + 4}\n" for step in (1, 2, 3) for rank in (0, 1))
+    assert read(tmp_path, text, MS, items_per_step=1.0).seconds == pytest.approx((0.004,) * 3)

@@ -1,0 +1,41 @@
+"""A trainer that is not ours, without any framework: python stand_in.py HOW NUM_DEVICES, or prints what it is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def main(how: str, num_devices: int) -> None:
+    result_file = os.environ["RNN_SCALING_RESULT_FILE"]
+    print("cores", sorted(os.sched_getaffinity(0)), "devices", os.environ["RNN_SCALING_NUM_DEVICES"], flush=True)
+    print("on stderr", file=sys.stderr, flush=True)
+    if how in ("record", "wrong"):
+        from rnn_scaling import Recorder
+
+        ticks = iter(range(1000))
+        told = 3 if how == "wrong" else num_devices
+        with Recorder(
+            result_file, unit="tokens", num_devices=told, num_warmup_batches=1, clock=lambda: float(next(ticks))
+        ) as recorder:
+            for step in range(12):
+                recorder.step(items=100 * num_devices + step)
+    elif how == "rate":
+        print(f"words/s: {1000 * num_devices:,}")
+    elif how == "steps":
+        for step in range(1, 9):
+            print(f"step {10 * step}: {0.125 * num_devices} ms, loss {8 / step}")
+    elif how == "slow":  # in a time in which it cannot have been
+        print("step 10: 1e9 ms, loss 1")
+    elif how == "crash":
+        raise RuntimeError("no such luck")
+    elif how == "half":
+        with open(result_file, "w") as file:
+            file.write('{"schema": "rnn_sca')
+    elif how == "signal":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,219 @@
+"""A trainer of the user's own in sweep, ab and Python: what is asked of its command, and what becomes of each end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+import rnn_scaling
+from rnn_scaling.analysis import loading
+from rnn_scaling.commands import ab, sweep
+from rnn_scaling.machine import gpus, process
+from rnn_scaling.machine.cores import first_cores
+from rnn_scaling.records import record
+from rnn_scaling.reports import comparison, writing
+from rnn_scaling.settings.flags import FlagErrors
+from rnn_scaling.sweeps import any_trainer, forewarning, limit, their_trainer
+from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from tests.support.paths import ROOT
+
+STAND_IN = f"{shlex.quote(sys.executable)} {ROOT}/tests/support/stand_in.py"
+COMMAND = f"{STAND_IN} {{how}} {{num_devices}}"
+PATTERN = r"--log_format=regex:step (?P<step>\d+): (?P<ms>\S+) ms, loss (?P<loss>\S+)"
+ITEMS = "--items_per_step=100*{num_devices}"
+RATE = "--log_format=regex:words/s: (?P<rate>[0-9.,]+)"
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No report, no look at this machine's load; the stand-in finds this package."""
+    monkeypatch.setattr(writing, "report", lambda source, target: None)
+    monkeypatch.setattr(forewarning, "load_now", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def go(tmp_path, *words, command=COMMAND):
+    return sweep.main([f"--trainer={command}", f"--out={tmp_path}/out", "--repeats=1", *words])
+
+
+def records(tmp_path):
+    return {path.stem: record.read(path) for path in sorted((tmp_path / "out").glob("*.json"))}
+
+
+def planned(command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own):
+    options = TrainerOptions(trainer=command, **own)
+    return any_trainer.plan(options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores)
+
+
+def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
+    """Its record, its log, and everything that is neither."""
+    ends = "record,steps,wrong,slow,crash,silent,half,signal"
+    assert go(tmp_path, f"--axis:how={ends}", "--num_devices=2", PATTERN, ITEMS, "--unit=words") == 1
+    found = {name.removeprefix("stand_in-2-how="): each for name, each in records(tmp_path).items()}
+    assert {each.config["num_devices"] for each in found.values()} == {2}
+    recorded, read = found["record"], found["steps"]
+    assert recorded.status == "ok" and recorded.config["how"] == "record" and "num_batches" not in recorded.config
+    assert (recorded.throughput.items, recorded.log_format) == (11 * 200 + sum(range(1, 12)), None)
+    # A match every ten steps of 0.25 ms and 200 items, the first left out.
+    assert (read.batches.warmup, read.batches.measured, read.unit) == (1, 7, "words")
+    assert (read.throughput.items, read.throughput.seconds) == (14_000, pytest.approx(7 * 0.0025))
+    assert read.log_format == PATTERN.removeprefix("--log_format=") and read.batches.loss[0] == 8.0
+    assert read.environment.started and not read.environment.packages and not read.phases.first_batch
+    assert read.resolved.cpu_affinity == tuple(first_cores(2))
+    reasons = {
+        "wrong": "Contradiction: its record says num_devices=3, and this run is of num_devices=2",
+        "slow": "NoRecord: ended well, but its output tells what cannot be: batches.seconds sum to ",
+        "crash": "NoRecord: ended with exit status 1 and no result: RuntimeError: no such luck",
+        "silent": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
+        "half": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=half.json.unreadable",
+        "signal": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
+    }
+    for how, reason in reasons.items():
+        error = found[how].error
+        assert f"{error.type}: {error.message}".startswith(reason), how
+        assert found[how].status == "failed" and found[how].throughput is None
+    assert "on stderr" in found["silent"].error.message
+    log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
+    assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
+    assert "a match of the pattern counts as a batch" in capsys.readouterr().err
+
+
+def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0
+    one, two = records(tmp_path).values()
+    assert (two.throughput.items_per_second, two.throughput.items, two.throughput.seconds) == (2000.0, None, None)
+    assert not two.batches.seconds and two.config["log_format"].startswith("seed_trainer,auto,regex:")
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0
+    assert "nothing left to run: all 2 runs are finished" in capsys.readouterr().err
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", RATE) == 2
+    line = "is a record of other flags (--log_format=seed_trainer,auto,"
+    assert line in capsys.readouterr().err, "the same work, read otherwise"
+
+
+def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
+    log = tmp_path / "seed.txt"
+    log.write_text("|gpu number|batch_size|total time|speed|speedup ratio|\n|2|64|10.5|1200.0|1.00|\n")
+    assert go(tmp_path, "--num_devices=1,2", command=f"cat {log}") == 1
+    wrong, right = (records(tmp_path)[f"cat-{n}"] for n in (1, 2))
+    assert wrong.error.message.startswith("its log says num_devices=2, and this run is of num_devices=1; ")
+    assert (right.throughput.items_per_second, right.unit, right.config["batch_size"]) == (1200.0, "words", 64)
+    assert right.log_format == "seed_trainer"
+
+
+def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
+    asked = []
+
+    def hung(tasks, timeout_s, on_line, is_alive):
+        asked.append((timeout_s, is_alive is not None, tasks[0].reads_stdout))
+        return process.Ended(-15, True, ["epoch 1", "=====", "step 7"])
+
+    monkeypatch.setattr(process, "run_together", hung)
+    words = ["--axis:how=x", "--num_devices=1"]
+    assert go(tmp_path, *words) == 1
+    (result,) = records(tmp_path).values()
+    assert result.error.type == "Timeout" and result.error.message.endswith("(last said: epoch 1 | step 7)")
+    assert "killed after 1800 s without a new line of output" in result.error.message
+    assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
+    assert asked == [(limit.SILENT_S, True, True), (5.0, False, True)]
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["--trainer=no-such-program x"], "must be a command that is here, and no-such-program is not"),
+        (["--trainer=true {"], "must be a text in which a single { is written {{"),
+        (["--trainer=true '"], "must be a command, and it is not: No closing quotation"),
+        (["--trainer=true {hidden}"], "--trainer: {hidden} is no option of this sweep; add --axis:hidden=VALUE,..."),
+        (["--trainer=true", "--axis:hidden=1"], "--axis:hidden: --trainer has no place {hidden} for it; a program"),
+        (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size} for it"),
+        (["--trainer=true", "--axis:batch_size=1"], "batch_size is a flag of this program; write --batch_size=1"),
+        (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
+        (["--trainer=true", "--axis:repeat=1"], "repeat has a meaning of its own here"),
+        (["--trainer=true {variable_update}", "--variable_update=ddp"], "--variable_update=ddp must be one of "),
+        (["--trainer=true", "--device=gpu"], "--device=gpu needs a visible NVIDIA GPU, found none"),
+        (["--trainer=true", "--log_format=foo"], "--log_format=foo must be of auto, tf_cnn_benchmarks, "),
+        (["--trainer=true", "--log_format=regex:("], "must be a regular expression behind regex:, and it is not: "),
+        (["--trainer=true", "--log_format=regex:(?P<x>.)"], "must be of the groups rate, items, seconds, ms, step, "),
+        (["--trainer=true", "--log_format=regex:loss (?P<loss>.)"], "must be a pattern with (?P<rate>...), or "),
+        (["--trainer=true", "--log_format=regex:(?P<ms>.)"], "the pattern tells seconds alone; add the group items"),
+        (["--trainer=true", "--items_per_step=7"], "--items_per_step is for a pattern (--log_format=regex:...)"),
+        (["--trainer=true", "--items_per_step=many"], "--items_per_step=many must be a number above 0, or a product"),
+        (["--trainer=true", "--certify"], "--certify compares this suite's trainer"),
+        (["--trainer=true", "--launch=true"], "--launch is for this suite's trainer; write the launcher into"),
+        (["--log_format=seed"], "--log_format is for a trainer of your own"),
+        (["--axis:hidden=1"], "--axis:hidden is for a trainer of your own"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_its_remedy(tmp_path, capsys, words, line):
+    assert sweep.main([f"--out={tmp_path}/out", "--num_devices=1", *words]) == 2
+    assert line in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_command_is_words_and_not_a_shell(tmp_path):
+    command = "env X={hidden} true '{{}}' {fast} '{hidden} a b' $HOME {repeat}"
+    slow, fast = planned(command, {"hidden": ["a b;c"], "fast": ["", "--fast"]}, given={"num_devices": [2]})
+    place = tmp_path / "x.json"
+    assert their_trainer.command(slow, place) == ["env", "X=a b;c", "true", "{}", "a b;c a b", "$HOME", "1"]
+    assert their_trainer.command(fast, place)[4] == "--fast"
+    assert (slow.name, fast.name) == ("env-2-fast=", "env-2-fast=_fast")
+
+
+def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs():
+    (run,) = planned("true x {a} {b} {c}", {"a": ["1"], "b": ["0.5"], "c": ["inf"]}, given={"num_devices": [1]})
+    assert [run.config[name] for name in "abc"] == [1, 0.5, "inf"]
+    for command, name in (
+        ("true -m torch.distributed.run my/train.py", "train"),
+        ("true -m a.b", "a.b"),
+        ("true", "true"),
+    ):
+        assert planned(command)[0].config["trainer"] == name
+    assert planned(trainer_name="mine")[0].config["trainer"] == "mine"
+    assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
+    (strong,) = planned("true {variable_update}", given={"num_devices": [2], "variable_update": ["independent"]})
+    assert strong.config["variable_update"] == "independent", "an option of ours means the same"
+
+
+def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
+    one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
+    assert their_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == "3,1"
+    assert two.num_cores is None and two.config["device"] == "gpu"
+    with pytest.raises(FlagErrors, match="must be at most the 3 GPUs"):
+        planned(num_gpus=3, given={"num_devices": [4]})
+
+
+def test_a_dry_run_shows_each_command_and_warns_of_what_it_lacks(tmp_path, capsys):
+    words = ["--num_devices=1,2", "--dry_run", "--cpu_cores_per_device=64"]
+    assert go(tmp_path, *words, command="true {result_file}") == 0
+    said = capsys.readouterr()
+    assert f"true {tmp_path}/out/true-2.json" in said.out and "taskset -c 0" in said.out
+    assert "2 to run: how long they take is known when the first has ended" in said.out
+    assert "--trainer has no place {num_devices}: the program learns of its devices by the cores" in said.err
+    assert "devices share cores, for they want 128 of " in said.err and not (tmp_path / "out").exists()
+
+
+def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(comparison, "compare", lambda before, after, question, closing: 7)
+    words = [f"--out={tmp_path}", "--repeats=1", RATE]
+    sides = ["--a=--axis:how=rate", f"--b=--axis:how=rate --trainer='{COMMAND} '"]
+    assert ab.main([*words, f"--trainer={COMMAND}", *sides]) == 2
+    assert "--b: --trainer=" in capsys.readouterr().err
+    assert ab.main([*words, f"--trainer={COMMAND}", "--a=--axis:how=rate", "--b=--axis:how=rate --num_devices=2"]) == 7
+    rates = [
+        record.read(tmp_path / f"{name}.json").throughput.items_per_second for name in ("a/stand_in-1", "b/stand_in-2")
+    ]
+    assert rates == [1000.0, 2000.0]
+    assert ab.main([*words, "--a=--trainer=true", "--b="]) == 2
+    assert "--trainer is on one side alone" in capsys.readouterr().err
+
+
+def test_from_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "load", lambda folder: folder)
+    with pytest.raises(FlagErrors, match="axes are of a trainer of your own"):
+        rnn_scaling.sweep(tmp_path / "out", axes={"how": ["rate"]})
+    options = {"num_devices": [1, 2], "log_format": RATE.partition("=")[2], "unit": "words"}
+    rnn_scaling.sweep(tmp_path / "out", trainer=COMMAND, axes={"how": "rate"}, **options)
+    assert [each.throughput.items_per_second for each in records(tmp_path).values()] == [1000.0, 2000.0]
+    assert {each.unit for each in records(tmp_path).values()} == {"words"}

@@ -19,7 +19,7 @@ def formats_of(path: Path) -> list[str]:
       OSError: if the file cannot be read.
       LogError: if it is no text, or of no known format.
     """
-    for window in _windows(path):
+    for window in windows(path):
         names = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
         if names:
             return names
@@ -71,8 +71,8 @@ def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[Imported
     return mlperf_system.join(logs), errors
 
 
-def _windows(path: Path) -> Iterator[str]:
-    """The text of a file, whole lines, at least WINDOW characters at a time."""
+def windows(path: Path) -> Iterator[str]:
+    """The text of a file, whole lines, at least WINDOW characters at a time; errors as in `formats_of`."""
     lines, size = [], 0
     for line in read_lines(path):
         lines.append(line)

@@ -49,14 +49,9 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
     wanted = dict.fromkeys(
         name for each in names for name in (log_formats.names() if each == log_formats.AUTO else [each])
     )
-    if not wanted:
-        return []
-    try:
-        found = any_format.formats_of(path)
-    except LogError as e:
-        if e.reason.startswith("no line of a known format"):
-            return []
-        raise
+    found = set[str]()
+    for window in any_format.windows(path) if wanted else ():
+        found |= {name for name in wanted if registry.load(registry.IMPORTERS, name).detect(window)}
     return [name for name in wanted if name in found]
 
 

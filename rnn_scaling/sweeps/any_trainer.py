@@ -58,7 +58,7 @@ class TrainerOptions:
         parse=template.factors,
         shown="PRODUCT",
     )
-    unit: str = option("", "what the trainer counts, in the plural, where neither record nor log says it")
+    unit: str = option("", "what the trainer counts, in the plural (default: as its record or log says)")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,6 +112,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         if seconds and logs is not None:
             logs["items_per_second"] = sum(items) / sum(seconds)
             logs["median_items_per_second"] = statistics.median(n / s for n, s in zip(items, seconds))
+        self._recorder.resume()  # a validation was between the last batch and this
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Writes the record."""

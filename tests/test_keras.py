@@ -23,8 +23,6 @@ def model():
 def fit(model, path, num_samples=10, epochs=3, warmup=2):
     import keras
 
-    from rnn_scaling.keras import ItemsPerSecond
-
     now = [0.0]
 
     class Batches(keras.callbacks.Callback):
@@ -35,7 +33,7 @@ def fit(model, path, num_samples=10, epochs=3, warmup=2):
             now[0] += 1000.0
 
     recorder = Recorder(path, unit="images", num_warmup_batches=warmup, clock=lambda: now[0])
-    watch = ItemsPerSecond(
+    watch = Recorder.callback_keras(
         path, num_samples=num_samples, batch_size=4, num_warmup_batches=warmup, recorder=recorder, items_a_sample=3
     )
     x, y = np.ones([10, 3], np.float32), np.ones([10, 1], np.float32)
@@ -53,7 +51,7 @@ def test_the_smaller_last_batch_counts_what_it_holds_and_no_epochs_end_is_timed(
     np.testing.assert_allclose(run.batches.seconds, 0.01)
     # Each of the four equal gradients of an error moves the output by 0.02 of it; not the mean of the epoch so far.
     np.testing.assert_allclose(np.divide(run.batches.loss[1:], run.batches.loss[:-1]), (1 - 4 * 0.02) ** 2, rtol=1e-3)
-    assert run.throughput.items == 6 + 2 * 30
+    assert run.throughput.items == 6 + 2 * 30 and run.batches.unwaited is None, "no validation is a late wait"
     np.testing.assert_allclose(history["items_per_second"], [600.0, 1000.0, 1000.0])
     np.testing.assert_allclose(history["median_items_per_second"], [600.0, 1200.0, 1200.0])
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import loading, rows
+from rnn_scaling.analysis import loading, rows, unwaited
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import answer, summary, table
+from rnn_scaling.reports import answer, cluster, summary, table
+from rnn_scaling.sweeps import failure
+from rnn_scaling.training import progress
 from tests.support.paths import ROOT
 
 
@@ -112,15 +115,127 @@ def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
     assert record.read(tmp_path / "run.json").batches.items == (3,)
 
 
-def test_it_needs_the_standard_library_alone(tmp_path):
+def test_the_package_without_its_dependencies_suffices(tmp_path):
     code = (
-        "import sys\n"
+        "import importlib.util, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
         "for name in ('numpy', 'tensorflow', 'absl', 'tqdm', 'jinja2', 'matplotlib', 'scipy', 'ruptures'):\n"
-        "    sys.modules[name] = None\n"
+        "    assert importlib.util.find_spec(name) is None, name\n"
         "from rnn_scaling import Recorder\n"
-        f"with Recorder({str(tmp_path / 'run.json')!r}, num_warmup_batches=1) as recorder:\n"
+        f"with Recorder({str(tmp_path / 'run.json')!r}, num_warmup_batches=1, progress=True) as recorder:\n"
         "    recorder.step(items=1)\n"
         "    recorder.step(items=1)\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
-    assert json.loads((tmp_path / "run.json").read_text())["status"] == "ok"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, check=True, timeout=60)
+    run = record.read(tmp_path / "run.json")
+    assert run.status == "ok" and run.steady_state is None, "which readers work out for themselves"
+
+
+def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
+    path = tmp_path / "run.json"
+    told = {"hidden": np.int64(256), "dropout": np.asarray(0.5, np.float32), "amp": np.bool_(True)}
+    with Recorder(path, num_warmup_batches=0, options=told) as recorder:
+        recorder.step(items=np.int32(3), loss=np.float32(0.5))
+        recorder.step(items=np.asarray(4.0), loss=np.asarray([0.25]))
+        for items, loss, rule in (
+            (np.ones(2), 1.0, "step 2: items is array"),
+            ("5", 1.0, "step 2: items is '5'; expected one number"),
+            (None, 1.0, "step 2: items is missing; expected one number"),
+            (2.5, 1.0, "step 2: expected a whole number of the items, got items=2.5"),
+            (math.inf, 1.0, "step 2: expected a whole number"),
+            (5, [1.0, 2.0], "step 2: loss is"),
+        ):
+            with pytest.raises(ValueError, match=rule) as error:
+                recorder.step(items=items, loss=loss)
+            assert "\n" not in str(error.value)
+    run = record.read(path)
+    assert run.batches.items == (3, 4) and run.batches.loss == (0.5, 0.25)
+    assert {name: run.config[name] for name in told} == {"hidden": 256, "dropout": 0.5, "amp": True}
+    assert type(run.config["hidden"]) is int
+
+
+def test_the_loss_is_read_before_the_clock(tmp_path):
+    clock = Clock()
+
+    class Loss:
+        def __float__(self):
+            clock.now += 7.0  # until the devices have finished
+            return 2.0
+
+    with Recorder(tmp_path / "run.json", num_warmup_batches=0, clock=clock) as recorder:
+        assert recorder.step(items=1, loss=Loss()) == 7.0
+
+
+WAITED = {
+    "alike": [0.1] * 100,
+    "a slow first step": [9.0] + [0.1] * 99,
+    "a checkpoint now and then": ([0.1] * 24 + [4.0]) * 4,
+    "a busy machine": [3.0 if n in (2, 9, 30, 31, 55, 70, 96) else 0.01 for n in range(100)],
+    "slower by the half": [0.1] * 50 + [0.2] * 50,
+    "a run of few steps": [0.001, 0.001, 5.0],
+}
+UNWAITED = {
+    "the queue fills, then steps wait for it": ([0.001] * 20 + [0.1] * 80, 0.0, "the first 20 measured steps"),
+    "a loss that is read at every tenth step": (
+        ([0.001] * 9 + [1.0]) * 10,
+        0.0,
+        "10 of 100 steps have 99% of the time",
+    ),
+    "a last step that waits for all": ([0.001] * 99 + [9.0], 0.0, "the last step has 99% of the time"),
+    "nothing waits but what follows the loop": ([0.001] * 100, 9.0, "9 s passed after the last step, and all 100"),
+}
+
+
+@pytest.mark.parametrize("step_s", WAITED.values(), ids=WAITED)
+def test_steps_that_waited_raise_no_alarm(step_s):
+    assert unwaited.sentence(step_s, [1] * len(step_s), end_s=0.1) == ""
+
+
+def test_longer_batches_take_longer_and_raise_no_alarm():
+    items = [10, 1000] * 50
+    assert unwaited.sentence([0.001 * n for n in items], items) == ""
+
+
+@pytest.mark.parametrize("step_s, end_s, seen", UNWAITED.values(), ids=UNWAITED)
+def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, step_s, end_s, seen):
+    clock = Clock()
+    with Recorder(tmp_path / "run.json", num_warmup_batches=0, trainer="mine", clock=clock) as recorder:
+        for seconds in step_s:
+            clock.now += seconds
+            recorder.step(items=1)
+        clock.now += end_s
+    said = record.read(tmp_path / "run.json").batches.unwaited
+    assert said.startswith(seen) and "told before the devices had finished them? Give step() the loss" in said
+    assert f"warning: {said}" in capsys.readouterr().err
+    (row,) = loading.load(tmp_path)
+    assert cluster.remarks(row) == [f"In its run on 1 device: {said}"]
+
+
+def test_a_pause_at_the_end_that_is_left_out_raises_no_alarm(tmp_path):
+    clock = Clock()
+    with Recorder(tmp_path / "run.json", num_warmup_batches=0, clock=clock) as recorder:
+        for _ in range(20):
+            clock.now += 0.1
+            recorder.step(items=1)
+        clock.now += 100.0  # a validation
+        recorder.resume()
+    assert record.read(tmp_path / "run.json").batches.unwaited is None
+
+
+def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(tmp_path, capsys, monkeypatch):
+    def run(**options):
+        clock = Clock()
+        with Recorder(tmp_path / "run.json", unit="tokens", num_warmup_batches=1, clock=clock, **options) as recorder:
+            for _ in range(2):
+                clock.now += 0.5
+                recorder.step(items=100, loss=2.0)
+        lines = capsys.readouterr().err.splitlines()
+        return [line for line in lines if not line.startswith("warning: ")]  # that others were busy, where they were
+
+    assert run() == []
+    assert run(progress=True, num_steps=2) == ["measuring: 2/2 batches, 200 tokens/s, loss 2, 0 s left"]
+    monkeypatch.setenv("RNN_SCALING_PROGRESS", "1")
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", -1.0)
+    lines = run()
+    assert lines == ["warm-up: 1 batches, 200 tokens/s, loss 2", "measuring: 2 batches, 200 tokens/s, loss 2"]
+    assert all(map(failure.PROGRESS.match, lines)) and run(progress=False) == []

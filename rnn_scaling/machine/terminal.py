@@ -15,6 +15,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+# The variable of the environment by which a sweep asks a program that is not ours for lines of progress.
+PROGRESS = "RNN_SCALING_PROGRESS"
 _GAP = 2  # between columns
 _CELL_END = re.compile(r"(?<!\\)\|")
 
@@ -116,14 +118,14 @@ class Board:
         self, total: int, layout: str, *, enabled: bool = True, stream: TextIO | None = None, **options: Any
     ) -> None:
         """Args:
-        total: of what the bar counts.
+        total: of what the bar counts; 0: not known, and there is none.
         layout: tqdm's bar_format.
         enabled: False shows nothing.
         stream: where to; sys.stderr when not given.
         options: more of tqdm's.
         """
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
-        if enabled and self._stream.isatty():
+        if enabled and total and self._stream.isatty():
             with contextlib.suppress(ImportError):  # an environment of another framework has none
                 from tqdm import tqdm  # here, so that runs without a terminal do not load it
 

@@ -43,7 +43,8 @@ class Batches(Sparse):
     """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower.
 
     loss_items: what the loss is a mean over; correct: how many of these were predicted right; None: not counted.
-    resumed: None: one process did all of them.
+    resumed: None: one process did all of them. unwaited: what shows that steps of a trainer that is not ours were told
+    before the devices had finished them; None: nothing does.
     """
 
     warmup: int = 0
@@ -58,6 +59,7 @@ class Batches(Sparse):
     loss_items: tuple[PositiveCount, ...] | None = None
     correct: tuple[Count, ...] | None = None
     resumed: tuple[Resumption, ...] | None = None
+    unwaited: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

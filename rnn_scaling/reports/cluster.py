@@ -31,13 +31,19 @@ Grid = tuple[list[str], list[list[str]]]
 
 
 def remarks(row: Row) -> list[str]:
-    """What must be said beside the rate of several workers: how old their gradients were, and that some were lost."""
-    return [text for text in (_staleness(row.good), _losses(row)) if text]
+    """What must be said beside a rate: how old workers' gradients were, that some were lost, that no step waited."""
+    return [text for text in (_staleness(row.good), _losses(row), _unwaited(row)) if text]
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
     """The good runs that went on without some of their workers."""
     return [run for run in row.good if run.workers and run.workers.lost]
+
+
+def _unwaited(row: Row) -> str:
+    told = [run.batches.unwaited for run in row.good if run.batches.unwaited]
+    which = "In its run" if len(row.good) == 1 else f"In {len(told)} of its {len(row.good)} runs"
+    return f"{which} on {row.devices}: {told[0]}" if told else ""
 
 
 def _losses(row: Row) -> str:

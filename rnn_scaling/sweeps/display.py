@@ -47,7 +47,7 @@ class Display:
         """The run has written a line, or only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
-            self._at = f"{match[2]}/{match[3]} batches"
+            self._at = f"{match[2]}/{match[3]} batches" if match[3] else f"{match[2]} batches"
         if self._board.elapsed_s - self._shown_s >= REDRAW_S:
             self._show()
 

@@ -16,7 +16,7 @@ REMEDIES = {
     "SIGBUS": "often a full disk or /dev/shm under a mapped file",
     "SIGILL": "an instruction that this CPU lacks; often a build for another CPU",
 }
-PROGRESS = re.compile(r"^(warm-up|measuring): (\d+)/(\d+) batches")
+PROGRESS = re.compile(r"^(warm-up|measuring): (\d+)(?:/(\d+))? batches")
 LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)
 

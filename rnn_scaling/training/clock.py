@@ -59,6 +59,10 @@ class StepTimer:
         self.step_loss.append(float(loss))
         return step_s
 
+    def since_last(self) -> float:
+        """Seconds since the last step ended, or the last pause; 0 before the first one."""
+        return 0.0 if self._last is None else self._clock() - self._last
+
     def measured(self) -> Window:
         """The window from the end of the last warm-up step to the end of the last step."""
         return measured_window(self.step_s, self.step_items, self.warmup_steps)

@@ -28,7 +28,7 @@ class Progress:
     ) -> None:
         """Args:
         enabled: False shows nothing.
-        total: batches of the run, warm-up included.
+        total: batches of the run, warm-up included; 0: nobody knows, and a terminal has lines, too.
         warmup: warm-up batches.
         unit: of the items.
         stream: where to; sys.stderr when not given.
@@ -65,8 +65,9 @@ class Progress:
         self._last_line = now
         phase = "warm-up" if self._done <= self._warmup else "measuring"
         each_s = self._seconds / max(1, self._timed)
-        left = f", {(self._total - self._done) * each_s:.0f} s left" if self._done > 1 else ""
-        return self._board.line(f"{phase}: {self._done}/{self._total} batches, {rate}{left}")
+        left = f", {(self._total - self._done) * each_s:.0f} s left" if self._done > 1 and self._total else ""
+        done = f"{self._done}/{self._total}" if self._total else f"{self._done}"
+        return self._board.line(f"{phase}: {done} batches, {rate}{left}")
 
     def close(self) -> None:
         self._board.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import os
 import socket
@@ -14,10 +15,11 @@ from types import TracebackType
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import common_window
+from rnn_scaling.analysis import common_window, unwaited
 from rnn_scaling.machine import alive
 from rnn_scaling.machine.cluster import launch
 from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.terminal import PROGRESS
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build, spelled
 from rnn_scaling.records.parts import RunError
@@ -25,6 +27,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
 from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.training.clock import StepTimer
+from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_files import RankError, RankFiles
 from rnn_scaling.training.recording import Recording
 
@@ -51,9 +54,6 @@ class Recorder:
 
     The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
     not ended.
-
-    Attributes:
-      recording: the record in the making; a trainer of ours fills its `resolved` and `parameters`.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Recorder:
         num_ranks: int | None = None,
         timeout_s: float = 300.0,
         flops_per_item: float | None = None,
-        config: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+        num_steps: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -85,7 +86,8 @@ class Recorder:
         num_ranks: how many processes record the run together; None: as its launcher says, else one.
         timeout_s: how long ranks wait for each other at a barrier, and rank 0 for the others at the end, in seconds.
         flops_per_item: floating-point operations of forward and backward; None: not known.
-        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`, `options`.
+        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for it.
+        num_steps: that there will be, warm-up included, for these lines; 0: not known.
         clock: returns seconds.
 
         Raises:
@@ -97,8 +99,7 @@ class Recorder:
             raise ValueError(
                 f"expected num_devices >= 1 and num_warmup_batches >= 0, got {num_devices} and {num_warmup_batches}"
             )
-        self._is_ours = config is not None
-        told = config or {
+        told = {
             TRAINER: trainer or Path(sys.argv[0] or "python").stem,
             "num_devices": num_devices,
             "num_warmup_batches": num_warmup_batches,
@@ -108,15 +109,21 @@ class Recorder:
             raise ValueError(f"options: {entry.plain(faults[0])}")
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         self._path, self._unit = Path(result_file), unit
-        self.recording = Recording(told, unit, resolved, clock)
-        self.recording.flops_per_item = flops_per_item
+        self._recording = Recording(told, unit, resolved, clock)
+        self._recording.flops_per_item = flops_per_item
         own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
         if not 0 <= self._rank < num_ranks:
             raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
-        self.recording.clients = num_ranks
+        self._recording.clients = num_ranks
         self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
         self._result: RunRecord | None = None
+        self._unwaited: str | None = None
+        if progress is None:
+            progress = os.environ.get(PROGRESS, "0") not in ("", "0")
+        whose = " at rank 0" if num_ranks > 1 else ""
+        shows = progress and self._rank == 0
+        self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose) if shows else None
         if self._rank == 0:
             killed = "the process ended without a result"
             unfinished = RunError(type="Killed", message=killed, process=alive.this_process())
@@ -138,14 +145,14 @@ class Recorder:
           RankError: if another rank does not come.
         """
         if self._ranks is not None:
-            self.recording.enter("cluster")
+            self._recording.enter("cluster")
             try:
                 self._ranks.barrier(START)
             except RankError as e:
                 self.close(e)
                 raise
-        self.recording.enter("batches")
-        self.recording.watch_machine(with_clocks=self._rank == 0)
+        self._recording.enter("batches")
+        self._recording.watch_machine(with_clocks=self._rank == 0)
         self._timer.start()
 
     def resume(self) -> None:
@@ -176,10 +183,23 @@ class Recorder:
             least = "a whole number" if count >= 1 else "at least one"
             raise ValueError(f"step {len(timer.step_s)}: expected {least} of the {self._unit}, got items={items}")
         seconds = timer.end_step(int(count), loss)
+        if self._display is not None:
+            self._display.batch(seconds, int(count), loss)
         if self._ranks is not None and len(timer.step_s) == timer.warmup_steps:
             self._ranks.barrier(f"after {timer.warmup_steps} steps")
             timer.resume()
         return seconds
+
+    @classmethod
+    def callback_keras(cls, result_file: str | os.PathLike[str], **options: Any) -> Any:
+        """A callback for `model.fit` of Keras 3: an `ItemsPerSecond` of `rnn_scaling.keras`, which is loaded here.
+
+        Args:
+          result_file: where the record goes.
+          **options: `num_samples` and `batch_size`, and what else `ItemsPerSecond` takes.
+        """
+        # By its name: it stands above the recorder that it uses.
+        return importlib.import_module("rnn_scaling.keras").ItemsPerSecond(result_file, **options)
 
     @property
     def step_s(self) -> list[float]:
@@ -202,7 +222,9 @@ class Recorder:
         """
         if self._result is not None:
             return self._result
-        recording = self.recording
+        recording, end_s = self._recording, self._timer.since_last()
+        if self._display is not None:
+            self._display.close()
         recording.stop_watching()
         recording.keep_memory(None)
         steps, warmup = len(self.step_s), self._timer.warmup_steps
@@ -210,6 +232,7 @@ class Recorder:
             error = ValueError(f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches")
         workers, error = self._joined(error)
         if error is None:
+            self._unwaited = unwaited.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s) or None
             self._result = self._record("ok", workers=workers)
         else:
             is_interrupt = isinstance(error, KeyboardInterrupt)
@@ -224,7 +247,7 @@ class Recorder:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
         if self._ranks is None:
             return None, error
-        own = {**self.recording.batches_since(0), **self.recording.details()}
+        own = {**self._recording.batches_since(0), **self._recording.details()}
         if self._rank:
             self._ranks.end(own, _in_a_line(error) if error else "")
             return None, error
@@ -245,31 +268,33 @@ class Recorder:
             self._ranks.end({}, _in_a_line(error))  # for those that wait
         workers = Workers(launcher=self._launcher or None, window=common_window.BY_FILES, ranks=ranks)
         if 0 in sharing_a_core(workers):
-            self.recording.watched(None)  # it took the other ranks for load
+            self._recording.watched(None)  # it took the other ranks for load
         return without_each_other(workers), error
 
     def _tell(self, error: BaseException | None) -> None:
         """What has to be known of the run beside its record."""
         if isinstance(error, RankError) or (error and not self.step_s):
             entry.warn(f"{self._path}: {_in_a_line(error)}")
-        elif caution := self.recording.load_caution():
-            entry.warn(caution)
+        cautions = [self._unwaited, self._recording.load_caution()]
+        entry.warn(*(caution for caution in cautions if caution and error is None))
 
     @property
     def _timer(self) -> StepTimer:
-        return self.recording.timer
+        return self._recording.timer
 
     def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
-        result = self.recording.record(status, error, workers)
-        if self._is_ours:
-            return result
-        return dataclasses.replace(result, config={**result.config, "num_batches": max(1, result.batches.measured)})
+        result = self._recording.record(status, error, workers)
+        return dataclasses.replace(
+            result,
+            config={**result.config, "num_batches": max(1, result.batches.measured)},
+            batches=dataclasses.replace(result.batches, unwaited=self._unwaited),
+        )
 
     def _number(self, name: str, value: Any) -> float:
         """A number of a framework: reading it waits until the devices have it."""
         try:
             if value is not None and not isinstance(value, (str, bytes)):
-                return float(value)
+                return float(value.item() if getattr(value, "ndim", 0) and hasattr(value, "item") else value)
         except (TypeError, ValueError, RuntimeError):  # arrays of several, and what is no number
             pass
         shown = entry.plain(spelled(value))

@@ -32,6 +32,7 @@ SLOW = (
     "commands",
     "test_launchers.py",
     "training",
+    "trainers",
     "verification",
     "data",
     "links",

@@ -10,30 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import math
 import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from rnn_scaling import entry
-from rnn_scaling.machine import peaks
 from rnn_scaling.machine.terminal import tell
-from rnn_scaling.records.decoding import build as build_part
-from rnn_scaling.records.decoding import encode
-from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.parts import Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import Workers
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
 from rnn_scaling.trainers.ranks import GROUP, RANK, Ranks
-from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.recorder import Recorder
 
 _FOLDER = "RNN_SCALING_RECORDS"
@@ -58,9 +52,6 @@ class Group(Protocol):
           rank: of this process.
           work: that all train.
         """
-
-    def barrier(self) -> None:
-        """Returns when all ranks have come here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,20 +142,19 @@ class _Run:
         self._framework, self._work, self._rank = framework, work, rank
         self._towers = towers_of(framework, work, rank)
         self._num_ranks = work.num_devices if framework.group else 1
-        self._resolved = {**work.resolved, "encoder_kernel": framework.kernel(work), "decoder_kernel": None}
         self._ranks: Ranks | None = None
 
     def main(self) -> int:
-        if self._work.cores and self._framework.group and hasattr(os, "sched_setaffinity"):
+        if self._work.cores and self._num_ranks > 1 and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self._work.cores[self._rank])
-        several = {"rank": self._rank, "num_ranks": self._num_ranks} if self._num_ranks > 1 else {}
-        recorder = WorkRecorder(self._work, self._resolved, self._towers, **several)
+        recorder = self._recorder()
         try:
             if self._framework.group is not None and self._num_ranks > 1:
                 self._meet(self._framework.group, recorder)
             self._train(recorder)
         except KeyboardInterrupt as e:
             recorder.close(e)
+            self._clean_up()
             raise
         except Exception as e:
             return self._fail(recorder, e)
@@ -175,6 +165,28 @@ class _Run:
             _tell(result)
         return entry.EXIT_OK if result.status == "ok" else entry.EXIT_FAILED
 
+    def _recorder(self) -> Recorder:
+        work = self._work
+        recorder = Recorder(
+            work.result_file,
+            unit="words",
+            device_type=str(work.resolved["device_type"]),
+            rank=self._rank,
+            num_ranks=self._num_ranks,
+            flops_per_item=work.flops_per_item,
+            num_warmup_batches=work.config["num_warmup_batches"],
+            progress=bool(work.config["progress"]),
+            num_steps=_steps(work),
+            config=work.config,
+            started=work.started,
+        )
+        kernels = dict.fromkeys(("encoder_kernel", "decoder_kernel"), self._framework.kernel(work))
+        recorder.recording.resolved.update({**work.resolved, **kernels})
+        if self._num_ranks > 1 and work.cores:
+            recorder.recording.resolved["cpu_affinity"] = list(work.cores[self._rank])
+        recorder.recording.parameters.update(work.parameters)
+        return recorder
+
     def _meet(self, group: Group, recorder: Recorder) -> None:
         if self._rank == 0:
             address = group.host(self._num_ranks)
@@ -184,34 +196,24 @@ class _Run:
         group.join(address, self._rank, self._work)
 
     def _train(self, recorder: Recorder) -> None:
-        work, measure = self._work, self._work.config
+        work = self._work
+        recorder.recording.enter("build")
         entry.note(f"{work.config['framework']}: checking {handoff.NUM_LOSSES} losses of SGD against ours")
         check(self._framework.build(work.as_reference(), self._rank), work, self._towers)
-        step, warmup = self._framework.build(work, self._rank), measure["num_warmup_batches"]
-        total, items = warmup + measure["num_batches"], sum(work.items[tower] for tower in self._towers)
-        shows = bool(measure["progress"]) and self._rank == 0
-        display = Progress(shows, total, warmup, "words", whose=" at rank 0" if self._num_ranks > 1 else "")
-        try:
-            if self._ranks is not None or self._rank:
-                assert self._framework.group is not None
-                self._framework.group.barrier()
-            recorder.start()
-            for number in range(total):
-                loss = step()
-                step_s = recorder.step(items, loss)
-                if not math.isfinite(loss):
-                    raise NotFiniteError(
-                        f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}"
-                    )
-                display.batch(step_s, items, loss)
-        finally:
-            display.close()
+        step, items = self._framework.build(work, self._rank), sum(work.items[tower] for tower in self._towers)
+        recorder.start()
+        for number in range(_steps(work)):
+            loss = step()
+            recorder.step(items, loss)
+            if not math.isfinite(loss):
+                raise NotFiniteError(f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}")
 
     def _fail(self, recorder: Recorder, error: Exception) -> int:
         cause = self._ranks.failure(wait_s=2.0) if self._ranks is not None else ""
         if cause:
             error = RuntimeError(cause)
         recorder.close(error)
+        self._clean_up()
         message = entry.first_line(error)
         expected = cause or isinstance(error, (RefusedError, NotFiniteError))
         message = message if expected else f"{type(error).__name__}: {message}"
@@ -220,57 +222,27 @@ class _Run:
             return entry.EXIT_FAILED
         return entry.fail(message)
 
+    def _clean_up(self) -> None:
+        """Ends the other ranks of a run without a result, and removes what ranks tell each other."""
+        if self._ranks is None:
+            return
+        self._ranks.end()
+        path = Path(self._work.result_file)
+        for file in path.parent.glob(f".{glob.escape(path.name)}.rank*"):
+            file.unlink(missing_ok=True)
+
     def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
         """Ends this process, which waits for a rank that has gone; in a thread of its own."""
         recorder.close(RuntimeError(cause))
+        self._clean_up()
         entry.fail(cause)
         sys.stderr.flush()
         os._exit(entry.EXIT_FAILED)
 
 
-class WorkRecorder(Recorder):
-    """Records of our own network: with every option of the run, and no name of a trainer that is not ours."""
-
-    def __init__(self, work: Work, resolved: dict[str, object], towers: range, **ranks: Any) -> None:
-        """Args:
-        work: that is recorded.
-        resolved: fields of the record's part.
-        towers: that this process trains.
-        **ranks: the rank and number of processes, as of a `Recorder`.
-        """
-        self._work, self._own_resolved, self._towers = work, resolved, towers
-        super().__init__(
-            work.result_file,
-            unit="words",
-            num_devices=len(towers),
-            num_warmup_batches=work.config["num_warmup_batches"],
-            device_type=str(work.resolved["device_type"]),
-            **ranks,
-        )
-
-    def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
-        made, work = super()._record(status, error, workers), self._work
-        machine, cores = encode(made.environment), work.config["cpu_cores_per_device"]
-        resolved = {**self._own_resolved}
-        if machine.get("cpu"):
-            resolved["peak_flops_per_second"] = peaks.of_run(machine, resolved, cores, work.dtype)
-        steps = len(made.batches.seconds)
-        items = work.items if made.workers else [work.items[tower] for tower in self._towers]
-        towers = (tuple(items),) * steps
-        return dataclasses.replace(
-            made,
-            config=dict(work.config),
-            resolved=build_part(Resolved, resolved),
-            parameters=build_part(Parameters, dict(work.parameters)),
-            batches=dataclasses.replace(made.batches, tower_items=towers, tower_positions=towers),
-            phases=self._with_start(made),
-            flops_per_item=work.flops_per_item,
-        )
-
-    def _with_start(self, made: RunRecord) -> Phases:
-        before = max(0.0, time.time() - self._work.started - made.phases.total)
-        phases = made.phases
-        return dataclasses.replace(phases, start=phases.start + before, total=phases.total + before)
+def _steps(work: Work) -> int:
+    """Warm-up included."""
+    return int(work.config["num_warmup_batches"] + work.config["num_batches"])
 
 
 def _tell(result: RunRecord) -> None:

@@ -61,6 +61,13 @@ class Ranks:
             watcher.join()
         return self._cause
 
+    def end(self) -> None:
+        """Ends those that still run, and waits for that."""
+        self._is_over = True
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
     def _watch(self, rank: int) -> None:
         process = self._processes[rank - 1]
         assert process.stdout is not None

@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from types import FrameType
 from typing import IO
 
@@ -22,7 +21,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
-from rnn_scaling.training.native_log import NativeLog
+from rnn_scaling.training.native_log import LEVEL_VARIABLE, NativeLog
 from rnn_scaling.training.session import TICK_S, describe, prepare_process
 from rnn_scaling.training.state import RunState
 
@@ -36,17 +35,19 @@ def run(config: RunConfig, started: float) -> int:
       config: resolved options without a conflict, of another framework than ours.
       started: `time.perf_counter()` when the program started.
     """
-    state, began = RunState(config, started=started), time.time() - (time.perf_counter() - started)
+    state = RunState(config, started=started)
     killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
     if not _save(config, state, "failed", killed):
         return entry.EXIT_USAGE
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    native_log = None
+    native_log, had_level = None, LEVEL_VARIABLE in os.environ
     try:
         prepare_process(config, state, None)
         native_log = NativeLog()
-        file = _made(config, state, began)
+        file = _made(config, state, started)
+        if not had_level:  # the log's own, and in nobody's record
+            os.environ.pop(LEVEL_VARIABLE, None)
         _become(config, file, state)
     except KeyboardInterrupt as e:
         message = str(e) or "interrupted by SIGINT"
@@ -81,7 +82,7 @@ def environment(config: RunConfig, threads: int) -> dict[str, str]:
     }
 
 
-def _made(config: RunConfig, state: RunState, began: float) -> IO[bytes]:
+def _made(config: RunConfig, state: RunState, started: float) -> IO[bytes]:
     """The work as a file; TensorFlow is busy in a thread, so that this one can answer Ctrl-C."""
     file, errors = tempfile.TemporaryFile(), []  # noqa: SIM115, the next process reads it
 
@@ -89,7 +90,7 @@ def _made(config: RunConfig, state: RunState, began: float) -> IO[bytes]:
         try:
             from rnn_scaling.trainers import reference  # loads TensorFlow
 
-            handoff.write(reference.make(config, state, began), file)
+            handoff.write(reference.make(config, state, started), file)
             file.flush()
         except Exception as e:
             errors.append(e)

@@ -135,9 +135,6 @@ class Group:
             backend, store=store, rank=rank, world_size=work.num_devices, timeout=JOIN_TIMEOUT
         )
 
-    def barrier(self) -> None:
-        distributed.barrier()
-
 
 def kernel(work: Work) -> str:
     """ "torch.nn.LSTM", by cuDNN on GPUs, and whether what is around it is compiled."""

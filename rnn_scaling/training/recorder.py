@@ -54,6 +54,9 @@ class Recorder:
 
     The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
     not ended.
+
+    Attributes:
+      recording: the record in the making; a trainer of ours fills its `resolved` and `parameters`.
     """
 
     def __init__(
@@ -72,6 +75,8 @@ class Recorder:
         flops_per_item: float | None = None,
         progress: bool | None = None,
         num_steps: int = 0,
+        config: Mapping[str, Any] | None = None,
+        started: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -88,6 +93,8 @@ class Recorder:
         flops_per_item: floating-point operations of forward and backward; None: not known.
         progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for it.
         num_steps: that there will be, warm-up included, for these lines; 0: not known.
+        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`, `options`.
+        started: the clock's reading when the program started; now when not given.
         clock: returns seconds.
 
         Raises:
@@ -99,7 +106,8 @@ class Recorder:
             raise ValueError(
                 f"expected num_devices >= 1 and num_warmup_batches >= 0, got {num_devices} and {num_warmup_batches}"
             )
-        told = {
+        self._is_ours = config is not None
+        told = config or {
             TRAINER: trainer or Path(sys.argv[0] or "python").stem,
             "num_devices": num_devices,
             "num_warmup_batches": num_warmup_batches,
@@ -109,13 +117,13 @@ class Recorder:
             raise ValueError(f"options: {entry.plain(faults[0])}")
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         self._path, self._unit = Path(result_file), unit
-        self._recording = Recording(told, unit, resolved, clock)
-        self._recording.flops_per_item = flops_per_item
+        self.recording = Recording(told, unit, resolved, clock, started)
+        self.recording.flops_per_item = flops_per_item
         own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
         if not 0 <= self._rank < num_ranks:
             raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
-        self._recording.clients = num_ranks
+        self.recording.clients = num_ranks
         self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
         self._result: RunRecord | None = None
         self._unwaited: str | None = None
@@ -145,14 +153,14 @@ class Recorder:
           RankError: if another rank does not come.
         """
         if self._ranks is not None:
-            self._recording.enter("cluster")
+            self.recording.enter("cluster")
             try:
                 self._ranks.barrier(START)
             except RankError as e:
                 self.close(e)
                 raise
-        self._recording.enter("batches")
-        self._recording.watch_machine(with_clocks=self._rank == 0)
+        self.recording.enter("batches")
+        self.recording.watch_machine(with_clocks=self._rank == 0)
         self._timer.start()
 
     def resume(self) -> None:
@@ -222,7 +230,7 @@ class Recorder:
         """
         if self._result is not None:
             return self._result
-        recording, end_s = self._recording, self._timer.since_last()
+        recording, end_s = self.recording, self._timer.since_last()
         if self._display is not None:
             self._display.close()
         recording.stop_watching()
@@ -247,7 +255,7 @@ class Recorder:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
         if self._ranks is None:
             return None, error
-        own = {**self._recording.batches_since(0), **self._recording.details()}
+        own = {**self.recording.batches_since(0), **self.recording.details()}
         if self._rank:
             self._ranks.end(own, _in_a_line(error) if error else "")
             return None, error
@@ -268,25 +276,26 @@ class Recorder:
             self._ranks.end({}, _in_a_line(error))  # for those that wait
         workers = Workers(launcher=self._launcher or None, window=common_window.BY_FILES, ranks=ranks)
         if 0 in sharing_a_core(workers):
-            self._recording.watched(None)  # it took the other ranks for load
+            self.recording.watched(None)  # it took the other ranks for load
         return without_each_other(workers), error
 
     def _tell(self, error: BaseException | None) -> None:
         """What has to be known of the run beside its record."""
         if isinstance(error, RankError) or (error and not self.step_s):
             entry.warn(f"{self._path}: {_in_a_line(error)}")
-        cautions = [self._unwaited, self._recording.load_caution()]
+        cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))
 
     @property
     def _timer(self) -> StepTimer:
-        return self._recording.timer
+        return self.recording.timer
 
     def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
-        result = self._recording.record(status, error, workers)
+        result = self.recording.record(status, error, workers)
+        measured = {} if self._is_ours else {"num_batches": max(1, result.batches.measured)}
         return dataclasses.replace(
             result,
-            config={**result.config, "num_batches": max(1, result.batches.measured)},
+            config={**result.config, **measured},
             batches=dataclasses.replace(result.batches, unwaited=self._unwaited),
         )
 

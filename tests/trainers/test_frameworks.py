@@ -47,7 +47,7 @@ def work_of(tmp_path, losses=(9.0, 8.0), **options) -> Work:
         threads=1,
         cores=((0,), (1,)),
         resolved={"device_type": "CPU", "devices": ["CPU:0", "CPU:1"], "cpu_affinity": [0, 1], "onednn": True},
-        started=time.time(),
+        started=time.perf_counter(),
     )
 
 
@@ -91,7 +91,7 @@ def test_a_run_of_another_framework_leaves_a_record_of_ours(tmp_path, capsys):
     assert loop.run(replaying(work), work) == 0
     result = record.read(work.result_file)
     assert result.status == "ok" and result.config == work.config and "trainer" not in result.config
-    assert result.batches.items == (48,) * 4 and result.batches.tower_items == ((12, 36),) * 4
+    assert result.batches.items == (48,) * 4
     assert (result.batches.warmup, result.batches.measured, result.batches.loss) == (1, 3, (5.0,) * 4) or (
         result.batches.loss[0] == pytest.approx(work.losses(range(2))[0])
     )

@@ -28,6 +28,8 @@ VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
 DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 5}
 FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with those at the first weights
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
+# Divisors of these for deep networks: of images, and where no batch normalisation bounds what a layer gives on.
+IMAGES, UNBOUNDED = 10, 250
 TIMING = (
     "until_steady",
     "target_ci",
@@ -66,9 +68,10 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     optimizer = given.get("optimizer", DEFAULTS["optimizer"])
     if optimizer not in LEARNING_RATES:
         return {}
-    workload = WORKLOADS.get(given.get("model", ""))
-    has_images = workload is not None and bool(workload.datasets)  # deep: ten times as much and some diverge at once
-    return {"learning_rate": LEARNING_RATES[optimizer] / (10 if has_images else 1)}
+    workload, divisor = WORKLOADS.get(given.get("model", "")), 1
+    if workload is not None and workload.datasets:
+        divisor = IMAGES if workload.has_moving or optimizer == "adam" else UNBOUNDED  # Adam's steps are bounded
+    return {"learning_rate": LEARNING_RATES[optimizer] / divisor}
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:

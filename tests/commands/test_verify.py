@@ -37,8 +37,12 @@ def test_what_is_not_given():
     assert (several["variable_update"], several["num_devices"]) == ("collective_all_reduce", 1)
     started = defaults_of({}, has_launcher=True)
     assert started["variable_update"] == "collective_all_reduce" and "num_workers" not in started
-    rates = [defaults_of(given)["learning_rate"] for given in ({}, {"optimizer": "adam"}, {"model": "resnet20"})]
-    assert rates == [0.5, 0.001, 0.05]
+    of_given = {
+        **{0.5: {}, 0.001: {"optimizer": "adam"}, 0.05: {"model": "resnet20"}, 0.002: {"model": "alexnet"}},
+        **{0.0002: {"model": "vgg16", "optimizer": "momentum"}, 0.0001: {"model": "vgg16", "optimizer": "adam"}},
+    }
+    rates = [defaults_of(given)["learning_rate"] for given in of_given.values()]
+    assert rates == pytest.approx(list(of_given))
     assert "learning_rate" not in defaults_of({"optimizer": "none"})
 
 

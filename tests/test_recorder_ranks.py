@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from rnn_scaling import Recorder
 from rnn_scaling.analysis import loading
 from rnn_scaling.machine.cluster import launch
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import summary, table
+from rnn_scaling.reports import phases, summary, table
+from rnn_scaling.training import recorder
 from rnn_scaling.training.rank_files import RankError
 from tests.support.paths import ROOT
 
@@ -30,7 +32,7 @@ class Clock:
         return self.now
 
 
-def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps=5, at_end=None):
+def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps=5):
     """One rank's program; returns its record."""
     clock = Clock(1000.0 * rank)
     with Recorder(
@@ -43,13 +45,14 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
         num_ranks=num_ranks,
         timeout_s=timeout_s,
         clock=clock,
-    ) as recorder:
+    ) as one:
+        meet = one._ranks.barrier
+        # Rank 0 waits half a minute for the others after the warm-up, which is no step's.
+        one._ranks.barrier = lambda name: (setattr(clock, "now", clock.now + 30.0), meet(name))
         for step in range(steps):
             clock.now += step_s(step) if callable(step_s) else step_s
-            recorder.step(items=10 * (rank + 1), loss=float(rank))
-        if at_end:
-            at_end()
-    return recorder.close()
+            one.step(items=10 * (rank + 1), loss=float(rank))
+    return one.close()
 
 
 def together(*programs):
@@ -72,7 +75,6 @@ def together(*programs):
 
 def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_compared(tmp_path):
     path = tmp_path / "run.json"
-    path.with_name(".run.json.rank1").write_text('{"key": "of an earlier run"}\n{"of": "", "at": "before"}\nhal')
     slow = [4.0, 4.0, 1.0, 2.0, 3.0]
     assert together(lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, slow.__getitem__)) == [None, None]
     run = record.read(path)
@@ -99,6 +101,8 @@ def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     single, double = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
     assert double.baseline is single and double.num_devices == 2
     told = summary.summarise(folder.read(tmp_path), "mine")
+    runs, _ = phases.read([path])
+    assert phases.text(runs, None, False).startswith(f"### mine, 2 devices ({path})")
     assert "|             2 |" in table.table([single, double]) and not told.failures
 
 
@@ -111,6 +115,21 @@ def test_a_rank_that_never_comes_is_named_within_the_limit(tmp_path):
     with pytest.raises(RankError, match="rank 0 did not come"):
         take_part(tmp_path / "other.json", 1, 1.0, timeout_s=SHORT_S)
     assert not (tmp_path / "other.json").exists(), "rank 0 alone writes it"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_files_of_an_earlier_run_are_not_taken_for_ranks(tmp_path, rank):
+    barriers = [recorder.START, "after 2 steps"]
+    left = [
+        {"key": "old 0", "host": "a", "pid": 1, "process": None},
+        *({"open": name, "keys": {"1": "old 1"}} for name in barriers),
+        {"of": "old 0", "report": {}, "error": ""},
+    ]
+    if rank == 0:
+        left = [{"key": "old 1"}, *({"of": "old 0", "at": name} for name in barriers), left[-1]]
+    (tmp_path / f".run.json.rank{1 - rank}").write_text("".join(json.dumps(line) + "\n" for line in left))
+    with pytest.raises(RankError, match=f"rank {1 - rank} did not come"):
+        take_part(tmp_path / "run.json", rank, 1.0, timeout_s=SHORT_S)
 
 
 def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):

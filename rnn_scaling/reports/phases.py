@@ -11,7 +11,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.analysis.rows import Row, by_series, full_config, titles, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records import folder, record
@@ -36,9 +36,10 @@ class Run:
     @property
     def title(self) -> str:
         """What ran, and its file."""
-        config = self.record.config
+        config = full_config(self.record)
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
-        return f"{network(config)}, {config['variable_update']}, {places} ({self.path})"
+        words = (network(config), config["variable_update"], places)  # the mode of another trainer is not known
+        return f"{', '.join(word for word in words if word)} ({self.path})"
 
 
 def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:

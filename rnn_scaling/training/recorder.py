@@ -303,7 +303,7 @@ class Recorder:
         """A number of a framework: reading it waits until the devices have it."""
         try:
             if value is not None and not isinstance(value, (str, bytes)):
-                return float(value.item() if getattr(value, "ndim", 0) and hasattr(value, "item") else value)
+                return float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
         except (TypeError, ValueError, RuntimeError):  # arrays of several, and what is no number
             pass
         shown = entry.plain(spelled(value))

@@ -27,12 +27,10 @@ class Ranks:
         file: that each reads its work from; a name in /dev/fd is passed on.
         give_up: called with the cause, where a rank has failed and rank 0 goes on regardless.
         """
-        spec = sys.modules["__main__"].__spec__
-        assert spec is not None  # it was started with -m
         descriptors = [int(file.rpartition("/")[2])] if file.startswith("/dev/fd/") else []
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-I", str(TETHER), str(os.getpid()), sys.executable, "-m", spec.name, file],
+                [sys.executable, "-I", str(TETHER), str(os.getpid()), sys.executable, *sys.orig_argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=descriptors,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import subprocess
 import sys
 import time
 
@@ -18,6 +20,7 @@ from rnn_scaling.settings import conflicts
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
+from tests.support.paths import ROOT
 
 OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
 
@@ -212,3 +215,86 @@ def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
         "--framework=jax needs jax: /no/such/.venv-jax/bin/python: No such file or directory; "
         "./run.sh setup-frameworks jax installs it (RNN_SCALING_JAX_PYTHON names another Python)"
     )
+
+
+STAND_IN = """
+import os, signal, sys
+from rnn_scaling.trainers import loop
+
+sys.argv = [sys.argv[0], sys.argv[-1]]
+
+
+class Group:
+    def host(self, num_ranks):
+        return "here"
+
+    def join(self, address, rank, work):
+        assert address == "here"
+
+
+def build(work, rank):
+    losses = iter(work.losses([rank]))
+
+    def step():
+        if rank == 1 and os.path.exists(os.environ["FAULTS"] + "/kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return next(losses, 5.0)
+
+    return step
+
+
+loop.start(loop.Framework("torch", build, lambda work: "stand-in", Group()))
+"""  # a framework without a network: it tells the losses that it is handed, in a process for each device
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """The Python of --framework=torch is this one, with a framework that is none."""
+    program, python = tmp_path / "stand_in.py", tmp_path / "python"
+    program.write_text(STAND_IN)
+    python.write_text(PYTHON.format(answer="echo 2.13.0", python=sys.executable, program=program))
+    python.chmod(0o755)
+    monkeypatch.setenv("RNN_SCALING_TORCH_PYTHON", str(python))
+    monkeypatch.setenv("FAULTS", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return python
+
+
+@pytest.mark.parametrize("fault", ["", "kill"])
+def test_each_device_has_a_process_and_none_outlives_a_fault(tmp_path, stand_in, fault):
+    out = tmp_path / "out"
+    out.mkdir()
+    work = dataclasses.replace(work_of(tmp_path), result_file=str(out / "run.json"), cores=())
+    with open(tmp_path / "work.npz", "wb") as file:
+        handoff.write(work, file)
+    if fault:
+        (tmp_path / fault).touch()
+    done = subprocess.run([stand_in, "-m", "x", tmp_path / "work.npz"], capture_output=True, text=True, timeout=60)
+    result = record.read(work.result_file)
+    assert os.listdir(out) == ["run.json"]
+    if fault:
+        assert (done.returncode, result.status) == (1, "failed"), done.stderr
+        assert "rank 1" in result.error.message and done.stderr.endswith(f"error: {result.error.message}\n")
+        return
+    assert (done.returncode, done.stderr.count("checking 20 losses")) == (0, 1), done.stderr
+    assert [rank.items for rank in result.workers.ranks] == [(12,) * 4, (36,) * 4]
+    assert result.batches.items == (48,) * 4 and result.config["framework"] == "torch"
+
+
+def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypatch):
+    """The whole way of one run; TensorFlow loads, as nothing else tries that what it hands over is read."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    sizes = "num_units=4 embedding_dim=4 batch_size=2 src_max_len=3 tgt_max_len=3 src_vocab_size=9 tgt_vocab_size=9"
+    words = ["--framework=torch", *(f"--{size}" for size in f"{sizes} num_batches=3 num_warmup_batches=1".split())]
+    words += ["--malloc=keep", f"--result_file={tmp_path}/run.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rnn_scaling", "train", *words], capture_output=True, text=True, timeout=200, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    result = record.read(tmp_path / "run.json")
+    assert result.status == "ok" and result.resolved.encoder_kernel == "stand-in" and result.flops_per_item > 0
+    assert result.environment.variables["MALLOC_TRIM_THRESHOLD_"] == "4000000000"
+    assert result.environment.variables["OMP_NUM_THREADS"] == "1"
+    assert result.batches.items == (12,) * 4 and "TF_CPP_MIN_LOG_LEVEL" not in result.environment.variables
+    lines = done.stderr.splitlines()
+    assert lines[1] == "torch: checking 20 losses of SGD against ours", "nothing of TensorFlow's own log"

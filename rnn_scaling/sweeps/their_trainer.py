@@ -17,6 +17,7 @@ from rnn_scaling.machine import gpus, load, on_cores, process
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.process import Ended, OnLine, Task
+from rnn_scaling.machine.terminal import PROGRESS
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
@@ -206,6 +207,7 @@ def variables(run: TheirRun, result_file: Path) -> dict[str, str]:
         REPEAT_VARIABLE: str(run.repeat),
         # Else Python keeps lines back while nobody looks on, and a run that is killed loses its last words.
         "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+        PROGRESS: os.environ.get(PROGRESS, "1"),  # a Recorder's; the display follows its lines
     }
     if run.num_cores is None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.gpu_ids()[: run.num_devices])

@@ -16,9 +16,8 @@ def main(how: str, num_devices: int) -> None:
 
         ticks = iter(range(1000))
         told = 3 if how == "wrong" else num_devices
-        with Recorder(
-            result_file, unit="tokens", num_devices=told, num_warmup_batches=1, clock=lambda: float(next(ticks))
-        ) as recorder:
+        counts = {"num_devices": told, "num_warmup_batches": 1, "num_steps": 12}
+        with Recorder(result_file, unit="tokens", clock=lambda: float(next(ticks)), **counts) as recorder:
             for step in range(12):
                 recorder.step(items=100 * num_devices + step)
     elif how == "rate":

@@ -75,6 +75,7 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
         assert f"{error.type}: {error.message}".startswith(reason), how
         assert found[how].status == "failed" and found[how].throughput is None
     assert "on stderr" in found["silent"].error.message
+    assert "\nmeasuring: 12/12 batches, " in (tmp_path / "out" / "stand_in-2-how=record.log.txt").read_text()
     log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     assert "a match of the pattern counts as a batch" in capsys.readouterr().err

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
-from tests.support.records import changed
+from tests.support.records import changed, make_record
 from tests.support.scaling_runs import resolved, run, series, timed
 
 
@@ -125,3 +126,11 @@ def test_one_run_of_each_has_no_interval_over_processes_and_keeps_the_one_over_i
     assert two.rate.kind == "one run of each: --repeats=3 gives intervals"
     assert two.rate_within_run.low < two.rate.value < two.rate_within_run.high
     assert rows.with_baselines([timed(2, 140), timed(2, 141)])[0].rate_within_run is None
+
+
+def test_even_towers_lose_nothing_however_seconds_round():
+    for share in (7, 9, 320, 3000):
+        seconds = [0.1 * k for k in range(1, 60)]
+        even = {"tower_items": [[share] * 3] * 59, "tower_positions": [[share] * 3] * 59}
+        (row,) = rows.with_baselines([make_record(seconds=seconds, items=[3 * share] * 59, batches=even)])
+        assert 0 <= imbalance(row) < 1e-12

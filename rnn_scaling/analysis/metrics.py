@@ -6,6 +6,7 @@ A name or title says "items" where the unit of what a run counts stands: items_p
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -70,8 +71,7 @@ class Metric:
 
     def of(self, unit: str) -> Metric:
         """The same, named after what is counted: `unit` is "words" or "tokens", or "items" for whatever it is."""
-        texts = {name: getattr(self, name).replace(ITEMS, unit) for name in ("name", "title", "unit", "header")}
-        return dataclasses.replace(self, **texts)
+        return _named_after(self, unit)
 
     @property
     def column(self) -> str:
@@ -88,6 +88,12 @@ class Metric:
     def printed(self, value: Interval | None) -> Interval | None:
         """A computed number in the unit that is printed."""
         return value if value is None or self.factor == 1 else value.scaled(self.factor)
+
+
+@functools.lru_cache(maxsize=256)
+def _named_after(metric: Metric, unit: str) -> Metric:
+    texts = {name: getattr(metric, name).replace(ITEMS, unit) for name in ("name", "title", "unit", "header")}
+    return dataclasses.replace(metric, **texts)
 
 
 def _rate(measured: Measured) -> Interval | None:

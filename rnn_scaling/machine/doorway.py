@@ -108,7 +108,12 @@ def parse_json(text: str) -> Any:
         raise JsonError("nested too deeply") from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         raise JsonError("nested too deeply")
-    return _mended(value) if _SUSPECT.search(text) else value
+    return value if is_plain(text) or not _SUSPECT.search(text) else _mended(value)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is printable ASCII on lines, without an escape: said faster than by a look at each character."""
+    return text.isascii() and "\\" not in text and text.replace("\n", "").isprintable()
 
 
 class _Limited(io.FileIO):

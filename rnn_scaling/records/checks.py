@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import LARGEST, are_numbers, spelled
@@ -34,10 +35,11 @@ def config_faults(config: Any) -> Iterator[str]:
         yield f"config is {spelled(config)}; expected the run's options"
         return
     for name, value in config.items():
-        if not (value is None or isinstance(value, (str, int, float))):
+        if isinstance(value, (int, float)):
+            if not abs(value) <= sys.float_info.max:  # NaN is no number up to it
+                yield f"config.{name} is {spelled(value)}; expected a finite number"
+        elif not (value is None or isinstance(value, str)):
             yield f"config.{name} is {spelled(value)}; expected one value"
-        elif isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:  # NaN is no number up to it
-            yield f"config.{name} is {spelled(value)}; expected a finite number"
     is_others = isinstance(config.get(TRAINER), str)
     for name in ("encoder_type", "variable_update"):
         if not is_others and not isinstance(config.get(name), str):
@@ -46,24 +48,41 @@ def config_faults(config: Any) -> Iterator[str]:
         value = config.get(name, None if name == "num_devices" else minimum)
         if type(value) is not int or value < minimum:
             yield f"config.{name} is {spelled(value)}; expected a whole number of at least {minimum}"
-    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
-    types = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    rules = _option_rules()
     for name, value in config.items():
-        field = configs.OPTIONS.get(name)
-        if (
-            field is None
-            or name in WHOLE_NUMBERS
-            or (is_others and name == "model")
-            or (value is None and "None" in str(field.type))
-        ):
+        rule = rules.get(name)
+        if rule is None or (value is None and rule.or_none) or (is_others and name == "model"):
             continue
-        kind, choices, minimum = flags.kind_of(field), field.metadata["choices"], field.metadata["minimum"]
-        if type(value) not in types[kind]:
-            yield f"config.{name} is {spelled(value)}; expected {expected[kind]}"
-        elif choices and value not in choices:
-            yield f"config.{name} is {spelled(value)}; expected {', '.join(choices)}"
-        elif minimum is not None and not value >= minimum:
-            yield f"config.{name} is {spelled(value)}; expected at least {minimum:g}"
+        if type(value) not in rule.types:
+            yield f"config.{name} is {spelled(value)}; expected {rule.expected}"
+        elif rule.choices and value not in rule.choices:
+            yield f"config.{name} is {spelled(value)}; expected {', '.join(rule.choices)}"
+        elif rule.minimum is not None and not value >= rule.minimum:
+            yield f"config.{name} is {spelled(value)}; expected at least {rule.minimum:g}"
+
+
+class _OptionRule(NamedTuple):
+    """What a value of an option may be."""
+
+    types: tuple[type, ...]
+    expected: str
+    or_none: bool
+    choices: tuple[str, ...]
+    minimum: float | None
+
+
+@functools.cache  # the options of a program do not change, and thousands of records are read
+def _option_rules() -> dict[str, _OptionRule]:
+    """Of every option but WHOLE_NUMBERS."""
+    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    rules: dict[str, _OptionRule] = {}
+    for name in configs.OPTIONS.keys() - WHOLE_NUMBERS.keys():
+        field = configs.OPTIONS[name]
+        kind, limits = flags.kind_of(field), field.metadata
+        or_none = "None" in str(field.type)
+        rules[name] = _OptionRule(types[kind], expected[kind], or_none, limits["choices"], limits["minimum"])
+    return rules
 
 
 def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import types
 import typing
@@ -140,6 +141,8 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
         return _number(arguments[1], expected) if isinstance(arguments[1], Range) else _scalar(str, expected)
     if origin is tuple:
         inner = arguments[0]
+        if typing.get_origin(inner) is tuple and _is_range(typing.get_args(inner)[0]):
+            return _number_lists(inner, expected)
         return _numbers(inner, expected) if _is_range(inner) else _tuple(_decoder(inner), expected)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_decoder(arguments[1]), expected)
@@ -203,6 +206,20 @@ def _numbers(annotation: Any, expected: str) -> Decode:
         return tuple(value)
 
     return decode_numbers
+
+
+def _number_lists(annotation: Any, expected: str) -> Decode:
+    """Lists of numbers in a list, as a number of each tower for each batch: judged all at once where they are right."""
+    allowed = typing.get_args(typing.get_args(annotation)[0])[1]
+    one_by_one = _tuple(_decoder(annotation), expected)
+
+    def decode_number_lists(value: Any, path: str, faults: Faults) -> Any:
+        is_whole = type(value) is list and {*map(type, value)} <= {list}
+        if is_whole and are_numbers([*itertools.chain.from_iterable(value)], allowed.low, allowed.high):
+            return tuple(map(tuple, value))
+        return one_by_one(value, path, faults)
+
+    return decode_number_lists
 
 
 def shorten(faults: Faults, before: int) -> None:

@@ -53,7 +53,7 @@ def read(folder: Path) -> Folder:
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
-    kept: dict[str, Any] = {}  # what many records have in common: thousands of them then fit into memory
+    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
     originals = Originals()
     for name, path in paths.items():
         try:
@@ -84,7 +84,8 @@ class Originals:
         """The name of the run of which this one is a copy, edited or not; None: it is an original, and is kept."""
         if run.status != "ok":
             return None
-        same_times = self._seen.setdefault(hash(run.batches.seconds), [])
+        rate = run.throughput.items_per_second if run.throughput else None
+        same_times = self._seen.setdefault(hash((run.batches.seconds, rate)), [])
         for original, other in same_times:
             if _is_copy(run, other):
                 return original
@@ -99,7 +100,7 @@ def _is_copy(a: RunRecord, b: RunRecord) -> bool:
         return a.throughput == b.throughput and a.phases == b.phases
     if a.environment.started and a.environment.started == b.environment.started:
         return True
-    # Records of old do not say when they started; one batch may take the same time by chance.
+    # Records of old do not say when they started; one batch may take the same time by chance, and a log has none.
     return len(a.batches.seconds) > 1 and a.batches == b.batches and a.config == b.config
 
 

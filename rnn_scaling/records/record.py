@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import marshal
 import os
 import re
 import sys
@@ -112,7 +113,7 @@ class _Top(Part):
 
 
 def from_json(
-    text: str, source: str = "record", *, derived: bool = True, kept: dict[str, Any] | None = None
+    text: str, source: str = "record", *, derived: bool = True, kept: dict[Any, Any] | None = None
 ) -> RunRecord:
     """Parses a record.
 
@@ -126,9 +127,11 @@ def from_json(
       RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
     try:
-        fields = _readable(doorway.parse_json(text)) if _SUSPECT.search(text) else doorway.parse_json(text)
+        fields = doorway.parse_json(text)
     except doorway.JsonError as e:
         raise RecordError(source, [f"{e}; expected a run record"]) from None
+    if not doorway.is_plain(text) and _SUSPECT.search(text):
+        fields = _readable(fields)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
         raise RecordError(source, [f"expected schema {SCHEMA!r}, got {got!r}"])
@@ -152,7 +155,7 @@ def _readable(value: Any, lines: bool = False) -> Any:
     return value
 
 
-def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[str, Any] | None = None) -> RunRecord:
+def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, Any] | None = None) -> RunRecord:
     """Reads a record file; other arguments as in `from_json`.
 
     Args:
@@ -178,7 +181,7 @@ def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
     write_text(record.to_json(), path)
 
 
-def _decode(fields: dict[str, Any], derived: bool, kept: dict[str, Any], faults: list[str]) -> RunRecord | None:
+def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults: list[str]) -> RunRecord | None:
     """The record of a file's fields; None where anything is wrong. Every part is judged, whatever the others have."""
     if fields["status"] not in STATUSES:
         faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
@@ -234,10 +237,10 @@ _TOP = ("error", "unit", "flops_per_item", "log_format")
 
 
 def _keep(
-    value: Any, name: str, kept: dict[str, Any], faults: list[str], decode_part: Callable[[Any, str, list[str]], Any]
+    value: Any, name: str, kept: dict[Any, Any], faults: list[str], decode_part: Callable[[Any, str, list[str]], Any]
 ) -> Any:
     """The part that `value` is; the same one for every record that has it."""
-    key = f"{name} {json.dumps(value)}"
+    key = (name, marshal.dumps(value, 2))  # version 2: the same bytes for whatever is the same JSON, at once
     if key not in kept:
         before = len(faults)
         part = decode_part(value, name, faults)
@@ -252,7 +255,7 @@ def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
     return {sys.intern(option): each for option, each in value.items()} if isinstance(value, dict) else None
 
 
-def _environment(value: Any, kept: dict[str, Any], faults: list[str]) -> Environment | None:
+def _environment(value: Any, kept: dict[Any, Any], faults: list[str]) -> Environment | None:
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
     varying = {name: value[name] for name in VARYING if name in value}

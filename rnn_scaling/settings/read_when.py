@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,29 +11,30 @@ from models.unit_types import UNIT_TYPES
 from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.registry import either
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.naming import HOW_RUN
+from rnn_scaling.settings.config import OPTIONS, RunConfig, from_flat
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
 FEW_CHOICES = 4  # that are spelled as flags, one by one
 
 
 @dataclasses.dataclass(frozen=True)
 class _ReadWhen:
-    """An option that only some configurations read."""
+    """An option that only some configurations read. by: the options that `read` looks at."""
 
     read: Callable[[RunConfig], bool]
     remedy: str
+    by: tuple[str, ...]
 
 
 def _chosen(option: str, choices: tuple[str, ...], group: str) -> _ReadWhen:
     """Read where `option`, of this group of the configuration, is one of the choices."""
     few = len(choices) <= FEW_CHOICES
     remedy = " or ".join(f"--{option}={choice}" for choice in choices) if few else f"--{option}={either(choices)}"
-    return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy)
+    return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
 
 
 def _rules() -> Iterator[tuple[str, _ReadWhen]]:
-    yield "cpu_cores_per_device", _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu")
+    yield "cpu_cores_per_device", _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu", ("device",))
     for option, group, table in (
         ("variable_update", "update", registry.VARIABLE_UPDATES),
         ("data_source", "data", registry.DATA_SOURCES),
@@ -43,27 +45,35 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, choices, group)
     modes = registry.VARIABLE_UPDATES
+    mode = ("variable_update",)
     several = " or ".join(f"--variable_update={mode}" for mode in modes if registry.is_distributed(mode))
     for name in ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address"):
-        yield name, _ReadWhen(lambda c: registry.is_distributed(c.update.variable_update), several)
+        yield name, _ReadWhen(lambda c: registry.is_distributed(c.update.variable_update), several, mode)
     servers = " or ".join(f"--variable_update={mode}" for mode, each in modes.items() if each.has_servers)
-    yield "num_ps", _ReadWhen(lambda c: registry.has_servers(c.update.variable_update), servers)
-    reduced = _ReadWhen(lambda c: c.update.compress_gradients != "int8", "another --compress_gradients than int8")
+    yield "num_ps", _ReadWhen(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
+    reduced = _ReadWhen(
+        lambda c: c.update.compress_gradients != "int8",
+        "another --compress_gradients than int8",
+        ("compress_gradients",),
+    )
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
         yield name, reduced
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
-    yield "save_every", _ReadWhen(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir")
+    yield "save_every", _ReadWhen(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
-    yield "lr_scaling", _ReadWhen(lambda c: not c.training.global_batch_size, "--batch_size, which the towers multiply")
-    yield "lr_warmup_batches", _ReadWhen(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear")
+    multiplied = "--batch_size, which the towers multiply"
+    yield "lr_scaling", _ReadWhen(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
+    linear = _ReadWhen(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear", ("lr_scaling",))
+    yield "lr_warmup_batches", linear
     for name in ("target_ci", "max_batches"):
-        yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true")
+        yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
     yield (
         "prefetch_buffer_size",
         _ReadWhen(
             lambda c: bool(c.data.prefetch_data_to_device),
             f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
+            ("prefetch_data_to_device",),
         ),
     )
 
@@ -71,6 +81,9 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
 READ_WHEN: dict[str, list[_ReadWhen]] = {}  # an option is read where all of its rules say so
 for _name, _rule in _rules():
     READ_WHEN.setdefault(_name, []).append(_rule)
+
+
+DECIDING = tuple(dict.fromkeys(name for rules in READ_WHEN.values() for rule in rules for name in rule.by))
 
 
 def is_read(config: RunConfig, name: str) -> bool:
@@ -81,6 +94,22 @@ def is_read(config: RunConfig, name: str) -> bool:
 def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
     """Names of the given options that nothing in `config` would read."""
     return [name for name in given if not is_read(config, name)]
+
+
+def unread_options(values: Mapping[str, Any]) -> frozenset[str]:
+    """The options that nothing reads in a configuration of these flat values; one that is missing has its default.
+
+    Another trainer reads what it tells, whatever it means there.
+    """
+    if TRAINER in values:
+        return frozenset()
+    return _unread(tuple([values.get(name, OPTIONS[name].default) for name in DECIDING]))
+
+
+@functools.lru_cache(maxsize=1024)  # thousands of runs have few settings of these among them
+def _unread(deciding: tuple[Any, ...]) -> frozenset[str]:
+    config = from_flat(dict(zip(DECIDING, deciding)))
+    return frozenset(name for name in READ_WHEN if not is_read(config, name))
 
 
 def remedy(config: RunConfig, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling import entry, registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.read_when import NOT_COMPARED, unread
+from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
 
 
 def spell(name: str, value: Any) -> str:
@@ -22,7 +22,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     """The sweep that runs this configuration with these changes."""
     wanted = {**config, **changes}
     known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
-    ignored = set(unread(configs.from_flat(known), known))
+    ignored = unread_options(wanted)
     model = configs.model_of(wanted["preset"])
     defaults = {**_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)), "model": model}
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}

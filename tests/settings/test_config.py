@@ -12,7 +12,7 @@ from rnn_scaling import registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.settings.read_when import READ_WHEN
+from rnn_scaling.settings.read_when import DECIDING, READ_WHEN, is_read, unread_options
 from rnn_scaling.settings.spelling import command, spell
 
 
@@ -340,3 +340,15 @@ def test_checkpoints_are_of_processes_that_go_in_step(tmp_path):
     (tmp_path / "file").touch()
     (line,) = problems(checkpoint_dir=str(tmp_path / "file"))
     assert line.endswith("is a file; name a folder")
+
+
+def test_what_nothing_reads_follows_from_the_options_that_decide_it():
+    modes = [{"variable_update": mode} for mode in registry.VARIABLE_UPDATES]
+    others = [{"framework": "torch"}, {"model": "lm", "lr_scaling": "linear"}, {"data_source": "text", "device": "gpu"}]
+    for given in [{}, *modes, *others, {"checkpoint_dir": "x", "until_steady": True, "compress_gradients": "int8"}]:
+        config = configs.from_flat(given)
+        assert unread_options(given) == {name for name in READ_WHEN if not is_read(config, name)}
+        for name, value in config.flat().items():
+            if name not in DECIDING:  # such an option, whatever its value, decides nothing
+                other = configs.from_flat({**given, name: "another" if value != "another" else ""})
+                assert {each for each in READ_WHEN if not is_read(other, each)} == unread_options(given), name

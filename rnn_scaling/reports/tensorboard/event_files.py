@@ -12,8 +12,7 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import graph_view, run_text
-from rnn_scaling.settings.config import OPTIONS, from_flat
-from rnn_scaling.settings.read_when import unread
+from rnn_scaling.settings.read_when import unread_options
 
 INTERVAL_S = 5.0  # between two times that batches are written
 COMPARED = ("model", "batch_size", "encoder_type", "num_devices", "variable_update")  # few: the rate is in sight
@@ -98,9 +97,8 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
 
 def _write_options(run: RunRecord) -> None:
     """What the tab HParams compares runs by: one row a run, its options and its rate."""
-    known = {name: value for name, value in run.config.items() if name in OPTIONS}
-    ignored = unread(from_flat(known), known)
-    values = {name: known[name] for name in COMPARED if name in known and name not in ignored}
+    ignored = unread_options(run.config)
+    values = {name: run.config[name] for name in COMPARED if name in run.config and name not in ignored}
     rate = RATE.of(run.unit)
     metric = hparams.Metric(f"measured/{rate.name}", display_name=rate.title)
     hparams.hparams_config(hparams=[hparams.HParam(name) for name in COMPARED], metrics=[metric])

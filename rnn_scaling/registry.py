@@ -80,10 +80,12 @@ class DataSource(Choice):
 
     Attributes:
       varies: whether batches differ in length.
+      on_device: whether they are made there, so that no input costs anything.
       holds: "text" or a name of models.workloads.DATASETS; empty: batches of any workload.
     """
 
     varies: bool = False
+    on_device: bool = False
     holds: str = ""
 
 
@@ -236,8 +238,8 @@ TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_fil
 KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
 DATA_SOURCES: Mapping[str, DataSource] = {
-    "device": DataSource("rnn_scaling.data.device", "random batches drawn on each device"),
-    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device"),
+    "device": DataSource("rnn_scaling.data.device", "random batches drawn on each device", on_device=True),
+    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device", on_device=True),
     "copy": DataSource("rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"),
     "reverse": DataSource("rnn_scaling.data.known_answer", "random words to be turned round, nmt", holds="text"),
     "host": DataSource("rnn_scaling.data.host", "random batches from the host's pipeline", reads=_PIPELINE),
@@ -364,6 +366,11 @@ def without_exchange(mode: Any) -> str:
     if mode not in VARIABLE_UPDATES:
         return UpdateMode.alone
     return VARIABLE_UPDATES[mode].alone or str(mode)
+
+
+def without_input(source: Any) -> str:
+    """The data source without any input, that the loss with a source is split against; itself if it is one."""
+    return str(source) if source in DATA_SOURCES and DATA_SOURCES[source].on_device else "device"
 
 
 def has_servers(mode: Any) -> bool:

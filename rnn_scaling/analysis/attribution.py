@@ -45,7 +45,7 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.rows import Key, Row, work_key
+from rnn_scaling.analysis.rows import Key, Row, row_key
 from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
@@ -68,14 +68,16 @@ MEANING = {
 class Part:
     """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
-    Both are None where a run is missing, and `commands` then supply it. `is_told`: it can be told apart from 0.
-    `may_be_load`: its interval excludes 0, but other processes may have taken as much.
+    Both are None where a run is missing, and `commands` then supply it; of another trainer, which has none of ours,
+    `settings` are the options of these runs in words. `is_told`: it can be told apart from 0. `may_be_load`: its
+    interval excludes 0, but other processes may have taken as much.
     """
 
     name: str
     value: Interval | None
     points: Interval | None
     commands: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     is_told: bool = False
     may_be_load: bool = False
 
@@ -186,9 +188,9 @@ class _Level:
 
 @dataclasses.dataclass(frozen=True)
 class _Missing:
-    """An efficiency for which runs are missing; the commands that supply them."""
+    """An efficiency for which runs are missing: each one's options that differ from the row's."""
 
-    commands: tuple[str, ...]
+    runs: tuple[Mapping[str, Any], ...]
 
 
 ONE = _Level(lambda rates: 1.0)
@@ -235,13 +237,23 @@ class _Attributor:
         )
 
     def _part(self, name: str, level: _Level | _Missing) -> Part:
+        if isinstance(level, _Missing) and self._row.is_ours:
+            commands = (command(self._row.config, **changes) for changes in level.runs)
+            return Part(name, None, None, tuple(dict.fromkeys(commands)))
         if isinstance(level, _Missing):
-            return Part(name, None, None, level.commands)
+            return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, level.runs))))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= 0 <= points.ends[1]:
             return Part(name, self._items(points), points)
         may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
         return Part(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
+
+    def _in_words(self, changes: Mapping[str, Any]) -> str:
+        """ "variable_update=independent on 1 device": what another trainer must have told of a run."""
+        config, changed = self._row.config, {**self._row.config, **changes}
+        words = [f"{name}={changed[name]}" for name in changes if config[name] != changed[name]]
+        options = " and ".join(word for word in words if word.partition("=")[0] not in scale.AXES)
+        return f"{options} on {scale.in_words(scale.num_workers(changed), changed['num_devices'])}".strip()
 
     def _by_load(self, level: _Level) -> float:
         """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""
@@ -257,12 +269,13 @@ class _Attributor:
 
     def _chain(self) -> list[tuple[str, dict[str, Any]]]:
         """(part, the changes to the row whose efficiency it ends at), from the ideal down to the row itself."""
-        config, device = self._row.config, {"data_source": "device"}
+        config = self._row.config
+        device = {"data_source": registry.without_input(config["data_source"])}
         alone = registry.without_exchange(config["variable_update"])
         chain: list[tuple[str, dict[str, Any]]] = [(CONTENTION, {**device, "variable_update": alone})]
         if registry.trains_one_model(config["variable_update"]):
             chain.append((EXCHANGE, device))
-        if config["data_source"] != "device":
+        if config["data_source"] not in device.values():
             chain.append((INPUT, {}))
         return chain
 
@@ -305,7 +318,7 @@ class _Attributor:
 
     def _efficiency(self, changes: Mapping[str, Any]) -> _Level | _Missing:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
-        many = work_key(self._row.config, **changes)
+        many = row_key(self._row.config, self._row.unit, **changes)
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
         if isinstance(level, _Missing):
@@ -316,14 +329,14 @@ class _Attributor:
 
     def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level | _Missing:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
-        keys, commands = [], []
+        keys, missing = [], []
         for changes, key in ((below, key_below), (above, None)):
-            key = key or work_key(self._row.config, **changes)
+            key = key or row_key(self._row.config, self._row.unit, **changes)
             keys.append(key)
             if key not in self._by_key:
-                commands.append(command(self._row.config, **changes))
-        if commands:
-            return _Missing(tuple(commands))
+                missing.append(changes)
+        if missing:
+            return _Missing(tuple(missing))
         bottom, top = keys
         interval = ratio(*(_rate(self._by_key[key]) for key in (top, bottom))) if top != bottom else None
         return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys), interval)
@@ -382,7 +395,7 @@ def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Lev
     """(before - after) x scale; unknown where one of them is."""
     levels = (before, after, scale)
     if missing := [each for each in levels if isinstance(each, _Missing)]:
-        return _Missing(tuple(dict.fromkeys(command for each in missing for command in each.commands)))
+        return _Missing(tuple(changes for each in missing for changes in each.runs))
     first, second, factor = (each for each in levels if isinstance(each, _Level))
     keys = first.keys | second.keys | factor.keys
     is_exact = not first.keys and factor is ONE and second.interval is not None

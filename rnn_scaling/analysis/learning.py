@@ -148,7 +148,7 @@ def of(rows: Sequence[Row], target: Target | None) -> Learning | None:
     Returns:
       None where no target is given and no run counted right predictions.
     """
-    rows = [row for row in rows if row.good and _is_one_model(row)]
+    rows = [row for row in rows if row.good and _is_one_model(row) and all(run.batches.items for run in row.good)]
     if target is None:
         rows = [row for row in rows if all(run.batches.correct for run in row.good)]
     if not rows:

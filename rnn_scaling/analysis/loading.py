@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import Row, with_baselines
+from rnn_scaling.analysis.rows import Row, option_names, with_baselines
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.settings.read_when import NOT_COMPARED
 
 if TYPE_CHECKING:
@@ -73,13 +74,18 @@ def told_options(rows: Sequence[Row]) -> list[str]:
 
     Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
     """
-    differing = {
-        name
-        for name in configs.OPTIONS
-        if name not in NOT_COMPARED and len({repr(row.config[name]) for row in rows}) > 1
-    }
-    always = {*ALWAYS, *(scale.axis(row.config) for row in rows)}
-    return [name for name in configs.OPTIONS if name in always or name in differing]
+    names = [name for name in option_names(rows) if name not in NOT_COMPARED]
+    known = [row.known for row in rows]
+    differing = {name for name in names if len(_values(name, known)) > 1}
+    always = {*ALWAYS, *(scale.axis(row.config) for row in rows), *(TRAINER for row in rows if not row.is_ours)}
+    return [name for name in names if name in always or name in differing]
+
+
+def _values(name: str, options: Sequence[Mapping[str, Any]]) -> set[str]:
+    """What rows say of an option, as text; not to have one that is none of ours is a value too."""
+    if name in configs.OPTIONS:
+        return {repr(known[name]) for known in options if name in known}
+    return {repr(known.get(name)) for known in options}
 
 
 def load(path: str | Path) -> Rows:

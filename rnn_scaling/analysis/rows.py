@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.kernels import KERNELS
@@ -27,18 +28,22 @@ from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, com
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, without_network
-from rnn_scaling.settings.read_when import NOT_COMPARED, unread
+from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
+from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
 
 Key = tuple[tuple[str, str], ...]
+UNIT = "unit"  # in a key, beside the options: what is counted
 _READERS = registry.readers(WORKLOADS)
+_NOT_COMPARED_STRONG = NOT_COMPARED | {"batch_size"}  # the total is constant, and a tower's share follows from it
+_DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
+_DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
     """One configuration: its runs in the order of their files.
 
-    key: what these have in common (`work_key`); one_device: the same configuration there; scatter: of processes, what
+    key: what these have in common (`row_key`); one_device: the same configuration there; scatter: of processes, what
     its rate is judged by where it shares that with other rows, None: its own.
     """
 
@@ -57,17 +62,17 @@ class Row:
         """The options of all its runs."""
         return full_config(self.records[0])
 
-    @property
+    @functools.cached_property
     def is_ours(self) -> bool:
         """Whether our trainer made its runs, and its commands would make them again."""
         return TRAINER not in self.config
 
-    @property
+    @functools.cached_property
     def num_devices(self) -> int:
         """Devices of all its workers."""
         return scale.num_devices(self.config)
 
-    @property
+    @functools.cached_property
     def num_workers(self) -> int:
         """Its worker processes; 1 in a mode of one process."""
         return scale.num_workers(self.config)
@@ -77,7 +82,7 @@ class Row:
         """ "2 devices", "4 workers of one device each"."""
         return scale.in_words(self.num_workers, self.config["num_devices"])
 
-    @property
+    @functools.cached_property
     def is_distributed(self) -> bool:
         """Whether several processes can take part in its mode."""
         return scale.axis(self.config) == "num_workers"
@@ -94,20 +99,25 @@ class Row:
 
     @functools.cached_property
     def rate_within_run(self) -> Interval | None:
-        """items/s of its only run with the interval over its batches; None where there is not one run."""
-        return within_interval(*measured_batches(self.good[0])) if len(self.good) == 1 else None
+        """items/s of its only run with the interval over its batches; None of several runs, and of one without them."""
+        has_batches = len(self.good) == 1 and self.good[0].batches.seconds
+        return within_interval(*measured_batches(self.good[0])) if has_batches else None
 
     def told(self, name: str) -> Any:
-        """The value of an option; None where its workload does not read it."""
+        """The value of an option; None where its workload does not read it, or another trainer does not tell it."""
         workload = self.config["model"]
-        is_read = workload not in WORKLOADS or workload in _READERS.get(name, WORKLOADS)
-        return self.config[name] if is_read else None
+        is_read = not self.is_ours or workload not in WORKLOADS or workload in _READERS.get(name, WORKLOADS)
+        return self.known.get(name) if is_read else None
+
+    @functools.cached_property
+    def known(self) -> Mapping[str, Any]:
+        """The options whose values are known: ours all are, for they have defaults, and another trainer tells some."""
+        return self.config if self.is_ours else self.records[0].config
 
     @property
     def batch_size(self) -> int | None:
         """Samples of a device a step; None with one global batch, and where another trainer's records do not tell."""
-        is_told = self.is_ours or "batch_size" in self.records[0].config
-        return self.config["batch_size"] if is_told and not self.config["global_batch_size"] else None
+        return None if self.config["global_batch_size"] else self.known.get("batch_size")
 
     @property
     def global_batch_size(self) -> int | None:
@@ -149,10 +159,14 @@ class Row:
 
 def full_config(record: RunRecord) -> dict[str, Any]:
     """Every option; one that a record does not name is newer than it, and had its default."""
-    defaults = {name: field.default for name, field in configs.OPTIONS.items()}
     if TRAINER in record.config:  # what it does not tell of these is not known
-        defaults |= {"model": record.config[TRAINER], "variable_update": ""}
-    return {**defaults, **record.config}
+        return {**_DEFAULTS, "model": record.config[TRAINER], "variable_update": "", **record.config}
+    return {**_DEFAULTS, **record.config}
+
+
+def known_config(record: RunRecord) -> dict[str, Any]:
+    """The options whose values are known: of another trainer those that its record tells."""
+    return record.config if TRAINER in record.config else full_config(record)
 
 
 def shown(rows: Sequence[Row]) -> list[Metric]:
@@ -168,26 +182,44 @@ def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]
 
 
 def process_rates(records: Sequence[RunRecord]) -> list[float]:
-    """items/s of each run."""
-    return [process_rate(*measured_batches(record)) for record in records]
+    """items/s of each run that measured something: of its batches, or as the log of a run without them says."""
+    return [_process_rate(record) for record in records]
 
 
-def work_key(config: dict[str, Any], **changes: Any) -> Key:
-    """What two runs of the same work have in common; with `changes`, of the same work but for these options.
+def _process_rate(record: RunRecord) -> float:
+    if record.batches.seconds or not record.throughput:
+        return process_rate(*measured_batches(record))
+    return record.throughput.items_per_second
+
+
+def measured_seconds(record: RunRecord) -> float | None:
+    """Seconds of the batches after the warm-up; None where a log does not tell them."""
+    if record.batches.seconds or not record.throughput:
+        return math.fsum(measured_batches(record)[0])
+    return record.throughput.seconds
+
+
+def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
+    """The options that two runs of the same work have in common; with `changes`, of the same work but for these.
 
     Options that the configuration does not read count as their defaults, so that a run under another mode or data
     source is found whatever was said about the first one's.
     """
     changed = {**config, **changes}
-    known = {name: value for name, value in changed.items() if name in configs.OPTIONS}
-    ignored = set(unread(configs.from_flat(known), known))
-    # In strong scaling the total is constant, and a tower's share follows from it.
-    left_out = NOT_COMPARED | ({"batch_size"} if changed.get("global_batch_size") else set())
+    ignored = unread_options(changed)
+    left_out = _NOT_COMPARED_STRONG if changed.get("global_batch_size") else NOT_COMPARED
     return tuple(
-        (name, repr(configs.OPTIONS[name].default if name in ignored else value))
-        for name, value in sorted(changed.items())
-        if name not in left_out
+        [
+            (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
+            for name in sorted(changed)
+            if name not in left_out
+        ]
     )
+
+
+def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
+    """What the runs of one row have in common: the options of their work, and what they count; see `work_key`."""
+    return ((UNIT, repr(unit)), *work_key(config, **changes))
 
 
 def series_key(row: Row) -> Key:
@@ -203,7 +235,7 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     """One row for each configuration, in the order of their first records."""
     groups: dict[Key, list[RunRecord]] = {}
     for record in records:
-        groups.setdefault(work_key(full_config(record)), []).append(record)
+        groups.setdefault(row_key(full_config(record), record.unit), []).append(record)
     alone = [Row(tuple(group), key) for key, group in groups.items()]
     scatters = _scatters(alone)
     alone = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in alone]
@@ -227,10 +259,10 @@ def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     return scatters
 
 
-def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None]:
-    """Machine, kind of device, and measured batches: None where the run itself decided when to stop."""
-    batches = None if full_config(run)["until_steady"] else len(measured_batches(run)[0])
-    return machine(run), run.resolved.device_type, batches
+def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]:
+    """Machine, kind of device, measured batches (None: the run decided when to stop), and whose log has no batches."""
+    batches = None if run.config.get("until_steady") else len(measured_batches(run)[0])
+    return machine(run), run.resolved.device_type, batches, "" if run.batches.seconds else network(run.config)
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
@@ -243,27 +275,32 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
 
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
-    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, "decoder_type", "batch_size", "global_batch_size"}
-    named = [name for name in configs.OPTIONS if name not in left_out]
-    read = [_read_options(members[0].config, named) for members in series]
+    firsts = [members[0] for members in series]
+    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, TRAINER, "decoder_type", "batch_size", "global_batch_size"}
+    named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
+    read = [_read_options(row, named) for row in firsts]
     varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
-    if len({members[0].config["batch_size"] for members in series if not members[0].config["global_batch_size"]}) > 1:
+    if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
     names = []
     for members, options in zip(series, read):
-        config = members[0].config
+        first, config = members[0], members[0].config
         words = [word for word in (network(config), str(config["variable_update"])) if word]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
-        if members[0].is_distributed and config["num_devices"] != 1:
+        if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
-        strong = bool(config["global_batch_size"])
-        shown_options = {**options, **({} if strong else {"batch_size": config["batch_size"]})}
+        shown_options = {**options, **({"batch_size": first.batch_size} if first.batch_size else {})}
         words += [f"{name}={shown_options[name]}" for name in without_network(varied, config) if name in shown_options]
-        if strong:
-            words.append(f"strong scaling, {config['global_batch_size']} {members[0].samples} a step")
+        if config["global_batch_size"]:
+            words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
         names.append(", ".join(words))
-    return names
+    return told_apart(names, [row.unit for row in firsts])
+
+
+def option_names(rows: Sequence[Row]) -> list[str]:
+    """Every option that a row may have: ours in their order, then those that other trainers told."""
+    return list(dict.fromkeys([*configs.OPTIONS, *(name for row in rows for name in row.known)]))
 
 
 def kernel_on_cpus(rows: Sequence[Row]) -> str:
@@ -276,7 +313,10 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
     return ran.pop() if len(ran) == 1 else ""
 
 
-def _read_options(config: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    known = {name: value for name, value in config.items() if name in configs.OPTIONS}
-    ignored = set(unread(configs.from_flat(known), known))
-    return {name: config[name] for name in names if name not in ignored}
+def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
+    """The values of these options that are known and read, without the one that a row of ours is called by."""
+    ignored = unread_options(row.config)
+    options = {name: row.known[name] for name in names if name in row.known and name not in ignored}
+    if row.is_ours:
+        options.pop("encoder_type", None)
+    return options

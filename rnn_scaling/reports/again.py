@@ -10,8 +10,6 @@ from rnn_scaling.reports.summary import AGAIN, SeriesSummary
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
-DEVICE = "device"  # what the parts of a loss are measured against, beside the mode without exchange
-
 
 def commands(series: SeriesSummary) -> list[str]:
     """The sweeps that measure a series anew, with the runs that the parts of its loss need.
@@ -29,8 +27,9 @@ def commands(series: SeriesSummary) -> list[str]:
     against: dict[str, str] = {}
     if registry.trains_one_model(mode):
         against["variable_update"] = _listed([registry.without_exchange(mode), mode])
-    if last.config["data_source"] != DEVICE:
-        against["data_source"] = _listed([DEVICE, last.config["data_source"]])
+    source: str = last.config["data_source"]
+    if source != (without := registry.without_input(source)):
+        against["data_source"] = _listed([without, source])
     if scale.num_devices({**last.config, axis: 1}) == 1:
         sweeps = [_sweep(series, {}, {axis: _listed(sorted({1, *grown})), **against})]
     else:  # workers of several devices each

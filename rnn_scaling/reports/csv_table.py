@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import POOLED, Interval
-from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
@@ -34,7 +33,7 @@ def render(summary: Summary) -> bytes:
     points = [f"{name}_points{end}" for name in (*parts.values(), RESIDUAL, LOSS) for end in ENDS] if parts else []
     places = ["machine"] if len(summary.machines) > 1 else []
     head = ["schema", "series", "scaling", "unit", *places, *options, "kernel", *WORK, *numbers]
-    is_certified = certified.is_any(summary.rows)
+    is_certified = summary.is_certified
     certificate = ["certificate", "certificate_sentence"] if is_certified else []
     learned = [f"{name}{end}" for name in LEARNED for end in ENDS] if summary.learning else []
     writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate, *learned])
@@ -51,7 +50,7 @@ def render(summary: Summary) -> bytes:
 
 def further_options(summary: Summary) -> list[str]:
     """The options that tell the rows apart, without those of the work, which have columns of their own."""
-    return [name for name in told_options(summary.rows) if name not in WORK] if summary.rows else []
+    return [name for name in summary.options if name not in WORK]
 
 
 def kernel(row: Row) -> str:

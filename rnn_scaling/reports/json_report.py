@@ -14,6 +14,7 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, certified, cluster, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
+from rnn_scaling.reports.series_sentence import sentence
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
@@ -21,7 +22,7 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 def render(summary: Summary) -> bytes:
     """The summary as JSON text."""
-    metrics = shown(summary.rows)
+    metrics, options = shown(summary.rows), further_options(summary)
     fields = {
         "schema": REPORT_SCHEMA,
         "answer": answer.lead(summary),
@@ -31,7 +32,7 @@ def render(summary: Summary) -> bytes:
         "opening": summary.opening,
         "left_out": list(summary.left_out),
         "running": list(summary.running),
-        "series": [_series(each, summary, metrics) for each in summary.series],
+        "series": [_series(each, summary, metrics, options) for each in summary.series],
         "failures": [vars(failure) for failure in summary.failures],
         "environment": [
             {"name": fact.name, "values": [{"value": value, "runs": runs} for value, runs in fact.values]}
@@ -47,26 +48,28 @@ def render(summary: Summary) -> bytes:
     return (json.dumps(fields, indent=indent, allow_nan=False) + "\n").encode()
 
 
-def _series(series: SeriesSummary, summary: Summary, metrics: Sequence[Metric]) -> dict[str, Any]:
+def _series(
+    series: SeriesSummary, summary: Summary, metrics: Sequence[Metric], options: Sequence[str]
+) -> dict[str, Any]:
     return {
         "title": series.title,
         "scaling": "strong" if series.strong else "weak",
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
-        "sentence": answer.sentence(series),
+        "sentence": sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
         **({"machine": series.machine} if series.machine else {}),
         **start_up.as_json([row.row for row in series.rows]),
-        "rows": [_row(row, metrics, summary) for row in series.rows],
+        "rows": [_row(row, metrics, options, summary) for row in series.rows],
     }
 
 
-def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict[str, Any]:
+def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str], whole: Summary) -> dict[str, Any]:
     row, config = summary.row, summary.row.config
     return {
         "num_devices": row.num_devices,
         "batch_size": row.batch_size,
         "global_batch_size": config["global_batch_size"] or None,
-        "options": {name: row.told(name) for name in further_options(whole)},
+        "options": {name: row.told(name) for name in options},
         "kernel": kernel(row),
         "files": list(summary.files),
         "runs_ok": len(row.good),
@@ -81,7 +84,7 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], whole: Summary) -> dict
         "imbalance": summary.imbalance if row.good else None,
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
         **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
-        **({"certificate": encode(certified.of_row(row))} if certified.is_any(whole.rows) else {}),
+        **({"certificate": encode(certified.of_row(row))} if whole.is_certified else {}),
     }
 
 

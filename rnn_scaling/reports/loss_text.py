@@ -10,6 +10,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import listed
+from rnn_scaling.settings.naming import network
 
 BY_LOAD = "what other processes took"
 
@@ -99,7 +100,12 @@ def _not_told(loss: Attribution) -> str:
 
 
 def _need(loss: Attribution) -> str:
-    return f"need{'s' if len(loss.missing) == 1 else ''} runs that are missing"
+    """ "need runs that are missing", and of another trainer, which has no command of ours, which runs these are."""
+    needed = f"need{'s' if len(loss.missing) == 1 else ''} runs that are missing"
+    settings = dict.fromkeys(each for part in loss.missing for each in part.settings)
+    if not settings:
+        return needed
+    return f"{needed}: {network(loss.row.config)} with the same options, but {' and '.join(settings)}"
 
 
 def _value(part: Part) -> float:

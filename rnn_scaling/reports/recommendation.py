@@ -12,9 +12,9 @@ from rnn_scaling.analysis.recommendation.factors import FACTORS, Candidate
 from rnn_scaling.analysis.recommendation.ranking import EQUAL, FASTER, OPEN, REFERENCE, SLOWER, Ranking, Standing
 from rnn_scaling.analysis.recommendation.search import FEWEST, Answer, Search
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import answer as answers
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plus_minus
+from rnn_scaling.reports.series_sentence import load_sentence
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.recommend/1"
@@ -152,7 +152,7 @@ def details(told: Told) -> list[str]:
             "command with more --minutes goes on."
         )
     good = [record for record in told.records if record.status == "ok"]
-    return [line for line in [*lines, answers.load_sentence(good)] if line]
+    return [line for line in [*lines, load_sentence(good)] if line]
 
 
 def _slower(answer: Answer) -> str:

@@ -9,16 +9,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, balance, divergence, learning, steady_state
+from rnn_scaling.analysis import attribution, balance, divergence, learning, same_work, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.learning import Learning, Target
+from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_batches, titles, with_baselines
+from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_seconds, titles, with_baselines
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -28,13 +29,14 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.speedups import Speedups, speedups
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import network
+from rnn_scaling.settings.naming import network, told_work
 from rnn_scaling.settings.spelling import command
 
 MOST = (
     1000  # rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first
 )
 LOADS = {what for what, _ in SHARES.values()}
+OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
 
 
@@ -136,15 +138,30 @@ class Summary:
         """The series with at least one rate."""
         return tuple(each for each in self.series if each.largest)
 
-    @property
+    @functools.cached_property
     def rows(self) -> list[Row]:
         """All rows, series by series."""
         return [each.row for series in self.series for each in series.rows]
 
     @functools.cached_property
+    def options(self) -> list[str]:
+        """The options that tell the rows apart."""
+        return told_options(self.rows) if self.rows else []
+
+    @functools.cached_property
+    def is_certified(self) -> bool:
+        """Whether any row has a certificate; a report of rows without does not speak of it."""
+        return any(record.certificate for row in self.rows for record in row.records)
+
+    @functools.cached_property
     def row_titles(self) -> dict[int, str]:
         """The title of its series, by each row's identity."""
         return {id(each.row): series.title for series in self.series for each in series.rows}
+
+    @functools.cached_property
+    def positions(self) -> dict[int, int]:
+        """Which of the series each one is, by its identity."""
+        return {id(each): k for k, each in enumerate(self.series)}
 
     @functools.cached_property
     def unit(self) -> str:
@@ -153,22 +170,31 @@ class Summary:
 
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
-        """(what it is, its series) of weak and strong scaling and each workload: never compared with each other."""
+        """(what it is, its series) of weak and strong scaling and each work: never compared with each other."""
         kinds: dict[tuple[bool, str, str, str], list[SeriesSummary]] = {}
         for each in self.series:
-            model = str(each.rows[0].row.config["model"])
+            row = each.rows[0].row
+            model = str(row.known.get("model", f"{network(row.config)}, model not told"))
             kinds.setdefault((each.strong, each.unit, model, each.machine), []).append(each)
         units = {unit for _, unit, _, _ in kinds}
         several_models = len({(unit, model) for _, unit, model, _ in kinds}) > len(units)
-        return [
-            (
-                f"{'Strong' if strong else 'Weak'} scaling"
-                f"{f', {model}' if several_models else f', {unit}' if len(units) > 1 else ''}"
-                f"{f', {machine}' if machine else ''}",
-                tuple(series),
-            )
-            for (strong, unit, model, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0])
-        ]
+        named = []
+        for (strong, unit, model, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+            what = [model] if several_models else [unit] if len(units) > 1 else []
+            for work, members in _by_work(series).items():
+                words = [f"{'Strong' if strong else 'Weak'} scaling", *what, *work, *filter(None, [machine])]
+                named.append((", ".join(words), tuple(members)))
+        return named
+
+    @functools.cached_property
+    def unlike_programs(self) -> list[str]:
+        """Trainers of which nobody knows whether they do the same work as the others of the report."""
+        rows_of: dict[str, list[Row]] = {}
+        for each in self.measured:
+            row = each.rows[0].row
+            rows_of.setdefault(OUR_TRAINER if row.is_ours else network(row.config), []).append(row)
+        is_unknown = any(told_work(row.known) is None for rows in rows_of.values() for row in rows)
+        return list(rows_of) if len(rows_of) > 1 and is_unknown else []
 
     @property
     def opening(self) -> list[str]:
@@ -182,10 +208,25 @@ class Summary:
             lines.append(
                 f"{_runs(len(self.running))} {are} still going on and not counted: {listed(self.running[:5])}."
             )
+        lines += self._logs
         counted = dict.fromkeys(f"{each.unit}: {each.rows[0].row.items}" for each in self.series)
         repeated_rows = any(len(row.good) > 1 for row in self.rows)
         means = " Rates, ratios and seconds of several runs are their geometric means." if repeated_rows else ""
         return [*lines, f"{'; '.join(counted)}.{means}{self._kernels}"] if counted else lines
+
+    @property
+    def _logs(self) -> list[str]:
+        """What is not known of runs whose rates were read from logs."""
+        good = [run for row in self.rows for run in row.good]
+        logs = [run for run in good if not run.batches.seconds]
+        if not logs:
+            return []
+        which = "All rates" if len(logs) == len(good) else f"The rates of {len(logs)} of {len(good)} runs"
+        formats = listed([*dict.fromkeys(run.log_format for run in logs if run.log_format)])
+        return [
+            f"{which} were read from logs{f' ({formats})' if formats else ''}. Not known from a log: single batches, "
+            "and with them whether a run was steady and an interval within it. Repeats give intervals over runs."
+        ]
 
     @property
     def _kernels(self) -> str:
@@ -199,7 +240,7 @@ class Summary:
         """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
         records = [record for row in self.rows for record in row.records]
         grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
-        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made, *self._growth]
+        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made, *self._growth, *self._logs]
 
     @property
     def _growth(self) -> list[str]:
@@ -223,6 +264,14 @@ class Summary:
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
+
+
+def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
+    """The series of one workload by what is known of their work."""
+    groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
+    for work, each in zip(same_work.of_each([each.rows[0].row for each in series]), series):
+        groups.setdefault(work, []).append(each)
+    return groups
 
 
 def listed(names: Sequence[str]) -> str:
@@ -256,9 +305,10 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
       name: of the folder as the user wrote it.
       target: that the runs are to reach; None: found where they counted right predictions.
     """
-    runs = sorted(folder.runs, key=lambda run: _order(run.record.config))
-    running = [run for run in runs if _goes_on(run.record)]
-    runs = [run for run in runs if run not in running]
+    ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
+    running = [run for run in ordered if _goes_on(run.record)]
+    ended = {id(run) for run in ordered} - {id(run) for run in running}
+    runs = [run for run in ordered if id(run) in ended]
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
     rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
@@ -283,7 +333,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         left_out=folder.left_out,
         facts=environment.facts(records),
         differences=tuple(differences.within([record for row in rows for record in row.good])),
-        unjudged=sum(len(row.good) for row in rows) - sum(len(judged) for judged in steady.values()),
+        unjudged=sum(bool(run.batches.seconds) for row in rows for run in row.good) - sum(map(len, steady.values())),
         runs=len(runs),
         machines=machines,
         running=tuple(run.name for run in running),
@@ -310,14 +360,14 @@ def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[int, Attribution | 
 
 
 def seconds(row: Row) -> float | None:
-    """Seconds of the measured batches, the geometric mean over the good runs; None without one.
+    """Seconds of the measured batches, the geometric mean over the good runs; None without one, or where one's log
+    does not tell them.
 
     items/s are a geometric mean too, so seconds x items/s = the items of a run.
     """
-    if not row.good:
-        return None
-    logs = [math.log(math.fsum(measured_batches(record)[0])) for record in row.good]
-    return math.exp(math.fsum(logs) / len(logs))
+    each = [measured_seconds(record) for record in row.good]
+    known = [math.log(taken) for taken in each if taken is not None]
+    return math.exp(math.fsum(known) / len(known)) if known and len(known) == len(each) else None
 
 
 def _caution(difference: Difference) -> str:
@@ -362,7 +412,8 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[Run
     judged: dict[int, list[RunSteady]] = {}
     waves = range(max((len(row.good) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
-    for row, record in [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good)][:MOST]:
+    timed = [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good) and row.good[i].batches.seconds]
+    for row, record in timed[:MOST]:
         batches = record.batches
         state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
         judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))

@@ -168,16 +168,12 @@ def parts_notes(series: SeriesSummary) -> list[str]:
 
 def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row) in the form of the seed's tables."""
-    counts = {len(measured_batches(r)[0]) for row in rows for r in row.good} or {
-        row.config["num_batches"] for row in rows
-    }
-    batches = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
     repeated, metrics = any(len(row.records) > 1 for row in rows), _seeds(rows)
     head = [
         *_places_columns(rows),
         "Batch size",
         *(["Runs"] if repeated else []),
-        f"Total time to process {batches} batches (s)",
+        f"Total time{_batches(rows)} (s)",
         *(metric.column for metric in metrics),
         *([certified.HEAD] if certified.is_any(rows) else []),
     ]
@@ -191,6 +187,16 @@ def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         for row in rows
     ]
     return head, lines
+
+
+def _batches(rows: Sequence[Row]) -> str:
+    """ " to process 20 batches"; empty where no run tells how many it had."""
+    good = {len(measured_batches(run)[0]) for row in rows for run in row.good} - {0}
+    counts = good or {row.known["num_batches"] for row in rows if "num_batches" in row.known and not row.good}
+    if not counts:
+        return ""
+    text = "/".join(str(n) for n in sorted(counts)) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
+    return f" to process {text} batches"
 
 
 def further_grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -223,7 +229,8 @@ def _work(row: Row, repeated: bool) -> list[str]:
     if repeated:
         failed = len(row.records) - len(row.good)
         cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))
-    return [*cells, row.records[-1].status if taken is None else plain(taken, SEEDS_DIGITS)]
+    unknown = "n/a" if row.good else row.records[-1].status
+    return [*cells, unknown if taken is None else plain(taken, SEEDS_DIGITS)]
 
 
 def _numbers(row: Row, metrics: Sequence[Metric], is_plain: bool) -> list[str]:

@@ -11,10 +11,10 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
-from rnn_scaling.reports import answer
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.series_sentence import load_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +96,7 @@ def _disturbed(probe: Probe) -> str:
         if crowded
         else ""
     )
-    texts = [text for text in (shared, answer.load_sentence(probe.runs)) if text]
+    texts = [text for text in (shared, load_sentence(probe.runs)) if text]
     return f"{_count(probe.num_devices, 'device')}: {' '.join(texts)}" if texts else ""
 
 

@@ -36,6 +36,36 @@ def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str
     return [name for name in names if name not in ("model", FRAMEWORK) or network(config) != config.get(name)]
 
 
+def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Whose code trained: a trainer that is not ours, or ours in one framework or another."""
+    return config.get(TRAINER), config.get(FRAMEWORK, OURS)
+
+
+def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """(network, samples of a device, of all devices a step) as options tell it; None where they do not.
+
+    Args:
+      config: options of a run whose values are known.
+    """
+    sizes = (config.get("batch_size"), config.get("global_batch_size") or 0)
+    if config.get("model") is None or not any(sizes):
+        return None
+    return config["model"], *((None, sizes[1]) if sizes[1] else sizes)
+
+
+def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    """The names, and what is counted added to those that several have which count different things.
+
+    Args:
+      names: of configurations.
+      units: what each counts.
+    """
+    counted: dict[str, set[str]] = {}
+    for name, unit in zip(names, units):
+        counted.setdefault(name, set()).add(unit)
+    return [f"{name}, {unit}" if len(counted[name]) > 1 else name for name, unit in zip(names, units)]
+
+
 def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:
     """The options that tell the configurations apart, and the model where any's is not the default.
 

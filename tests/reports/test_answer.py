@@ -9,13 +9,15 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.reports import answer, table
+from rnn_scaling.reports.fastest import is_above
+from rnn_scaling.reports.series_sentence import sentence
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, beside_load, of, run, timed
 
 
 def sentences(records):
     made = of(records)
-    return {each.title.split(", ")[1]: answer.sentence(each) for each in made.series}
+    return {each.title.split(", ")[1]: sentence(each) for each in made.series}
 
 
 def numbers(text):
@@ -71,14 +73,14 @@ def test_runs_that_vary_too_much_are_not_given_an_efficiency_to_quote():
 
 def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     (alone,) = of([timed(2, 140, variable_update="replicated")]).series
-    assert "How it scales needs its run on 1 device" in answer.sentence(alone)
+    assert "How it scales needs its run on 1 device" in sentence(alone)
     assert ["--num_devices=1 " in line for line in answer.missing(alone)] == [True]
     (one,) = of([timed(1, 100)]).series
-    assert "on 1 device. It was not run on more devices." in answer.sentence(one)
+    assert "on 1 device. It was not run on more devices." in sentence(one)
     assert "--num_devices=2" in answer.missing(one)[0]
     runs = [run for run in attributed() if run.config["variable_update"] == "replicated"]
     (replicated,) = of(runs).series
-    assert "points are not split: contention and exchange need runs that are missing" in answer.sentence(replicated)
+    assert "points are not split: contention and exchange need runs that are missing" in sentence(replicated)
     assert all("--variable_update=independent" in line for line in answer.missing(replicated))
 
 
@@ -124,14 +126,14 @@ def test_two_series_are_told_apart_by_the_interval_of_their_ratio_and_so_is_what
     assert fast.low < slow.high and answer.lead(told).startswith("The fastest") and ratio(fast, slow).low > 1
     assert answer.lead(untold).startswith("Which of the 2 series")
     # Picked as the highest of several it needs more: 5 % are of all pairs together.
-    assert answer.is_above(fast, slow) and not answer.is_above(fast, slow, 3)
+    assert is_above(fast, slow) and not is_above(fast, slow, 3)
 
 
 def test_efficiencies_are_told_apart_by_their_ratio_too():
     one, other = (Interval(e, e / 1.045, e * 1.045, "", e * math.log(1.045) / 2.1009, 18, (10,)) for e in (0.967, 0.9))
-    assert one.low < other.high and answer.is_above(one, other) and not answer.is_above(other, one)
-    assert not answer.is_above(one, other, 6) and not answer.is_above(one, one)
-    assert not answer.is_above(one, Interval(0.1, None, None, "", None, 0.0, (1,)))
+    assert one.low < other.high and is_above(one, other) and not is_above(other, one)
+    assert not is_above(one, other, 6) and not is_above(one, one)
+    assert not is_above(one, Interval(0.1, None, None, "", None, 0.0, (1,)))
 
 
 def test_a_series_that_others_slowed_is_not_called_slower():
@@ -205,7 +207,7 @@ def test_load_that_hides_a_part_is_named_whichever_row_it_slowed():
     several = {**same, ("replicated", 2): 140, ("mirrored", 1): 100, ("mirrored", 2): 150}
     fastest = answer.lead(of(beside_load(0.2, several)))
     assert "mirrored" in fastest.split(":")[0] and "during 3 of the 18 runs" in fastest
-    assert "Other processes" not in answer.sentence(of([timed(1, 100), timed(2, 150)]).series[0])
+    assert "Other processes" not in sentence(of([timed(1, 100), timed(2, 150)]).series[0])
     more = of(beside_load(0.08, {**same, ("replicated", 2): 120}))
     told = answer.lead(more)
     assert re.search(rf"points are exchange\. Contention {took} \(-3\.\d ± [\d.]+\)\. Other processes", told)

@@ -22,6 +22,7 @@ from rnn_scaling.analysis.rows import by_series, with_baselines
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
 from rnn_scaling.reports.page import document
+from rnn_scaling.reports.series_sentence import sentence
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
@@ -258,6 +259,6 @@ def test_runs_that_failed_or_lost_their_window_are_still_told():
         of([driven])
     )
     assert "By rank" not in text and "Initialisation against training" in text
-    assert " 4 workers of one device each no run succeeded" in answer.sentence(
+    assert " 4 workers of one device each no run succeeded" in sentence(
         of([run(1, 1000), bare, changed(run(4, 3000), status="failed", throughput={})]).series[0]
     )

@@ -10,6 +10,7 @@ import re
 
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import answer, csv_table, table
+from rnn_scaling.reports.series_sentence import sentence
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 
@@ -146,7 +147,7 @@ def test_no_sentence_says_more_than_the_tables():
         if not made.measured:
             continue
         lead, lines, text = answer.lead(made), lines_of(made), table.text(made)
-        everything = [lead, answer.overview(made), *(answer.sentence(each) for each in made.series)]
+        everything = [lead, answer.overview(made), *(sentence(each) for each in made.series)]
         for said in everything:
             assert "can be judged" not in said.replace("cannot be judged", "") and " only series" not in said
             assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said), said
@@ -155,10 +156,10 @@ def test_no_sentence_says_more_than_the_tables():
                 assert number in text or number in answer_of_parts(made), (number, said)
         for each in made.series:
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
-            for number in WITH_INTERVAL.findall(answer.sentence(each)):
+            for number in WITH_INTERVAL.findall(sentence(each)):
                 assert number in section or number in map(turned, table.parts_grid(each)[1][-1]), (number, section)
-            judge_sentence(answer.sentence(each), each, lines)
-            judge_conditions(answer.sentence(each), each)
+            judge_sentence(sentence(each), each, lines)
+            judge_conditions(sentence(each), each)
         judge_conditions_of_all(lead, made)
         # Rows of several processes scatter by themselves: beside rows of one, the oracle's degrees are others.
         kinds = {row.is_distributed for row in made.rows}

@@ -12,6 +12,7 @@ from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
+from rnn_scaling.reports.series_sentence import sentence
 from tests.support.scaling_runs import (
     attributed,
     beside_load,
@@ -49,7 +50,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     assert not re.search(r"url\((?!#)", text)
     plain = _plain(text)
     for each in made.series:
-        assert answer.sentence(each) in plain
+        assert sentence(each) in plain
         for row in table.grid([r.row for r in each.rows])[1]:
             assert all(cell in plain for cell in row)
     assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE]

@@ -10,6 +10,7 @@ from rnn_scaling.machine import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import answer, table, writing
+from rnn_scaling.reports.series_sentence import sentence
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 
@@ -90,7 +91,7 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
     made = of([*attributed(), going])
     assert made.running == ("12.json",) and not made.failures and made.runs == 12
     assert "1 run is still going on and not counted: 12.json.\n" in table.text(made)
-    assert "no run succeeded" not in answer.sentence(made.series[0])
+    assert "no run succeeded" not in sentence(made.series[0])
     for other in (dead, own):
         made = of([*attributed(), other])
         assert not made.running and [each.file for each in made.failures] == ["12.json"]

@@ -19,7 +19,9 @@ from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, 
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import TRAINER, told_work
 
 UNKNOWN = "unknown"
 UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"
@@ -68,6 +70,11 @@ MEASURING_OPTIONS = {
     ),
     "seed": "other random words and weights: no effect on synthetic data, another order of batches on text",
 }
+OWN_EFFECT = "an option of the trainer's own: nobody here knows whether the work is the same, nor what it does to speed"
+OTHER_WORK = "the work that they do"
+OTHER_WORK_EFFECT = "other programs, whose records do not both tell the model and batch_size: their work may be another"
+OTHER_PROGRAM_EFFECT = "another program for the same work, as far as it is told: a difference in speed is what it does"
+OURS = "rnn_scaling.train"
 SAME_DEVICES = "as many devices in all, in other processes: a difference in speed is what that does"
 COMPARED_EFFECT = "an option that leaves the work the same: a difference in speed is what it does"
 
@@ -130,7 +137,7 @@ def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) 
     if not records_a or not records_b:
         raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
     a, b = [_Run(record) for record in records_a], [_Run(record) for record in records_b]
-    unordered = _options(a, b) + _variables(a, b) + _loads(a, b)
+    unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:
         common = {run.options(fact.follows) for run in a} & {run.options(fact.follows) for run in b}
         like_for_like = [[run for run in side if run.options(fact.follows) in common] for side in (a, b)]
@@ -168,7 +175,7 @@ class _Run:
     """A record with its options as they count."""
 
     def __init__(self, record: RunRecord) -> None:
-        self.record, self.config = record, rows.full_config(record)
+        self.record, self.config = record, rows.known_config(record)
         self.knows_variables = "variables" not in record.environment.missing
         variables = record.environment.variables.items()
         self.variables = {name: value for name, value in variables if name not in WITHOUT_EFFECT}
@@ -263,13 +270,24 @@ def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     unlike = [
         option_difference(name, _some(list(sides[0][name])), _some(list(sides[1][name])))
         for name in sides[0]
-        if name in sides[1] and not sides[0][name].keys() & sides[1][name].keys()
+        if name in sides[1] and name != TRAINER and not sides[0][name].keys() & sides[1][name].keys()
     ]
     in_a, in_b = ({scale.num_devices(run.config) for run in side} for side in (a, b))
     if in_a != in_b:
         return unlike
     spread = [f"--{name}" for name in scale.AXES]
     return [dataclasses.replace(d, effect=SAME_DEVICES, severity=CAUTION) if d.what in spread else d for d in unlike]
+
+
+def _programs(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+    """That the sides are of different trainers; whether they do the same work, the options say where they are told."""
+    names = [list(dict.fromkeys(str(run.config.get(TRAINER, OURS)) for run in side)) for side in (a, b)]
+    if set(names[0]) & set(names[1]):
+        return []
+    one, other = map(_some, names)
+    if any(told_work(run.config) is None for run in (*a, *b)):
+        return [Difference(OTHER_WORK, one, other, OTHER_WORK_EFFECT, INCOMPARABLE)]
+    return [Difference(f"--{TRAINER}", one, other, OTHER_PROGRAM_EFFECT, CAUTION)]
 
 
 def option_difference(name: str, a: str, b: str) -> Difference:
@@ -282,7 +300,8 @@ def option_difference(name: str, a: str, b: str) -> Difference:
     """
     if name in WORK_OPTIONS:
         return Difference(f"--{name}", a, b, WORK_OPTIONS[name], INCOMPARABLE)
-    return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, COMPARED_EFFECT), CAUTION)
+    effect = COMPARED_EFFECT if name in configs.OPTIONS else OWN_EFFECT
+    return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, effect), CAUTION)
 
 
 def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:

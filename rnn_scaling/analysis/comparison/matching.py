@@ -21,7 +21,7 @@ from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import NAMED, distinguishing, network, without_network
+from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
 from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT = "not used"
@@ -181,7 +181,7 @@ def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
 
 
 def _key(run: RunRecord) -> Key:
-    return tuple((name, value) for name, value in rows.work_key(rows.full_config(run)))
+    return rows.row_key(rows.known_config(run), run.unit)
 
 
 def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
@@ -221,7 +221,7 @@ def _labels(keys: Sequence[Key]) -> list[str]:
     """A name for each: encoder, update mode, devices and workers, and whatever else tells them apart."""
     # "None" stands where an option is not read, and has no value of its own.
     read = [{name: value for name, value in key if value != "None"} for key in keys]
-    left_out = (*NAMED, *scale.AXES, "decoder_type")
+    left_out = (*NAMED, *scale.AXES, TRAINER, rows.UNIT, "decoder_type")
     names = dict.fromkeys(name for key in keys for name, _ in key if name not in left_out)
     varied = distinguishing(names, read)
     if any(dict(key).get("decoder_type") != dict(key).get("encoder_type") for key in keys):
@@ -236,7 +236,7 @@ def _labels(keys: Sequence[Key]) -> list[str]:
         shown = without_network(varied, plain) if words else varied
         words += [f"{n}={plain[n]}" for n in shown if n in options and not _is_unread(n, options)]
         labels.append(", ".join(words))
-    return labels
+    return told_apart(labels, [dict(key).get(rows.UNIT, "").strip("'") for key in keys])
 
 
 def _places(options: Mapping[str, str]) -> list[str]:
@@ -249,6 +249,8 @@ def _places(options: Mapping[str, str]) -> list[str]:
 
 def _is_unread(name: str, options: Mapping[str, str]) -> bool:
     """True if an option that only some modes read has its default, which it also has where it is not read."""
+    if name not in READ_WHEN:
+        return False
     workload = options.get("model", repr(configs.OPTIONS["model"].default)).strip("'")
     is_default = options[name] == repr(configs.OPTIONS[name].default)
-    return name in READ_WHEN and is_default and workload not in _WORKLOADS_OF.get(name, ())
+    return is_default and workload not in _WORKLOADS_OF.get(name, ())

@@ -64,7 +64,7 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
     return ScalingRow(
         source=path,
         line=0,
-        series=" / ".join([_series(config), *apart]),
+        series=" / ".join([_series(config, record.unit), *apart]),
         devices=scale.num_devices(config),
         batch_size=None if _is_strong(config) else _cell(config.get("batch_size")),
         global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,
@@ -77,10 +77,11 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
     )
 
 
-def _series(config: Mapping[str, Any]) -> str:
+def _series(config: Mapping[str, Any], unit: str) -> str:
     """The mode and kernel by name, and a short mark for the other options, so that only like runs are compared."""
     unlike = {*NOT_SERIES, scale.axis(config), *(["batch_size"] if _is_strong(config) else [])}
     rest = sorted((name, repr(value)) for name, value in config.items() if name not in unlike)
+    rest += [("unit", unit)] if TRAINER in config else []  # of ours the model says it
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
     name = network(config) if config.keys() & {"encoder_type", TRAINER} else ""
     return " / ".join([name, str(config.get("variable_update", "")), mark])
@@ -100,7 +101,7 @@ def _parts(record: RunRecord) -> dict[str, Cell | None]:
         "phases.total": _cell(phases.total),
         "batches.measured": _cell(batches.measured),
         "sum of phases": _rounded(math.fsum(phases.parts.values())) if any(phases.parts.values()) else None,
-        "sum of batches.seconds": _rounded(math.fsum(seconds)),
+        "sum of batches.seconds": _rounded(math.fsum(seconds)) if seconds else None,
         "length of batches.seconds less warm-up": _cell(len(seconds)),
         "sum of batches.words": _cell(sum(items)),
         "words that the settings imply": _implied(record),

@@ -26,6 +26,7 @@ from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import drawings, first_screen, inside, learned
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
 from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.series_sentence import sentence
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Speedups, Summary, repeated
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
+_PLAIN = re.compile(r"[\w.,:;/ ]*", re.ASCII)  # nothing that is escaped or kept together
 MOST_STEADY = 500  # runs in the table of steady states
 
 
@@ -71,7 +73,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "remarks": _unbroken(answer.overview(summary)),
         "overview": _overview(summary),
         "glance": first_screen.pictures(summary),
-        "sentences": [_unbroken(answer.sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
+        "sentences": [_unbroken(sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
         "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
         "series": _all_series(summary),
@@ -108,7 +110,10 @@ def _unbroken(text: str) -> Markup:
     """The text with a number, its interval and its unit, and a flag with its value, each kept on one line."""
     from markupsafe import Markup, escape
 
-    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", str(text))
+    text = str(text)
+    if _PLAIN.fullmatch(text):
+        return Markup(text)  # noqa: S704 - nothing in it to escape
+    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
     text = re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text)
     return Markup(text)  # noqa: S704 - escaped above

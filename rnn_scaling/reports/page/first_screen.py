@@ -16,7 +16,7 @@ FEW = 2  # numbers of devices from which on a line says no more than a dot
 
 def series_id(summary: Summary, series: SeriesSummary) -> str:
     """What the link of a line leads to."""
-    return f"series-{summary.series.index(series)}"
+    return f"series-{summary.positions[id(series)]}"
 
 
 def pictures(summary: Summary) -> list[tuple[str, Figure, list[drawings.Key]]]:

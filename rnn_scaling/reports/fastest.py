@@ -1,0 +1,162 @@
+"""Which of several series is fastest, or that it cannot be told, and what slowed their runs.
+
+Two rates are told apart by the interval of their ratio; among several, Bonferroni's correction over all pairs keeps the
+chance of any false one at 5 %. A number whose interval over processes is not known is never weighed against another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.attribution import REPEATS
+from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, ratio
+from rnn_scaling.analysis.student import t_detectable, t_quantile
+from rnn_scaling.reports import cluster
+from rnn_scaling.reports.loss_text import rounded_up
+from rnn_scaling.reports.series_sentence import (
+    crowding_sentence,
+    is_known,
+    number,
+    of_load,
+    records_behind,
+    statement,
+)
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, devices, listed
+
+MOST_NAMED = 6  # series in one sentence
+
+
+def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[str]:
+    """Which of several series has the highest rate on so many devices, or that it cannot be told; what slowed them.
+
+    Args:
+      series: each measured on so many devices.
+      count: of devices; on one device nothing is said of how the fastest scales.
+      training: what they have in common, for the sentence.
+    """
+    ordered = sorted(series, key=lambda each: -_rate(each, count).value)
+    first, best = ordered[0], _rate(ordered[0], count)
+    rivals = [each for each in ordered[1:] if not _is_slower(each, count, best, len(series))]
+    where, unit = f"on {places(series, count)}", f"{first.unit}/s"
+    where += ", the most that all have," if count > 1 and any(most_devices(each) != count for each in series) else ""
+    if not rivals:
+        text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {number(best)} {unit}."
+        about = [_about(first)] if count > 1 else []
+        return [text, *about, *conditions(series, count, first if about else None)]
+    tied = [first, *rivals]
+    named = [f"{each.title} ({number(_rate(each, count))} {unit})" for each in tied[:MOST_NAMED]]
+    named += [f"{len(tied) - MOST_NAMED} more"] if len(tied) > MOST_NAMED else []
+    others = len(series) - len(tied)
+    slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
+    text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
+    text += f" {listed(named)} cannot be told apart{slower}."
+    if all(is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count)) for each in rivals):
+        would_tell = "Other processes slowed the slower ones: runs without them would tell."
+    else:
+        would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
+    return [text, would_tell, *conditions(series, count)]
+
+
+def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
+    """Whether a series, with all its workers, is slower than the best one whatever others took from its runs."""
+    row = series.at(count)
+    if _lost(row):
+        return False
+    lost = disturbance.taken(row.row.good) if row else 0.0
+    return lost < 1 and is_above(best, _rate(series, count).scaled(1 / (1 - lost)), among)
+
+
+def _about(series: SeriesSummary) -> str:
+    """The sentence of a series that was just named."""
+    text = " ".join([*statement(series), *(cluster.remarks(series.largest.row) if series.largest else [])])
+    return f"It{text.removeprefix(series.title)}" if text.startswith(f"{series.title} ") else text
+
+
+def _would_tell(rates: Sequence[Interval], among: int) -> str:
+    """How many runs of each would show which differences from the first of these rates, in 80 of 100 cases."""
+    now = max(1, min(count for rate in rates for count in rate.processes or (1,)))
+    if any(rate.standard_error is None or rate.ends is None for rate in rates):
+        return f"--repeats={REPEATS[0]} would show how much runs differ."
+    repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
+    grown = repeats / now
+    changes = [ratio(rates[0], rate) for rate in rates[1:]]
+    effects = [
+        (each.standard_error or 0.0) / each.value * t_detectable(_quantile(among), POWER, each.degrees * grown)
+        for each in changes
+    ]
+    least = -100 * math.expm1(-max(effects) / math.sqrt(grown))
+    return f"--repeats={repeats} would most likely show differences of {rounded_up(least)} %."
+
+
+def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
+    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1.
+
+    Args:
+      a, b: rates, or efficiencies; False where the interval of one is not known.
+      among: how many numbers they were picked from, as the highest or the lowest; the interval is then wide enough
+        that all of their pairs hold at once.
+    """
+    change = ratio(a, b)
+    if not is_known(change) or change.standard_error is None:
+        return False
+    # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
+    degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
+    return math.log(change.value) > t_quantile(_quantile(among), degrees) * change.standard_error / change.value
+
+
+def _quantile(among: int) -> float:
+    """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
+    return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
+
+
+def conditions(series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None) -> list[str]:
+    """What slowed runs of several series that one sentence compares, on 1 device and `count`.
+
+    Args:
+      series: that are compared.
+      count: of devices; None: on every number of them.
+      split: whose loss the sentence splits, too.
+    """
+    rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
+    crowded = [text for row in rows if (text := crowding_sentence(row))]
+    others = [each for each in series if each is not split]
+    workers = [f"{each.title}: {text}" for each in others for text in _of_workers(each, count)]
+    runs = {id(record): record for row in rows for record in row.row.good}
+    runs |= {id(record): record for record in (records_behind(split.largest) if split and split.largest else ())}
+    return [*dict.fromkeys(crowded[:1]), *workers, *of_load([*runs.values()])]
+
+
+def _of_workers(series: SeriesSummary, count: int | None) -> list[str]:
+    """What must be said of a series' workers on so many devices; None: on its most."""
+    row = series.largest if count is None else series.at(count)
+    return cluster.remarks(row.row) if row else []
+
+
+def _lost(row: RowSummary | None) -> bool:
+    """Whether a run of a row went on without some of its workers."""
+    return row is not None and bool(cluster.runs_with_losses(row.row))
+
+
+def places(series: Sequence[SeriesSummary], count: int) -> str:
+    """ "4 workers of one device each" where all series have them so, else "4 devices"."""
+    words = {row.devices for each in series if (row := each.at(count))}
+    return words.pop() if len(words) == 1 else devices(count)
+
+
+def common_count(series: Sequence[SeriesSummary]) -> int | None:
+    """The largest number of devices above 1 on which all of them were measured."""
+    counts = [{row.row.num_devices for row in each.rows if row.row.rate is not None} for each in series]
+    return max(set.intersection(*counts) - {1}, default=None)
+
+
+def _rate(series: SeriesSummary, count: int) -> Interval:
+    row = series.at(count)
+    if row is None or row.row.rate is None:
+        raise ValueError(f"expected a series with a run on {devices(count)}")
+    return row.row.rate
+
+
+def most_devices(series: SeriesSummary) -> int:
+    return series.largest.row.num_devices if series.largest else 0

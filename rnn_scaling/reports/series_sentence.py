@@ -1,0 +1,150 @@
+"""One series in sentences: how far it scales, where the rest goes, and what else slowed its runs.
+
+A number whose interval over processes is not known is said without more digits than it deserves, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.attribution import ALL, REPEATS, Attribution
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import cluster
+from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
+from rnn_scaling.reports.numbers import plus_minus, share
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, listed
+
+TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
+
+
+def sentence(series: SeriesSummary) -> str:
+    """One series at its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
+    row = series.largest
+    if row is None:
+        return f"{series.title}: no run succeeded."
+    first, *others = statement(series)
+    crowding = [text] if (text := crowding_sentence(row)) else []
+    workers = cluster.remarks(row.row)
+    return " ".join([first, *crowding, *others, *workers, *of_load(records_behind(row)), *_failed_above(series, row)])
+
+
+def statement(series: SeriesSummary) -> list[str]:
+    """How far a measured series scales, as far as that can be told, and what the lost points are."""
+    row, title = series.largest, series.title
+    if row is None:
+        raise ValueError("expected a measured series")
+    rate = f"{title}: {number(row.row.rate)} {series.unit}/s on {row.devices}."
+    if row.row.num_devices == 1:
+        return [rate, "It was not run on more devices."]
+    if row.efficiency is None:
+        return [rate, "How it scales needs its run on 1 device."]
+    if not is_known(row.efficiency):
+        reached = f"{title} reaches about {_reached(row)}, {_one_run(row)}."
+        return [reached, f"--repeats={REPEATS[0]} would show how sure that is."]
+    if is_too_wide(row.efficiency):
+        low, high = (f"{end:.0f}" for end in row.efficiency.ends or ())
+        text = f"{title}: the runs vary too much to tell how it scales on {row.devices}"
+        return [f"{text} ({low} to {high} % of the ideal).", "More repeats would tell."]
+    return [f"{title} reaches {_reached(row)}.", *_where(row.loss)]
+
+
+def is_known(value: Interval) -> bool:
+    """Whether an interval over processes is known; one over the batches of a process says nothing about others."""
+    return value.ends is not None
+
+
+def contains_zero(value: Interval) -> bool:
+    """Whether the interval is known and 0 lies in it."""
+    return value.ends is not None and value.ends[0] <= 0 <= value.ends[1]
+
+
+def load_sentence(records: Sequence[RunRecord]) -> str:
+    """What other processes took of the cores while these runs were measured; empty where it was not noticed."""
+    loads = [load for record in records if (load := disturbance.load(record))]
+    if not loads:
+        return ""
+    all_runs = "the run" if len(records) == 1 else f"all {len(records)} runs"
+    runs = all_runs if len(loads) == len(records) else f"{len(loads)} of the {len(records)} runs"
+    return f"Other processes took up to {share(max(loads))} of the cores during {runs} behind these numbers."
+
+
+def crowding_sentence(row: RowSummary) -> str:
+    """That devices shared cores, and what they can reach at most unless they reached more; empty if none share."""
+    base, cores = row.row.baseline, disturbance.shared_cores(row.row)
+    if base is None or row.loss is None or not cores:
+        return ""
+    alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
+    shared = f"{row.devices} share {cores} core{'' if cores == 1 else 's'}"
+    shared += f", of which one alone had {alone}" if alone > 1 else ""
+    most, reached = row.loss.most, row.efficiency.value if row.efficiency else 0.0
+    is_bound = most < 1 and reached <= ALL * most
+    return f"{shared}{f', so {share(most)} of the ideal is the most that they can reach' if is_bound else ''}."
+
+
+def records_behind(row: RowSummary) -> list[RunRecord]:
+    """The runs behind the numbers that are said of a row: its own, its baseline's, and those that its parts need."""
+    base, loss = row.row.baseline, row.loss
+    rows = [row.row, *([base] if base and base is not row.row else [])]
+    if loss and row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency) and _is_split(loss):
+        rows += [each for each in loss.rows if all(each is not other for other in rows)]
+    return [record for each in rows for record in each.good]
+
+
+def _where(loss: Attribution | None) -> list[str]:
+    """What the lost points are, for a loss with an interval."""
+    if loss is None:
+        return []
+    if _is_split(loss):
+        return [parts_sentence(loss) if loss.is_told else untold(loss)]
+    if not contains_zero(loss.loss_points):
+        return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
+    repeats, points = loss.would_show()
+    more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
+    return [f"That cannot be told apart from the ideal{more}."]
+
+
+def _is_split(loss: Attribution) -> bool:
+    """Whether the sentence says something of the parts: nobody asks where more than the ideal went."""
+    ends = loss.loss_points.ends
+    return ends is not None and ends[1] >= 0 and (loss.is_told or ends[0] > 0)
+
+
+def of_load(records: Sequence[RunRecord]) -> list[str]:
+    return [text] if (text := load_sentence(records)) else []
+
+
+def is_too_wide(value: Interval) -> bool:
+    return value.half_width is not None and value.half_width > TOO_WIDE * value.value
+
+
+def _reached(row: RowSummary) -> str:
+    """ "88.0 ± 1.2 % of the ideal on 2 devices, 1.76 ± 0.02 times the speed of one"."""
+    speedup = row.row.metric(SPEEDUP)
+    return f"{percent(row.efficiency)} of the ideal on {row.devices}, {number(speedup, 2)} times the speed of one"
+
+
+def _one_run(row: RowSummary) -> str:
+    """Which side of a ratio is a single process."""
+    base = row.row.baseline
+    sides = [each for each in (base, row.row) if each is not None and len(each.good) == 1]
+    if len(sides) == 2 and base is not row.row:
+        return "going by one run each"
+    return f"going by one run on {sides[0].devices}" if sides else "of which no interval is known"
+
+
+def _failed_above(series: SeriesSummary, row: RowSummary) -> list[str]:
+    above = [each.row for each in series.rows if each.row.num_devices > row.row.num_devices]
+    counts = [str(each.num_workers if each.is_distributed else each.num_devices) for each in above[:-1]]
+    return [f"On {listed([*counts, above[-1].devices])} no run succeeded."] if above else []
+
+
+def percent(value: Interval | None) -> str:
+    return f"{number(value, 1)} %"
+
+
+def number(value: Interval | None, digits: int = 1) -> str:
+    """As in the tables."""
+    return plus_minus(value, digits)

@@ -1,0 +1,169 @@
+"""Reports of trainers that are not ours: their own options, units, work, the parts of their loss, and their logs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+
+import pytest
+
+from rnn_scaling.analysis import loading
+from rnn_scaling.analysis.comparison import judgement, matching
+from rnn_scaling.records.folder import RunFile
+from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, table
+from rnn_scaling.reports.page import document
+from rnn_scaling.reports.series_sentence import sentence
+from tests.support.records import changed
+from tests.support.scaling_runs import of, timed
+
+
+def theirs(rate, devices=1, repeat=0, unit="tokens", trainer="mine", **options):
+    """A run of another trainer that tells these options alone."""
+    config = {"trainer": trainer, "num_devices": devices, "num_batches": 20, **options}
+    run = changed(timed(devices, rate, repeat), environment={"cpu": "A"})
+    return dataclasses.replace(run, config=config, unit=unit)
+
+
+def repeated(rate, devices=1, **options):
+    return [theirs(rate, devices, k, **options) for k in range(3)]
+
+
+def titles(*records):
+    return [series.title for series in of(list(records)).series]
+
+
+def test_their_own_options_tell_series_apart_as_any_option_does():
+    runs = [theirs(100 * n, n, hidden=size, lr=0.1) for size in (256, 512) for n in (1, 2)]
+    made = of(runs)
+    assert [each.title for each in made.series] == ["mine, hidden=256", "mine, hidden=512"]
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert [line["hidden"] for line in lines] == ["256", "256", "512", "512"] and "lr" not in lines[0]
+    rows = [row for each in json.loads(json_report.render(made))["series"] for row in each["rows"]]
+    assert rows[-1]["options"]["hidden"] == 512 and rows[-1]["options"]["trainer"] == "mine"
+    assert "mine, hidden=512" in document.render(made).decode() and "### mine, hidden=512" in table.text(made)
+
+
+def test_what_they_do_not_tell_is_not_made_up():
+    made = of(
+        [
+            theirs(100),
+            changed(timed(1, 90, num_units=512), environment={"cpu": "A"}),
+            theirs(80, trainer="other", num_units=64),
+        ]
+    )
+    assert [each.title for each in made.series] == [
+        "cudnn_lstm, independent, num_units=512",
+        "mine",
+        "other, num_units=64",
+    ]
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    told = [(line["trainer"], line["model"], line["num_units"], line["batch_size"]) for line in lines]
+    assert told == [("", "nmt", "512", "32"), ("mine", "", "", ""), ("other", "", "64", "")]
+
+
+def test_an_option_of_ours_that_they_tell_is_read_by_them():
+    assert titles(theirs(100, num_units=8), theirs(90, num_units=16)) == ["mine, num_units=8", "mine, num_units=16"]
+    assert titles(theirs(1, encoder_type="gru"), theirs(2, encoder_type="lstm")) == [
+        "mine, encoder_type=gru",
+        "mine, encoder_type=lstm",
+    ]
+
+
+def test_what_counts_something_else_is_another_row_with_another_baseline():
+    made = of([theirs(100), theirs(7, unit="sentences"), theirs(190, 2)])
+    assert [each.title for each in made.series] == ["mine, tokens", "mine, sentences"]
+    (tokens, sentences) = made.series
+    assert tokens.largest.efficiency.value == pytest.approx(95) and len(sentences.rows) == 1
+    assert [name for name, _ in made.scalings] == ["Weak scaling, tokens", "Weak scaling, sentences"]
+    sides = [[RunFile("1.json", run)] for run in (theirs(100), theirs(7, unit="sentences"))]
+    assert matching._by_key([*sides[0], *sides[1]]).keys() == {matching._key(file.record) for (file,) in sides}
+    assert len(matching._by_key([*sides[0], *sides[1]])) == 2
+
+
+def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
+    rates = {("independent", 1): 100, ("independent", 2): 180, ("replicated", 1): 100, ("replicated", 2): 140}
+    runs = [run for (mode, n), rate in rates.items() for run in repeated(rate, n, variable_update=mode)]
+    split = next(each for each in of(runs).series if "replicated" in each.title)
+    assert "are exchange" in sentence(split) and "are contention" in sentence(split)
+    for run in runs:  # a mode that is told by independent runs alone
+        if run.config["variable_update"] == "replicated":
+            del run.config["variable_update"]
+    split = next(each for each in of(runs).series if "independent" not in each.title)
+    assert "are exchange" in sentence(split)
+
+
+def test_what_is_missing_of_the_waterfall_is_named_with_what_supplies_it():
+    (alone,) = of([*repeated(100), *repeated(140, 2)]).series
+    assert (
+        "contention and exchange need runs that are missing: mine with the same options, but "
+        "variable_update=independent on 1 device and variable_update=independent on 2 devices." in sentence(alone)
+    )
+    assert "./run.sh" not in json_report.render(of([*repeated(100), *repeated(140, 2)])).decode()
+
+
+def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():
+    work = {"model": "lm", "batch_size": 8}
+    runs = [*repeated(100, **work), *repeated(190, 2, **work)]
+    runs += [*repeated(120, trainer="yours", **work), *repeated(170, 2, trainer="yours", **work)]
+    lead = answer.lead(of(runs))
+    assert lead.startswith("The fastest of the 2 series on 1 device is yours, model=lm: 120.0 ± ")
+    assert "The fastest of the 2 series on 2 devices is mine, model=lm: 190.0 ± " in lead
+    assert "not known" not in lead
+    close = [*repeated(100, **work), *repeated(100.2, trainer="yours", **work)]
+    assert "Which of the 2 series is fastest on 1 device cannot be told." in answer.lead(of(close))
+
+
+def test_trainers_that_may_do_other_work_are_not_called_faster():
+    runs = [*repeated(100), *repeated(190, 2), *repeated(300, trainer="yours"), *repeated(900, 2, trainer="yours")]
+    lead = answer.lead(of(runs))
+    assert "fastest" not in lead
+    assert "Whether mine and yours do the same work is not known, so none of them is called faster" in lead
+    known = {"model": "lm", "batch_size": 8}
+    sizes = [(100, {"hidden": 1}), (200, {"trainer": "yours", "hidden": 1}), (900, {"trainer": "yours", "hidden": 2})]
+    made = of([run for rate, own in sizes for run in repeated(rate, **known, **own)])
+    assert [(name, len(series)) for name, series in made.scalings] == [
+        ("Weak scaling, batch_size=8, hidden=1", 2),
+        ("Weak scaling, batch_size=8, hidden=2", 1),
+    ]
+
+
+def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_path):
+    def said(**options):
+        sides = [
+            matching.Side(tmp_path / name, tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)), ())
+            for name, runs in (("a", repeated(100, **options)), ("b", repeated(120, trainer="yours", **options)))
+        ]
+        report = judgement.judge(*sides, judgement.Question())
+        return comparison.render_text(report), faster.sentence(report, faster.Sides("mine", "yours"))
+
+    text, which = said()
+    assert "the work that they do: mine before, yours after" in text
+    assert "cannot be told apart: their runs may differ in the work that they do, too" in which
+    text, which = said(model="lm", batch_size=8)
+    assert "the work that they do" not in text and "B is 1.20 ± " in which
+
+
+def of_log(rate, devices=1, **options):
+    """A run of which only a rate was read, from its program's log."""
+    run = theirs(rate, devices, **options)
+    rate_alone = {"items": None, "seconds": None, "items_per_second": rate}
+    return changed(run, batches={}, throughput=rate_alone, phases={}, steady_state={}, log_format="seed_trainer")
+
+
+def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
+    runs = [of_log(rate * n, n) for n in (1, 2) for rate in (100, 101, 102)]
+    made = of(runs)
+    text = table.text(made)
+    assert "All rates were read from logs (seed_trainer). Not known from a log: single batches" in text
+    assert "| Total time (s) |" in text and "to process" not in text and "101.0 ± " in text
+    (series,) = made.series
+    assert series.largest.efficiency.ends and "95 % CI over 3 processes" in text
+    assert series.largest.steady == () and made.unjudged == 0
+    page = document.render(made).decode()
+    assert "read from logs" in page and "When was it steady?" not in page
+    assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None
+    assert loading.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(101, 0.01)
+    with_steps = of([*runs, theirs(100, trainer="timed")])
+    assert "The rates of 6 of 7 runs were read from logs (seed_trainer)." in table.text(with_steps)

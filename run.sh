@@ -28,6 +28,7 @@ USAGE
   setup          only sets up the environment
   setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
   setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
+  setup-kernels  compiles faster kernels of LSTM layers and their loss for CPUs with AVX-512; needs gcc
 
 Paths are relative to the folder that it is called from.
 
@@ -213,7 +214,7 @@ main() {
   local command=${1:-}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | test | lint | setup | setup-horovod | setup-frameworks) ;;
+    "" | test | lint | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
@@ -233,6 +234,7 @@ main() {
     setup) ;;
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
+    setup-kernels) exec "$bin/python" -m models.extension.build ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
     *)

@@ -3,6 +3,7 @@
     python -m benchmarks.kernels --torch_python=/path/to/python [--rounds=8] [--dtypes=float32,bfloat16]
     python -m benchmarks.kernels --unit_type=gru                     the kernels of another cell; PyTorch's is an LSTM
 
+Kernels that can take the operators of `./run.sh setup-kernels`, where these were built, come without and with them.
 Every round times a few steps of each peer and the machine's GEMM rate, so that load from elsewhere meets them all. A
 step is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch; the first
 step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout. Rates and ratios
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from absl import app, flags
@@ -182,13 +184,20 @@ class TorchPeer:
 
 def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> tuple[dict, dict]:
     """(peer, dtype) -> function that times steps, and -> loss of the first step."""
+    from models.extension import operators
+
     peers: dict[tuple[str, str], TimeSteps] = {}
     losses: dict[tuple[str, str], float] = {}
     for dtype in FLAGS.dtypes:
         for kernel in kernels.of_cell(FLAGS.unit_type):
-            _progress(f"building {kernel} {dtype}")
             config = ModelConfig(unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype)
-            peers[kernel, dtype], losses[kernel, dtype] = timed(tensorflow_step(config, arrays))
+            _progress(f"building {kernel} {dtype}")
+            with mock.patch.object(operators, "usable", lambda dtype: False):
+                peers[kernel, dtype], losses[kernel, dtype] = timed(tensorflow_step(config, arrays))
+            own = f"{kernel}, setup-kernels"
+            if kernel != "dynamic_rnn" and operators.usable(dtype):
+                _progress(f"building {own} {dtype}")
+                peers[own, dtype], losses[own, dtype] = timed(tensorflow_step(config, arrays))
         if torch_peer:
             _progress(f"building PyTorch {dtype}")
             losses["PyTorch", dtype] = torch_peer.ask(dtype, 1)["loss"]

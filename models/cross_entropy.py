@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from models.extension import operators
 from models.workload import Outcome
 
 MAX_LOGITS = 2**27
@@ -136,25 +137,34 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 class _Forward(NamedTuple):
     logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
-    probabilities: tf.Tensor  # [N, V]
-    at_label: tf.Tensor  # [N, 2], row and label
+    d_logits: Callable[[], tf.Tensor]  # p - onehot(label), [N, V] in hidden's dtype
 
 
 def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor]) -> _Forward:
-    logits = sum(biases, tf.cast(tf.matmul(hidden, projection), tf.float32))
+    product = tf.matmul(hidden, projection)
+    if operators.usable(hidden.dtype):
+        logits = sum(biases, tf.cast(product, tf.float32)) if biases else product
+        made = operators.load().rnn_scaling_softmax_loss(logits, labels)
+        return _Forward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype))
+    logits = sum(biases, tf.cast(product, tf.float32))
     probabilities = tf.nn.softmax(logits)
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
-    return _Forward(logits, log_sum - tf.gather_nd(logits, at_label), probabilities, at_label)
+    losses = log_sum - tf.gather_nd(logits, at_label)
+
+    def d_logits() -> tf.Tensor:
+        p = tf.cast(probabilities, hidden.dtype)
+        return tf.tensor_scatter_nd_sub(p, at_label, tf.ones_like(losses, hidden.dtype))
+
+    return _Forward(logits, losses, d_logits)
 
 
 def _gradients(
     forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, ...]:
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
-    d_logits = tf.cast(forward.probabilities, hidden.dtype)
-    d_logits = tf.tensor_scatter_nd_sub(d_logits, forward.at_label, tf.ones_like(forward.losses, hidden.dtype))
+    d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
     d_hidden = tf.matmul(d_logits, projection, transpose_b=True) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]

@@ -7,6 +7,8 @@ small matrices for the weights' gradient at each step. Here these products are m
 piece before the loop, gates and cell states in float32. float16, which CPUs only emulate, is computed
 in float32 from weights, inputs and to outputs rounded to float16.
 
+Where our own operators were built and can be taken (models/extension), they are: see `packed_lstm`.
+
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
@@ -18,6 +20,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from models import lstm
+from models.encoders import packed_lstm
+from models.extension import operators
 
 
 class _Forward(NamedTuple):
@@ -34,11 +38,19 @@ class _Forward(NamedTuple):
 
 def kernel_name(stack: lstm.LstmStack) -> str:
     """What runs, for the record."""
+    if _is_packed(stack):
+        return packed_lstm.kernel_name(stack)
     return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"
+
+
+def _is_packed(stack: lstm.LstmStack) -> bool:
+    return operators.usable("bfloat16" if stack.dtype == "bfloat16" else "float32")
 
 
 def build(stack: lstm.LstmStack) -> lstm.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
+    if _is_packed(stack):
+        return packed_lstm.build(stack)
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 

@@ -138,6 +138,7 @@ class Resolved(Sparse):
     devices: tuple[str, ...] | None = None
     device_type: str | None = None
     onednn: bool | None = None
+    own_operators: bool | None = None
     tower_batch_sizes: tuple[int, ...] | None = None
     logical_devices: bool | None = None
     encoder_kernel: str | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from models import workloads
+from models.extension import operators
 from models.kernels import KERNELS
 from models.workload import Workload, first_values
 from rnn_scaling import entry, registry
@@ -170,6 +171,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
         state.flops_per_item = workload.flops_per_item(feed.max_lengths)
         state.resolved.update(
             **workload.kernels,
+            own_operators=bool(workload.kernels) and operators.usable(config.model.compute_dtype),
             learning_rate=learning_rate.of(config).last,
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),

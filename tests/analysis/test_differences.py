@@ -73,6 +73,7 @@ def test_each_difference_of_the_machine_is_named(what, environment, severity):
         ("intra-op threads", {"intra_op_parallelism_threads": 8}, INCOMPARABLE),
         ("encoder kernel that ran", {"encoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
         ("oneDNN", {"onednn": True}, INCOMPARABLE),
+        ("operators of setup-kernels", {"own_operators": True}, INCOMPARABLE),
         ("decoder kernel that ran", {"decoder_kernel": "dynamic_rnn"}, INCOMPARABLE),
         ("all-reduce that ran", {"all_reduce": [{"algorithm": "xring", "shards": 1}]}, INCOMPARABLE),
         ("logical devices", {"logical_devices": True}, INCOMPARABLE),

@@ -1,0 +1,54 @@
+"""The LSTM of CPUs by our own operators (models/extension): one call a layer forward and one backward.
+
+A step is one product of its input and state with the kernel, which is packed once a call, and its gates are computed
+while the product's sums are still in the caches. Dtypes as in `block_lstm`, which takes these operators where it can.
+
+T: steps, B: sentences, D: width of the input, U: units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from models import lstm
+from models.extension import operators
+
+
+def kernel_name(stack: lstm.LstmStack) -> str:
+    """What runs, for the record."""
+    return "packed LSTM"
+
+
+def build(stack: lstm.LstmStack) -> lstm.Run:
+    """The function of `stack`; T and B may be unknown while tracing."""
+    ours = operators.load()
+    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
+
+    @tf.custom_gradient
+    def cell(
+        x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
+        """x [T, B, D] and kernel in the products' dtype, the rest float32 -> outputs in that dtype, last c and h."""
+        units = c.shape[1]
+        all_biases = bias + tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), units)
+        forward = ours.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
+
+        def gradient(*d_results: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+            made = forward.gates, forward.cs, forward.outputs
+            d_x, d_kernel, d_bias, d_c, d_h = ours.rnn_scaling_lstm_grad(x, kernel, c, h, lengths, *made, *d_results)
+            return d_x, None, d_c, d_h, d_kernel, d_bias
+
+        return (forward.outputs, forward.last_c, forward.last_h), gradient
+
+    def run_cell(
+        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
+    ) -> lstm.CellResult:
+        (c, h), (kernel, bias) = state, weights
+        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
+        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
+        outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
+        return lstm.CellResult(outputs, tuple(last))
+
+    return lstm.run_layers(stack, run_cell)

@@ -1,0 +1,247 @@
+/* Operators for TensorFlow on CPUs with AVX-512, through its C interface (tensorflow/c/kernels.h, ops.h):
+ *   RnnScalingLstm, RnnScalingLstmGrad   one LSTM layer, all its products too: weights are packed once a call
+ *   RnnScalingSoftmaxLoss                cross entropy and its gradient in one pass over the logits
+ * T is float32, or bfloat16 (needs avx512_bf16) with sums, gates, cell states and losses in float32. One thread each. */
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensorflow/c/kernels.h"
+/* ops.h, written for C++, names these without saying that they are structures. */
+typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
+typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
+typedef struct TF_ShapeHandle TF_ShapeHandle;
+typedef struct TF_DimensionHandle TF_DimensionHandle;
+#include "tensorflow/c/ops.h"
+
+enum { PANEL = 32, ROWS = 8, DEPTH = 1024, WIDTH = 128, ALIGNMENT = 64, MOST_TENSORS = 24 };
+typedef uint16_t bfloat16;
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static void *new_array(size_t bytes) { return aligned_alloc(ALIGNMENT, round_up(bytes + 1, ALIGNMENT)); }
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
+#include "vectors.h"
+#define FLOAT32
+#include "dtype.h"
+#include "product.h"
+#include "lstm.h"
+#include "softmax.h"
+#undef FLOAT32
+#include "dtype.h"
+#include "product.h"
+#include "lstm.h"
+#include "softmax.h"
+#pragma GCC pop_options
+
+/* Whether this processor can run the operators of float32 (is_bfloat16 0) or of bfloat16 (1). */
+__attribute__((visibility("default"))) int rnn_scaling_runs_here(int is_bfloat16) {
+  __builtin_cpu_init();
+  int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return wide && (!is_bfloat16 || __builtin_cpu_supports("avx512bf16"));
+}
+
+/* The tensors of one call: inputs first, then outputs, which `close` gives back. */
+typedef struct {
+  TF_OpKernelContext *context;
+  TF_Status *status;
+  TF_Tensor *tensors[MOST_TENSORS];
+  int count, outputs;
+} Call;
+
+static Call open_call(TF_OpKernelContext *context, int inputs) {
+  Call call = {.context = context, .status = TF_NewStatus()};
+  for (; call.count < inputs && TF_GetCode(call.status) == TF_OK; call.count++)
+    TF_GetInput(context, call.count, &call.tensors[call.count], call.status);
+  return call;
+}
+
+static int64_t size(const Call *call, int input, int axis) { return TF_Dim(call->tensors[input], axis); }
+static void *data(const Call *call, int tensor) { return TF_TensorData(call->tensors[tensor]); }
+static int is_good(const Call *call) { return TF_GetCode(call->status) == TF_OK; }
+static void refuse(Call *call, TF_Code code, const char *text) { TF_SetStatus(call->status, code, text); }
+
+static void out_of_memory(Call *call) { refuse(call, TF_RESOURCE_EXHAUSTED, "no memory for packed weights"); }
+
+/* A new output of `rank` dimensions. */
+static void *new_output(Call *call, TF_DataType dtype, int rank, const int64_t *dims) {
+  if (!is_good(call)) return NULL;
+  size_t bytes = TF_DataTypeSize(dtype);
+  for (int axis = 0; axis < rank; axis++) bytes *= dims[axis];
+  TF_Tensor *tensor = TF_AllocateOutput(call->context, call->outputs++, dtype, dims, rank, bytes, call->status);
+  if (!is_good(call)) return NULL;
+  call->tensors[call->count++] = tensor;
+  return TF_TensorData(tensor);
+}
+
+/* A new output of a matrix's shape and type, in its place where nobody else reads it. */
+static void *in_place_output(Call *call, int input, const int64_t *dims) {
+  if (!is_good(call)) return NULL;
+  int taken;
+  TF_Tensor *tensor =
+      TF_ForwardInputOrAllocateOutput(call->context, &input, 1, call->outputs++, dims, 2, &taken, call->status);
+  if (!is_good(call)) return NULL;
+  call->tensors[call->count++] = tensor;
+  return TF_TensorData(tensor);
+}
+
+static void close_call(Call *call) {
+  if (!is_good(call)) TF_OpKernelContext_Failure(call->context, call->status);
+  for (int n = 0; n < call->count; n++)
+    if (call->tensors[n]) TF_DeleteTensor(call->tensors[n]);
+  TF_DeleteStatus(call->status);
+}
+
+static void lstm(TF_OpKernelContext *context, TF_DataType dtype) {
+  enum { X, KERNEL, BIAS, FIRST_C, FIRST_H, LENGTHS, INPUTS };
+  Call call = open_call(context, INPUTS);
+  if (is_good(&call)) {
+    int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, FIRST_C, 1);
+    int64_t all_gates[] = {T, B, 4 * U}, sequence[] = {T, B, U}, *state = sequence + 1;
+    if (size(&call, KERNEL, 0) != D + U || size(&call, KERNEL, 1) != 4 * U || size(&call, LENGTHS, 0) != B ||
+        size(&call, FIRST_C, 0) != B || size(&call, FIRST_H, 0) != B)
+      refuse(&call, TF_INVALID_ARGUMENT, "expected x [T, B, D], kernel [D + U, 4U], states [B, U], lengths [B]");
+    float *gates = new_output(&call, TF_FLOAT, 3, all_gates), *cs = new_output(&call, TF_FLOAT, 3, sequence);
+    void *outputs = new_output(&call, dtype, 3, sequence);
+    float *last_c = new_output(&call, TF_FLOAT, 2, state), *last_h = new_output(&call, TF_FLOAT, 2, state);
+#define ARGUMENTS                                                                                                   \
+  T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, BIAS), data(&call, FIRST_C), data(&call, FIRST_H),   \
+      data(&call, LENGTHS), gates, cs, outputs, last_c, last_h
+    if (is_good(&call) && (dtype == TF_FLOAT ? forward_f32(ARGUMENTS) : forward_bf16(ARGUMENTS))) out_of_memory(&call);
+#undef ARGUMENTS
+  }
+  close_call(&call);
+}
+
+static void lstm_grad(TF_OpKernelContext *context, TF_DataType dtype) {
+  enum { X, KERNEL, FIRST_C, FIRST_H, LENGTHS, GATES, CS, OUTPUTS, D_OUTPUTS, D_LAST_C, D_LAST_H, INPUTS };
+  Call call = open_call(context, INPUTS);
+  if (is_good(&call)) {
+    int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, CS, 2);
+    int64_t inputs[] = {T, B, D}, weights[] = {D + U, 4 * U}, state[] = {B, U};
+    void *d_x = new_output(&call, dtype, 3, inputs), *d_kernel = new_output(&call, dtype, 2, weights);
+    float *d_bias = new_output(&call, TF_FLOAT, 1, weights + 1);
+    float *d_c = new_output(&call, TF_FLOAT, 2, state), *d_h = new_output(&call, TF_FLOAT, 2, state);
+#define ARGUMENTS                                                                                                    \
+  T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, FIRST_C), data(&call, FIRST_H), data(&call, LENGTHS), \
+      data(&call, GATES), data(&call, CS), data(&call, OUTPUTS), data(&call, D_OUTPUTS), data(&call, D_LAST_C),      \
+      data(&call, D_LAST_H), d_x, d_kernel, d_bias, d_c, d_h
+    if (is_good(&call) && (dtype == TF_FLOAT ? backward_f32(ARGUMENTS) : backward_bf16(ARGUMENTS))) out_of_memory(&call);
+#undef ARGUMENTS
+  }
+  close_call(&call);
+}
+
+static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
+  enum { LOGITS, LABELS, INPUTS };
+  Call call = open_call(context, INPUTS);
+  if (is_good(&call)) {
+    int64_t shape[] = {size(&call, LOGITS, 0), size(&call, LOGITS, 1)}, N = shape[0], V = shape[1];
+    const int64_t *labels = data(&call, LABELS);
+    if (size(&call, LABELS, 0) != N) refuse(&call, TF_INVALID_ARGUMENT, "expected logits [N, V] and labels [N]");
+    for (int64_t n = 0; n < N && is_good(&call); n++)
+      if (labels[n] < 0 || labels[n] >= V) refuse(&call, TF_INVALID_ARGUMENT, "expected each label in [0, V)");
+    float *losses = new_output(&call, TF_FLOAT, 1, shape), *row = new_array(V * sizeof(float));
+    char *logits = data(&call, LOGITS), *d_logits = in_place_output(&call, LOGITS, shape);
+    if (!row) out_of_memory(&call);
+    for (int64_t n = 0; n < N && is_good(&call); n++) {
+      size_t at = n * V * TF_DataTypeSize(dtype);
+      losses[n] = dtype == TF_FLOAT ? softmax_f32((void *)(logits + at), V, labels[n], row, (void *)(d_logits + at))
+                                    : softmax_bf16((void *)(logits + at), V, labels[n], row, (void *)(d_logits + at));
+    }
+    free(row);
+  }
+  close_call(&call);
+}
+
+#define BOTH_DTYPES(f)                                                                                        \
+  static void f##_f32(void *kernel, TF_OpKernelContext *context) { f(context, TF_FLOAT); }                    \
+  static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
+BOTH_DTYPES(lstm)
+BOTH_DTYPES(lstm_grad)
+BOTH_DTYPES(softmax_loss)
+
+/* Shape functions: output n is made of dimensions from..to of one input, then those of another (-1: none). */
+typedef struct {
+  int input, from, to;
+} Dims;
+
+static void shape_of(TF_ShapeInferenceContext *context, int output, Dims first, Dims second, TF_Status *status) {
+  TF_ShapeHandle *whole = TF_NewShapeHandle(), *part = TF_NewShapeHandle(), *joined = TF_NewShapeHandle();
+  TF_ShapeInferenceContextGetInput(context, first.input, whole, status);
+  TF_ShapeInferenceContextSubshape(context, whole, first.from, first.to, joined, status);
+  if (second.input >= 0) {
+    TF_ShapeInferenceContextGetInput(context, second.input, whole, status);
+    TF_ShapeInferenceContextSubshape(context, whole, second.from, second.to, part, status);
+    TF_ShapeInferenceContextConcatenateShapes(context, joined, part, joined, status);
+  }
+  TF_ShapeInferenceContextSetOutput(context, output, joined, status);
+  TF_DeleteShapeHandle(whole), TF_DeleteShapeHandle(part), TF_DeleteShapeHandle(joined);
+}
+
+static const Dims NONE = {-1, 0, 0};
+
+static void lstm_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
+  shape_of(context, 0, (Dims){0, 0, 2}, (Dims){1, 1, 2}, status); /* gates: [T, B] of x, [4U] of the kernel */
+  shape_of(context, 1, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status); /* cs, outputs: [U] of first_c */
+  shape_of(context, 2, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status);
+  shape_of(context, 3, (Dims){3, 0, 2}, NONE, status);
+  shape_of(context, 4, (Dims){3, 0, 2}, NONE, status);
+}
+
+static void lstm_grad_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
+  shape_of(context, 0, (Dims){0, 0, 3}, NONE, status);
+  shape_of(context, 1, (Dims){1, 0, 2}, NONE, status);
+  shape_of(context, 2, (Dims){1, 1, 2}, NONE, status);
+  shape_of(context, 3, (Dims){2, 0, 2}, NONE, status);
+  shape_of(context, 4, (Dims){2, 0, 2}, NONE, status);
+}
+
+static void softmax_loss_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
+  shape_of(context, 0, (Dims){1, 0, 1}, NONE, status);
+  shape_of(context, 1, (Dims){0, 0, 2}, NONE, status);
+}
+
+typedef void Compute(void *, TF_OpKernelContext *);
+typedef void Shapes(TF_ShapeInferenceContext *, TF_Status *);
+
+/* Registers an operator, "name: type" a word of inputs and outputs, and its kernels; says on stderr what fails. */
+static void add(const char *name, const char *const *inputs, const char *const *outputs, Shapes *shapes,
+                Compute *float32, Compute *bf16) {
+  TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder(name);
+  TF_OpDefinitionBuilderAddAttr(op, "T: {float, bfloat16}");
+  for (; *inputs; inputs++) TF_OpDefinitionBuilderAddInput(op, *inputs);
+  for (; *outputs; outputs++) TF_OpDefinitionBuilderAddOutput(op, *outputs);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, shapes);
+  TF_Status *status = TF_NewStatus();
+  TF_RegisterOpDefinition(op, status);
+  for (int n = 0; n < 2 && TF_GetCode(status) == TF_OK; n++) {
+    TF_KernelBuilder *kernel = TF_NewKernelBuilder(name, "CPU", NULL, n ? bf16 : float32, NULL);
+    TF_KernelBuilder_TypeConstraint(kernel, "T", n ? TF_BFLOAT16 : TF_FLOAT, status);
+    if (TF_GetCode(status) == TF_OK) TF_RegisterKernelBuilder(name, kernel, status);
+  }
+  if (TF_GetCode(status) != TF_OK) fprintf(stderr, "error: operator %s: %s\n", name, TF_Message(status));
+  TF_DeleteStatus(status);
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* Runs when the library is loaded. */
+__attribute__((constructor)) static void register_all(void) {
+  add("RnnScalingLstm",
+      WORDS("x: T", "kernel: T", "bias: float", "first_c: float", "first_h: float", "lengths: int32"),
+      WORDS("gates: float", "cs: float", "outputs: T", "last_c: float", "last_h: float"), lstm_shapes, lstm_f32,
+      lstm_bf16);
+  add("RnnScalingLstmGrad",
+      WORDS("x: T", "kernel: T", "first_c: float", "first_h: float", "lengths: int32", "gates: float", "cs: float",
+            "outputs: T", "d_outputs: T", "d_last_c: float", "d_last_h: float"),
+      WORDS("d_x: T", "d_kernel: T", "d_bias: float", "d_c: float", "d_h: float"), lstm_grad_shapes, lstm_grad_f32,
+      lstm_grad_bf16);
+  add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64"), WORDS("losses: float", "d_logits: T"),
+      softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
+}

@@ -1,0 +1,122 @@
+"""Our own operators against the plain reference, at sizes that leave parts of blocks, panels and vectors over."""
+
+import numpy as np
+import pytest
+
+from tests.models import lstm_case, test_cross_entropy
+from tests.models.test_kernels import SHAPES, TOLERANCES
+
+
+@pytest.fixture(scope="module")
+def library(tf, tmp_path_factory):
+    """The operators: those that were built, or built here."""
+    from models.extension import build, operators
+
+    before = operators.FOLDER
+    if not operators.library_file().exists():
+        operators.FOLDER = tmp_path_factory.mktemp("extension")
+    try:
+        built = operators.library_file() if operators.library_file().exists() else build.build()
+    except RuntimeError as e:
+        operators.FOLDER = before
+        pytest.skip(str(e))
+    yield operators._library(built)
+    operators.FOLDER = before
+
+
+@pytest.fixture
+def taken(library, monkeypatch):
+    """Whatever the threads, every kernel takes the operators."""
+    from models.extension import operators
+
+    if not library.rnn_scaling_runs_here(1):
+        pytest.skip("the processor has no AVX-512 with bfloat16")
+    monkeypatch.setattr(operators, "usable", lambda dtype: True)
+
+
+def largest_error(tf, stack, lengths, dtype="float32"):
+    from models import lstm
+    from models.encoders import block_lstm
+
+    case = lstm_case.make_case(stack)
+    want = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lengths)
+    made = lstm_case.make_stack(stack.num_layers, stack.num_directions, time_major=stack.time_major, dtype=dtype)
+    got = lstm_case.traced(tf, block_lstm.build(made), made, case)(lengths)
+    assert "packed" in block_lstm.kernel_name(made)
+    return lstm_case.largest_error(got, want)
+
+
+@pytest.mark.parametrize("num_layers, num_directions, time_major", SHAPES)
+def test_layers_are_the_references(tf, taken, num_layers, num_directions, time_major):
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
+    error, name = largest_error(tf, stack, lstm_case.UNEQUAL)
+    assert error <= TOLERANCES["float32"], name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_whole_blocks_and_what_is_left_of_them(tf, taken, monkeypatch, dtype):
+    """13 sentences are 8, 4 and 1; 41 units are two vectors and a part, 164 gates five panels and a part; and pairs of
+    rows of bfloat16 with one left over."""
+    for name, size in {"BATCH": 13, "NUM_UNITS": 41, "INPUT_DIM": 9}.items():
+        monkeypatch.setattr(lstm_case, name, size)
+    error, name = largest_error(tf, lstm_case.make_stack(1, 1), (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype)
+    assert error <= TOLERANCES[dtype], name
+
+
+@pytest.mark.parametrize("words", [test_cross_entropy.N, None])
+def test_loss_and_gradients_are_tensorflows(tf, taken, words):
+    given = test_cross_entropy.arguments(tf, scale=4.0)
+    sizes = [[words if size == test_cross_entropy.N else size for size in each.shape] for each in given]
+    signature = [tf.TensorSpec(shape, each.dtype) for shape, each in zip(sizes, given)]
+    total, value_and_gradients = test_cross_entropy.total, test_cross_entropy.value_and_gradients
+    ours = tf.function(lambda *args: value_and_gradients(tf, total, *args), input_signature=signature)
+    want = value_and_gradients(tf, lambda *args: test_cross_entropy.stock(tf, *args), *given)
+    test_cross_entropy.assert_close(ours(*given), want, rtol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_losses_of_any_logits(tf, taken, dtype):
+    """Far apart, one NaN, a label that is no word; more words than a vector has lanes."""
+    from models.extension import operators
+
+    ours, labels = operators.load().rnn_scaling_softmax_loss, np.array([36, 0, 5])
+    logits = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
+    logits[0, 3], logits[1, 0], logits[2, 36] = 300.0, 10_000.0, np.nan
+    logits = tf.cast(logits, dtype)
+    losses, d_logits = ours(logits, labels)
+    assert np.isnan(losses[2]) and np.isnan(np.asarray(d_logits[2], np.float32)).any()
+    logits = tf.cast(logits, tf.float32)
+    want = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    np.testing.assert_allclose(losses[:2], want[:2], rtol=1e-6)
+    p = tf.nn.softmax(logits) - tf.one_hot(labels, 37)
+    tolerance = 1e-6 if dtype == "float32" else 4e-3
+    np.testing.assert_allclose(np.asarray(d_logits[:2], np.float32), p[:2], atol=tolerance)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="each label"):
+        ours(logits, np.array([0, 1, 37]))
+
+
+def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(tf, library, monkeypatch, tmp_path):
+    from models.extension import operators
+
+    threads = [1]
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
+    assert operators.usable("float32") == bool(library.rnn_scaling_runs_here(0))
+    assert not operators.usable("float16")
+    threads[0] = 2
+    assert not operators.usable("float32")
+    threads[0] = 1
+    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    assert not operators.usable("float32")
+
+
+def test_building_without_a_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys):
+    from models.extension import build, operators
+
+    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert build.main() == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: building kernels needs gcc") and error.count("\n") == 1
+    monkeypatch.setenv("CC", "false")
+    assert build.main() == 1 and "does not compile" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

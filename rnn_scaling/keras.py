@@ -41,8 +41,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
     ) -> None:
         """Args:
         result_file: where the record goes.
-        num_samples: of an epoch, all batches together.
-        batch_size: samples of every batch but the last one: of all devices.
+        num_samples: of an epoch of this process, all batches together.
+        batch_size: samples of every batch but the last one: of all devices that this process drives.
         unit: what is counted, in the plural.
         items_a_sample: how many of them a sample holds: 1 for images, the words of a sentence for text of one length.
         num_devices: that `fit` trains on.

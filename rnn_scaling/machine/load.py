@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -62,10 +64,14 @@ def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 
 
+Sample = Callable[[Sequence[int]], CpuTimes | None]
+"""Of cores -> the times now; None where the system does not tell."""
+
+
 class LoadMeter:
     """Watches cores from its creation to `read`."""
 
-    def __init__(self, cores: Sequence[int], sample: Callable[[Sequence[int]], CpuTimes | None] | None = None) -> None:
+    def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
         """Args:
         cores: that the run is bound to.
         sample: returns the times now; tests give a fake one.
@@ -89,6 +95,33 @@ def sample_with_children(cores: Sequence[int]) -> CpuTimes | None:
     """The times now, to this process's own added those of its children that have ended."""
     times, now = os.times(), _sample(cores)
     return now and dataclasses.replace(now, own=now.own + times.children_user + times.children_system)
+
+
+def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
+    """The times now, as this process's own those of all that it started too: loaders of data, running or ended."""
+    now = _sample(cores)
+    return now and dataclasses.replace(now, own=_tree_ticks() / os.sysconf("SC_CLK_TCK"))
+
+
+def _tree_ticks() -> int:
+    """CPU time of this process and those below it, each with its children that have ended.
+
+    Source: man 5 proc, "/proc/pid/stat": behind the name state, ppid, ...; the 14th to 17th are utime to cstime.
+    """
+    ticks: dict[int, int] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any moment
+            words = path.read_text(errors="replace").rpartition(")")[2].split()
+            number = int(path.parent.name)
+            ticks[number] = sum(map(int, words[11:15]))
+            children[int(words[1])].append(number)
+    total, below = 0, [os.getpid()]
+    while below:
+        number = below.pop()
+        total += ticks.get(number, 0)
+        below += children[number]
+    return total
 
 
 def _sample(cores: Sequence[int]) -> CpuTimes | None:

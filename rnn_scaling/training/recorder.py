@@ -16,7 +16,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis import common_window, unwaited
-from rnn_scaling.machine import alive
+from rnn_scaling.machine import alive, load
 from rnn_scaling.machine.cluster import launch
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.terminal import PROGRESS
@@ -160,7 +160,7 @@ class Recorder:
                 self.close(e)
                 raise
         self.recording.enter("batches")
-        self.recording.watch_machine(with_clocks=self._rank == 0)
+        self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
         self._timer.start()
 
     def resume(self) -> None:

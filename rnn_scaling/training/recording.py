@@ -15,7 +15,7 @@ from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
-from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, of_one_device
+from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
@@ -65,9 +65,14 @@ class Recording:
         """Ends the present phase and begins `phase`."""
         self._entered.append((phase, self._clock()))
 
-    def watch_machine(self, with_clocks: bool = True) -> None:
-        """Watches the load of the cores and the clocks of the devices; to be called right before the first batch."""
-        self._meter = LoadMeter(self.resolved.get("cpu_affinity", []))
+    def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
+        """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
+
+        Args:
+          with_clocks: False leaves these to another rank.
+          sample: of the load, as of `machine.load.LoadMeter`; None: what this process itself does not use is others'.
+        """
+        self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
             devices = [""] * self.flat["num_devices"]  # where the trainer is not ours nobody names them
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})

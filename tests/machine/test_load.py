@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from rnn_scaling.machine import load
 from rnn_scaling.machine.load import CpuTimes, Load, LoadMeter, of_one_device, parse_stat
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training.state import RunState
@@ -53,3 +57,15 @@ def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, war
     state.resolved["cpu_affinity"] = [*range(num_devices)]
     state.watched(Load(0.045, 0.0, 9.0))
     assert ("other processes used 4% of this run's cores" in state.load_caution()) == warned
+
+
+BUSY = "import os, sys\nwhile os.times().user < 0.3: pass\nprint(flush=True)\nsys.stdin.read()"
+
+
+def test_what_a_program_started_is_not_load_of_others():
+    """Loaders of data, while they run and after they ended."""
+    before = load.sample_with_descendants([0]).own
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert load.sample_with_descendants([0]).own - before > 0.25
+    assert load.sample_with_descendants([0]).own - before > 0.25

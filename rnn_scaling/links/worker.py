@@ -119,10 +119,10 @@ def _all_reduce(request: dict[str, Any], write: Any) -> None:
 def gradient_bytes() -> dict[str, int]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
     from models import workloads
-    from rnn_scaling.settings import config
+    from rnn_scaling.settings import config, presets
 
     bytes_of = {}
-    for preset in config.PRESETS:
+    for preset in presets.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
         variables = workloads.load(model.model).build(model, "CPU").variables
         bytes_of[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from models import kernels
-from models.config import GNMT_V2, ModelConfig, option
-from models.workloads import WORKLOADS, dataset_of, readers_of
+from models.config import ModelConfig, option
+from models.workloads import dataset_of, readers_of
 from rnn_scaling import registry
+from rnn_scaling.settings import presets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,15 +277,6 @@ class MeasureOptions:
     )
 
 
-def _image_batches() -> str:
-    """Batch sizes that presets give networks of images: "small 8 or 32, seed 32 or 128"."""
-    sizes: dict[str, set[int]] = {}
-    for entry in WORKLOADS.values():
-        for preset, size in entry.batch_sizes.items():
-            sizes.setdefault(preset, set()).add(size)
-    return ", ".join(f"{preset} {registry.either(map(str, sorted(each)))}" for preset, each in sizes.items())
-
-
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:
     """Output."""
@@ -310,25 +302,9 @@ class OutputOptions:
         "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32), seed (95.7 M: vocabulary "
         "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of "
         "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128); of images "
-        f"the batch alone: {_image_batches()}",
-        choices=("small", "seed", "gnmt_v2"),
+        f"the batch alone: {presets.image_batches()}",
+        choices=tuple(presets.PRESETS),
     )
-
-
-SEED_PRESET = {
-    "num_encoder_layers": 4,
-    "num_decoder_layers": 4,
-    "num_units": 512,
-    "embedding_dim": 512,
-    "src_vocab_size": 50_000,
-    "tgt_vocab_size": 50_000,
-    "src_max_len": 100,
-    "tgt_max_len": 100,
-    "batch_size": 384,
-}
-GNMT_PRESET = {**GNMT_V2, "src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
-PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET, "gnmt_v2": GNMT_PRESET}
-_READERS = registry.readers(WORKLOADS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -413,21 +389,6 @@ def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None 
     return {**given, **servers, "num_workers": num_workers}
 
 
-def model_of(preset: Any) -> str:
-    """The workload that a preset is of, where the user names none."""
-    return str(PRESETS.get(preset, {}).get("model", OPTIONS["model"].default))
-
-
-def _preset(preset: str, workload: str) -> dict[str, Any]:
-    """The defaults that a preset gives the options that a workload reads; all of them to one that is none."""
-    entry, values = WORKLOADS.get(workload), PRESETS.get(preset, {})
-    if entry is None:
-        return values
-    if entry.datasets:  # a preset of text alone is refused
-        return {"batch_size": entry.batch_sizes[preset]} if preset in entry.batch_sizes else {}
-    return {name: value for name, value in values.items() if workload in _READERS.get(name, WORKLOADS)}
-
-
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
     """Works out every default.
 
@@ -441,7 +402,7 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     """
     values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
     preset = given.get("preset", "small")
-    values.update(_preset(preset, given.get("model", model_of(preset))))
+    values.update(presets.defaults(preset, given.get("model", presets.model_of(preset))))
     values.update(given)
     values["dataset"] = dataset_of(values["model"], values["dataset"])
     if values["device"] == "auto":

@@ -9,7 +9,7 @@ from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
+from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
 
 
@@ -23,7 +23,7 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     wanted = {**config, **changes}
     known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
     ignored = unread_options(wanted)
-    model = configs.model_of(wanted["preset"])
+    model = presets.model_of(wanted["preset"])
     defaults = {**_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)), "model": model}
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
     words = []

@@ -22,7 +22,8 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
 from rnn_scaling.training.native_log import LEVEL_VARIABLE, NativeLog
-from rnn_scaling.training.session import TICK_S, describe, prepare_process
+from rnn_scaling.training.preparation import prepare_process
+from rnn_scaling.training.session import TICK_S, describe
 from rnn_scaling.training.state import RunState
 
 _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RNN_SCALING_GROUP", "PYTHONHOME")

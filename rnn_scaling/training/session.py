@@ -18,15 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.analysis import divergence
 from rnn_scaling.data import cifar10_files, corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.machine import alive
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
-from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
-from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order, visible_gpus
+from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records import record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
@@ -36,11 +34,11 @@ from rnn_scaling.registry import TEXT_FILES, either, has_servers
 from rnn_scaling.reports import table
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read
-from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
+from rnn_scaling.training.preparation import prepare_process
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
@@ -334,55 +332,6 @@ def _data_files(config: RunConfig) -> list[str]:
     return [str(path) for path in Path(config.data.data_dir).glob(cifar10_files.PATTERN)]
 
 
-def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them.
-
-    Args:
-      config: resolved options.
-      state: gets what was resolved.
-      launch: which of several processes this is; None: it is alone.
-    """
-    cores = available_cores()
-    devices, measure = config.devices, config.measure
-    resolved = state.resolved
-    if devices.device == "cpu":
-        wanted = devices.num_devices * devices.cpu_cores_per_device
-        resolved["oversubscribed"] = wanted > len(cores)
-        if resolved["oversubscribed"]:
-            entry.warn(
-                f"{devices.num_devices} devices x {devices.cpu_cores_per_device} cores need {wanted} cores, "
-                f"this machine has {len(cores)}: they share them, and a device is slower than in runs with fewer"
-            )
-        cores = bind_to_cores(wanted, launch.local_rank if launch else 0)
-        if share_a_core(cores):
-            entry.warn("some cores of this run are hyper-threads of one core: it has less than a core a device")
-    resolved["cpu_affinity"] = cores
-    inter, intra = pool_sizes(config, len(cores))
-    if not measure.num_warmup_batches:
-        entry.warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
-    if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
-        entry.warn(
-            f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
-            "towers wait for each other's operators; use 0 or a larger number"
-        )
-    resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
-    workers = config.cluster.num_workers
-    entry.note(
-        f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {_count(len(cores), 'core')}, "
-        f"{_count(inter, 'inter-op thread')}, {_count(intra, 'intra-op thread')}"
-    )
-    prepare_cuda_order()
-    if WORKLOADS[config.model.model].needs_keras:
-        os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's own Keras runs on
-    else:
-        # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that runs.
-        sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # its import fails, which TensorFlow allows
-    if config.model.xla:
-        # Auto-clustering leaves the CPU out unless it is told so.
-        xla_flags = os.environ.get("TF_XLA_FLAGS", "")
-        os.environ["TF_XLA_FLAGS"] = f"{xla_flags} --tf_xla_cpu_global_jit".strip()
-
-
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     """(type, one line for a person, whether this kind of failure is expected) of what ended a run."""
     kind, first_line = type(error).__name__, entry.first_line(error)
@@ -400,15 +349,3 @@ def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:
     kinds = (NotFiniteError, DeviceError, OSError, ClusterError, CheckpointError)
     expected = isinstance(error, kinds) or kind == "DataError"
     return kind, first_line if expected else f"{kind}: {first_line[:500]}", expected
-
-
-def _devices(config: RunConfig) -> str:
-    """What the towers run on, in words."""
-    devices = config.devices
-    kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
-    logical = "logical " if devices.num_devices > real else ""
-    return _count(devices.num_devices, f"{logical}{kind} device")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

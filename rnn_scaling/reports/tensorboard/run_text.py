@@ -12,7 +12,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
+from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.naming import network
 from rnn_scaling.settings.spelling import command
 
@@ -58,7 +58,7 @@ def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
     config = run.config
     given: dict[str, object] = {name: config[name] for name in ("preset", "device", "model") if name in config}
     defaults = configs.resolve(given, num_gpus=0, num_cores=1).flat()
-    defaults["model"] = configs.model_of(config.get("preset"))
+    defaults["model"] = presets.model_of(config.get("preset"))
     names = [name for name in config if name in defaults and configs.GROUP_OF[name] != "output"]
     return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
 

@@ -162,7 +162,11 @@ class TorchPeer:
     def __init__(self, python: str, npz: Path) -> None:
         script = Path(__file__).with_name("torch_peer.py")
         self._process = subprocess.Popen(
-            [python, str(script), str(npz)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, str(script), str(npz)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(script.parents[1])},
         )
 
     def ask(self, dtype: str, count: int) -> dict[str, Any]:

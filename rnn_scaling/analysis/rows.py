@@ -305,7 +305,7 @@ def option_names(rows: Sequence[Row]) -> list[str]:
 
 def kernel_on_cpus(rows: Sequence[Row]) -> str:
     """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
-    kernel = KERNELS.get(str(rows[0].config["encoder_type"]))
+    kernel = KERNELS.get(network(rows[0].config))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     parts = [record.resolved for row in rows for record in row.good if record.resolved.device_type == "CPU"]

@@ -25,6 +25,17 @@ def test_a_strong_series_has_no_batch_size_of_its_own():
     ]
 
 
+def test_a_framework_is_named_in_place_of_an_encoder_and_the_kernel_that_it_does_not_have():
+    """Its records hold the default encoder, which it does not read, and say what computed its layers."""
+    runs = [resolved(100, data="constant", framework=name) for name in ("tensorflow", "torch")]
+    kernels = ("BlockLSTM", "torch.nn.LSTM")
+    runs = [
+        changed(run, resolved={"encoder_kernel": kernel, "device_type": "CPU"}) for run, kernel in zip(runs, kernels)
+    ]
+    assert titles(*runs) == ["cudnn_lstm (BlockLSTM), independent, framework=tensorflow", "torch, independent"]
+    assert titles(runs[1]) == ["torch, independent"]
+
+
 def test_what_a_batch_holds_is_the_workloads():
     series = [
         resolved(100, 2, global_batch_size=64, **option) for option in ({"model": "lm"}, {"model": "of others"}, {})

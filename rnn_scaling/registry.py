@@ -97,11 +97,13 @@ class Framework(Choice):
       package: whose import it needs, in an environment of its own beside that of the suite; empty: it is ours.
       least: the oldest version of the package that it is written for.
       beside: other packages of that environment whose versions matter.
+      has_equal_towers: whether all towers must have batches of one size.
     """
 
     package: str = ""
     least: str = ""
     beside: tuple[str, ...] = ()
+    has_equal_towers: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,8 +272,16 @@ _OURS = (
 FRAMEWORKS: Mapping[str, Framework] = {
     "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
     "torch": Framework("rnn_scaling.trainers.torch", "PyTorch", reads=("compile",), package="torch", least="2.6"),
-    "jax": Framework("rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", beside=("jaxlib",)),
-    "keras": Framework("rnn_scaling.trainers.keras", "Keras 3", reads=("keras_backend",), package="keras", least="3.9"),
+    "jax": Framework(
+        "rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", beside=("jaxlib",), has_equal_towers=True
+    ),
+    "keras": Framework(
+        *("rnn_scaling.trainers.keras", "Keras 3"),
+        reads=("keras_backend",),
+        package="keras",
+        least="3.9",
+        has_equal_towers=True,
+    ),
 }
 ENGINES = _modules(
     "rnn_scaling.training.engines",

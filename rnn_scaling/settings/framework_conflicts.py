@@ -54,5 +54,11 @@ def _faults(config: RunConfig, num_gpus: int) -> Iterator[str]:
         if value not in allowed:
             remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
             yield f"--framework={name} cannot have {spell(option, value)}; {remedy}"
+    sizes = config.tower_batch_sizes()
+    if FRAMEWORKS[name].has_equal_towers and len(set(sizes)) > 1:
+        yield (
+            f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
+            f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
+        )
     if config.devices.device == "gpu" and config.devices.num_devices > num_gpus:
         yield f"--framework={name} needs a GPU for each of --num_devices={config.devices.num_devices}, got {num_gpus}"

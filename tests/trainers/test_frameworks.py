@@ -160,6 +160,11 @@ def test_what_another_framework_cannot_do_is_named_with_the_remedy(name, no_chec
     assert lines(encoder_type="dynamic_rnn") == [
         "--encoder_type=dynamic_rnn would be ignored here; it needs --framework=tensorflow, or leave it out"
     ]
+    uneven = [
+        f"--framework={name} cuts --global_batch_size=33 evenly, and --num_devices=2 does not divide it; "
+        "use --global_batch_size=32"
+    ]
+    assert lines(global_batch_size=33, num_devices=2) == (uneven if name != "torch" else [])
     assert lines(log_dir="logs") == [f"--framework={name} cannot have --log_dir=logs; leave it out"]
 
 

@@ -1,4 +1,4 @@
-"""JAX trains our network, where it is installed: `PYTHON -m pytest tests/trainers/test_jax.py` in .venv-jax with pytest."""
+"""JAX, where it is installed: `.venv-jax/bin/python -m pytest -n0 tests/trainers/test_jax.py`, with pytest there."""
 
 from __future__ import annotations
 

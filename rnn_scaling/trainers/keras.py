@@ -9,6 +9,7 @@ S: words of a source sentence, T: of a target sentence, B: sentence pairs, U: un
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import threading
@@ -163,7 +164,7 @@ def _on_tensorflow(work: Work) -> list[Scope]:
     tf.config.experimental.enable_tensor_float_32_execution(not is_reference)
     if work.exchanges:
         return [lambda: tf.distribute.MirroredStrategy(devices).scope()]
-    return [lambda device=device: tf.device(device) for device in devices]
+    return [functools.partial(tf.device, device) for device in devices]
 
 
 def _on_jax(work: Work) -> list[Scope]:
@@ -175,7 +176,7 @@ def _on_jax(work: Work) -> list[Scope]:
     devices = ours.devices_of(work)
     jax.config.update("jax_default_matmul_precision", ours.precision_of(work))
     if not work.exchanges:
-        return [lambda device=device: jax.default_device(device) for device in devices]
+        return [functools.partial(jax.default_device, device) for device in devices]
 
     @contextlib.contextmanager
     def data_parallel() -> Iterator[None]:

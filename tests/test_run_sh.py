@@ -127,6 +127,23 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     assert len(run("setup-horovod", PATH=mpi).notes) == 2, "what failed is tried again"
 
 
+def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(run, tmp_path):
+    run("setup")
+    done = run("setup-frameworks", "torch", "tesnorflow")
+    assert done.returncode == 2 and done.notes == []
+    assert done.stderr == "error: setup-frameworks knows torch, jax and keras, not tesnorflow\n"
+    done = run("setup-frameworks", "torch", "jax")
+    assert done.returncode == 0, done.stderr
+    installed = [line for line in done.notes if line.startswith("-m pip install")]
+    assert [line.split(" -c ")[1] for line in installed] == [
+        f"constraints.txt -r requirements/{name}.txt" for name in ("torch", "jax")
+    ]
+    assert (tmp_path / "venv-torch/bin/python").exists() and (tmp_path / "venv-jax/.installed").exists()
+    assert run("setup-frameworks", "jax", "torch").notes == [], "what was installed is not installed again"
+    done = run("setup-frameworks", pip="echo ERROR: no keras today; exit 1")
+    assert done.returncode == 1 and "installing requirements/keras.txt failed" in done.stderr and len(done.notes) == 1
+
+
 def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
     compiler = tmp_path / "g++"
     compiler.write_text('#!/bin/sh\necho "$*"\n')

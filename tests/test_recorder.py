@@ -181,6 +181,11 @@ UNWAITED = {
         0.0,
         "10 of 100 steps have 99% of the time",
     ),
+    "the same, and the machine pauses": (
+        [0.0003 if n in (3, 17, 44, 45) else 1.0 if n % 10 == 9 else 0.00001 for n in range(100)],
+        0.0,
+        "10 of 100 steps have 100% of the time",
+    ),
     "a last step that waits for all": ([0.001] * 99 + [9.0], 0.0, "the last step has 99% of the time"),
     "nothing waits but what follows the loop": ([0.001] * 100, 9.0, "9 s passed after the last step, and all 100"),
 }

@@ -35,7 +35,7 @@ from rnn_scaling.sweeps.runs import AnyRun, Trainer
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
     f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
 )
-OF_A_PROCESS = ("python", "packages", "cuda")  # parts of an environment that are those of whoever reads it
+OF_A_PROCESS = ("python", "packages", "cuda", "commit")  # in an environment: of whoever reads it, not of the machine
 MOST_WORDS = 150  # letters of a line that a message quotes
 _RAISED = re.compile(r"(?:\[.{1,40}\]:? *)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:)", re.IGNORECASE)
 

@@ -84,6 +84,8 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
 def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0
     one, two = records(tmp_path).values()
+    log = (tmp_path / "out" / "stand_in-1.log.txt").read_text()
+    assert f"cores {first_cores(1)} devices 1\n" in log and one.resolved.cpu_affinity == tuple(first_cores(1))
     assert (two.throughput.items_per_second, two.throughput.items, two.throughput.seconds) == (2000.0, None, None)
     assert not two.batches.seconds and two.config["log_format"].startswith("seed_trainer,auto,regex:")
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1,2", f"--log_format=seed,auto,{RATE.partition('=')[2]}") == 0

@@ -59,7 +59,7 @@ A trainer of your own, in any framework (docs/any_trainer.md): --trainer="COMMAN
 varies in braces. Its numbers come from the record of a Recorder at {{result_file}}, or from what it prints.
 
     ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
-    ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \
+    ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \\
         --log_format="regex:words/s: (?P<rate>[0-9.]+)" --unit=words
 
 Exit status: 0 all runs done, 1 a run failed, a mode trains wrong or the folder cannot be written, 2 the flags conflict,

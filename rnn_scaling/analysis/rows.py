@@ -134,7 +134,7 @@ class Row:
     def items(self) -> str:
         """What is counted, in a few words."""
         workload = WORKLOADS.get(self.config["model"])
-        return workload.items if workload else "items without padding"
+        return workload.items if workload else "what its trainer counts"
 
     @property
     def samples(self) -> str:

@@ -91,12 +91,6 @@ class LoadMeter:
         return Load(others=share, steal=max(0.0, now.steal - self._start.steal) / capacity, seconds=seconds)
 
 
-def sample_with_children(cores: Sequence[int]) -> CpuTimes | None:
-    """The times now, to this process's own added those of its children that have ended."""
-    times, now = os.times(), _sample(cores)
-    return now and dataclasses.replace(now, own=now.own + times.children_user + times.children_system)
-
-
 def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
     """The times now, as this process's own those of all that it started too: loaders of data, running or ended."""
     now = _sample(cores)

@@ -56,7 +56,7 @@ class TheirTrainer(Trainer):
         cores = _cores(theirs)
         bound = [sys.executable, "-I", str(on_cores.__file__), ",".join(map(str, cores))] if cores else []
         task = Task([*bound, *command(theirs, result_file)], variables(theirs, result_file), reads_stdout=True)
-        meter = load.LoadMeter(cores or available_cores(), load.sample_with_children)
+        meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         refuse_link(log)
         with log.open("w", encoding="utf-8") as kept:
 

@@ -247,8 +247,11 @@ def run_job(
         if lost:  # not the run's failure: the placeholder stays, so that the run is made again
             raise OSError(lost)
         error = trainer.reason(job.run, ended, limit)
-        # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not.
-        result = dataclasses.replace(written or unfinished, status="failed", error=error, throughput=None)
+        # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not. Another
+        # trainer than ours does not know all that its run is told by.
+        half = written or unfinished
+        config = {**half.config, **{name: value for name, value in job.identity if value is not None}}
+        result = dataclasses.replace(half, status="failed", error=error, config=config, throughput=None)
     if result is not written:
         record.write(result, job.path)
     _keep_stderr(job.path, ended.lines if result.status != "ok" else [])

@@ -49,12 +49,13 @@ def planned(command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, gi
 
 def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     """Its record, its log, and everything that is neither."""
-    ends = "record,steps,wrong,slow,crash,silent,half,signal"
-    assert go(tmp_path, f"--axis:how={ends}", "--num_devices=2", PATTERN, ITEMS, "--unit=words") == 1
+    ends = "record,steps,wrong,slow,crash,silent,half,signal,killed"
+    words = [f"--axis:how={ends}", "--num_devices=2", PATTERN, ITEMS, "--unit=words"]
+    assert go(tmp_path, *words) == 1
     found = {name.removeprefix("stand_in-2-how="): each for name, each in records(tmp_path).items()}
-    assert {each.config["num_devices"] for each in found.values()} == {2}
+    assert all(each.config["num_devices"] == 2 and each.config["how"] == how for how, each in found.items())
     recorded, read = found["record"], found["steps"]
-    assert recorded.status == "ok" and recorded.config["how"] == "record" and "num_batches" not in recorded.config
+    assert recorded.status == "ok" and "num_batches" not in recorded.config
     assert (recorded.throughput.items, recorded.log_format) == (11 * 200 + sum(range(1, 12)), None)
     # A match every ten steps of 0.25 ms and 200 items, the first left out.
     assert (read.batches.warmup, read.batches.measured, read.unit) == (1, 7, "words")
@@ -69,6 +70,7 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
         "silent": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
         "half": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=half.json.unreadable",
         "signal": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
+        "killed": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
     }
     for how, reason in reasons.items():
         error = found[how].error
@@ -79,6 +81,8 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     assert "a match of the pattern counts as a batch" in capsys.readouterr().err
+    assert go(tmp_path, *words) == 1
+    assert "nothing left to run: all 9 runs are finished" in capsys.readouterr().err, "whoever wrote their records"
 
 
 def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):

@@ -1,15 +1,21 @@
 """Which tests run and in which order; four logical CPU devices for every test, set before TensorFlow starts."""
 
+import collections
+import gc
 import os
 import signal
 import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Images of containers set it; then each of the hundreds of processes under test would compile the suite anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
 os.environ.pop("RNN_SCALING_COMMAND", None)  # run.sh's: commands under test are started in other ways
 
 import pytest
+
+sys.dont_write_bytecode = False
 
 # A shell that starts the tests in the background (nohup: SIGHUP) lets these be ignored, by their children too, which
 # are to obey them.
@@ -85,6 +91,25 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in slow]
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    """With --durations: the files that took longest and the sum of all, so that growth is seen."""
+    if not config.option.durations:
+        return
+    seconds, number = collections.Counter(), collections.Counter()
+    for report in (each for reports in terminalreporter.stats.values() for each in reports):
+        if hasattr(report, "duration") and hasattr(report, "when"):
+            file = report.nodeid.partition("::")[0]
+            seconds[file] += report.duration
+            number[file] += report.when == "call"
+    terminalreporter.section(f"slowest {config.option.durations} files")
+    for file, total in seconds.most_common(config.option.durations):
+        terminalreporter.write_line(f"{total:.1f}s {file} ({number[file]} tests)")
+    used = os.times()
+    cpu = used.user + used.system + used.children_user + used.children_system
+    total = sum(seconds.values())
+    terminalreporter.write_line(f"{total:.0f}s all {number.total()} tests; {cpu:.0f}s of CPU with all processes")
+
+
 def _rank(path: Path) -> int:
     """Place of a file in SLOW; its length where it is not there."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
@@ -97,6 +122,7 @@ def tf():
     import tensorflow
 
     _split_cpu(tensorflow)
+    gc.freeze()  # its half a million objects are nobody's garbage: not to be searched again and again
     return tensorflow
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
 
 import pytest
 
+from tests import conftest
 from tests.conftest import CLUSTERS, SLOW, TESTS
 from tests.support.paths import ROOT
 
@@ -31,10 +35,34 @@ def test_quick_leaves_out_what_loads_tensorflow():
 
 
 def test_clusters_are_started_where_they_are_asked_for():
-    lists = ["--numprocesses=0", "--collect-only", "-q"]
-    assert "test_server_faults" not in run_tests(*lists, "tests/training").stdout
-    for words in (["--clusters", "tests/training"], ["tests/training/test_server_faults.py"]):
-        assert "tests/training/test_server_faults.py" in run_tests(*lists, *words).stdout
+    def ignored(*words: str, clusters: bool = False) -> object:
+        options = {"quick": False, "clusters": clusters}
+        config = types.SimpleNamespace(getoption=options.__getitem__, args=words)
+        return conftest.pytest_ignore_collect(TESTS / CLUSTERS[-1], config)
+
+    assert ignored("tests/training") is True and ignored() is True
+    assert ignored("tests/training", clusters=True) is None and ignored(f"tests/{CLUSTERS[-1]}::test_one") is None
+
+
+def test_functions_are_traced_as_the_trainers_are():
+    """With AutoGraph each function of the suite that they call is parsed and compiled anew: seconds, and other code."""
+    written = {
+        path: path.read_text() for room in ("tests", "rnn_scaling", "models") for path in (ROOT / room).rglob("*.py")
+    }
+    calls = [
+        (path.name, node.lineno, [word.arg for word in getattr(node, "keywords", [])])
+        for path, text in written.items()
+        if "tf.function" in text
+        for node in functions_of(ast.parse(text))
+    ]
+    assert len(calls) > 40 and not [call for call in calls if "autograph" not in call[2]]
+
+
+def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
+    """Calls of tf.function, and its bare name where nobody calls it."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "tf.function"]
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node) == "tf.function"]
+    return iter([*calls, *(node for node in names if not any(node is call.func for call in calls))])
 
 
 def test_slow_files_are_there():

@@ -29,7 +29,7 @@ def url(tf, tmp_path_factory):
         batches = dataclasses.replace(result.batches, loss=(1.0,) * len(result.batches.seconds))
         result = changed(result, batches=batches)
         record.write(result, folder / f"on-{n}" / "run.json")
-    graph = tf.function(lambda x: x + 1).get_concrete_function(tf.constant(1)).graph
+    graph = tf.function(lambda x: x + 1, autograph=False).get_concrete_function(tf.constant(1)).graph
     event_files.write(str(folder / "on-4"), graph, result)
     command = [sys.executable, "-m", "rnn_scaling", "tensorboard", f"--logdir={folder}", "--port=0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:

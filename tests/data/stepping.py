@@ -12,7 +12,7 @@ from models.batch import Batch
 def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list[list[Batch]]:
     """`[step][tower]` batches of NumPy arrays."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def step_function(step: Any) -> list[Batch]:
         return source.next_batches(step)
 

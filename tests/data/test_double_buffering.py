@@ -109,7 +109,7 @@ def run(tf, devices, batch_sizes, prefetch):
     feed = Feed(options, TextLayout((), Batch, True), batch_sizes, is_split, 1, tuple(devices))
     source = pipeline.to_towers(dataset, feed)
 
-    @tf.function
+    @tf.function(autograph=False)
     def take(step):
         return [batch.target_output for batch in source.next_batches(step)]
 

@@ -48,7 +48,7 @@ def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
     feed = Feed(options, TextLayout((), Batch, True), (2,) * len(devices), False, 1, tuple(devices))
     source = pipeline.to_towers(counted.dataset, feed)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step_function(step):
         outputs = [batch.target_output for batch in source.next_batches(step)]
         for output, device in zip(outputs, devices):

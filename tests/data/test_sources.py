@@ -130,7 +130,7 @@ def test_the_seed_decides_the_words(tf, devices, name, prefetch):
 def test_each_tower_s_batch_is_on_its_device(tf, devices, name, prefetch):
     source = build(name, devices[:3], prefetch)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step_function(step):
         batches = source.next_batches(step)
         for device, batch in zip(devices, batches):
@@ -147,7 +147,7 @@ def test_static_shapes(tf, devices, name, prefetch):
     src_time, tgt_time = (None, None) if name == "text" else lengths_of(name)
     shapes = []
 
-    @tf.function
+    @tf.function(autograph=False)
     def step_function(step):
         shapes.extend(tensor.shape.as_list() for tensor in source.next_batches(step)[0])
 
@@ -219,7 +219,7 @@ def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, p
     source = build(name, devices[:2], prefetch, batch_sizes=batch_sizes)
     known = []
 
-    @tf.function
+    @tf.function(autograph=False)
     def step_function(step):
         for batch in source.next_batches(step):
             known.extend(tf.get_static_value(lengths) for lengths in (batch.source_length, batch.target_length))
@@ -252,7 +252,9 @@ def test_the_shortest_sentences(tf, devices):
 def test_constant_and_device_take_nothing_from_the_host(tf, devices):
     for name in ("device", "constant"):
         source = build(name, devices[:2])
-        graph = tf.function(source.next_batches).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+        graph = (
+            tf.function(source.next_batches, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int64)).graph
+        )
         assert not [op for op in graph.get_operations() if "Iterator" in op.type or "PyFunc" in op.type]
         assert {op.device for op in graph.get_operations() if op.type not in ("Placeholder",)} <= {*devices[:2], ""}
 

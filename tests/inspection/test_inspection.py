@@ -198,7 +198,7 @@ def test_a_trace_without_a_step_is_an_error(tf):
 
 
 def test_operators_are_counted_with_the_bodies_of_functions(tf):
-    @tf.function
+    @tf.function(autograph=False)
     def doubled(x):
         return tf.while_loop(lambda y: tf.reduce_sum(y) < 8.0, lambda y: (y + y,), (x,))[0]
 

@@ -83,7 +83,7 @@ def traced(tf, run: Callable, stack, case: Case) -> Callable[..., dict]:
         tf.TensorSpec([None], tf.int32),
         (tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),) * len(case.state),
     ]
-    function = tf.function(functools.partial(results, tf, run, stack), input_signature=signature)
+    function = tf.function(functools.partial(results, tf, run, stack), input_signature=signature, autograph=False)
     return lambda lengths: function(case.weights, case.inputs, tf.constant(lengths, tf.int32), case.state)
 
 

@@ -49,7 +49,7 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
     given = arguments(tf)
     words = N if known_words else None
     signature = [tf.TensorSpec([words if size == N else size for size in t.shape], t.dtype) for t in given]
-    fused = tf.function(lambda *args: value_and_gradients(tf, total, *args), input_signature=signature)
+    fused = tf.function(lambda *args: value_and_gradients(tf, total, *args), input_signature=signature, autograph=False)
     want = value_and_gradients(tf, lambda *args: stock(tf, *args), *given)
     assert_close(fused(*given), want, rtol=2e-6)
 
@@ -83,7 +83,7 @@ def test_right_predictions_are_counted_on_the_way_and_change_nothing(tf, monkeyp
     labels = tf.where(tf.range(N) % 3 > 0, best, labels)
     counted = []
 
-    @tf.function
+    @tf.function(autograph=False)
     def with_accuracy(*given):
         outcome = cross_entropy.loss_sum(*given, accuracy=True)
         counted.append(outcome.correct)

@@ -68,7 +68,7 @@ def traced(tf, workload, data_format="NHWC"):
         batch = batch._replace(images=batch.images.transpose(0, 3, 1, 2))
     names = [spec.name for spec in workload.variables]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(values, batch):
         outcome = workload.forward(values, {}, batch, tf.constant([0, 0]))
         gradients = tf.gradients(outcome.loss_sum, [values[name] for name in names])

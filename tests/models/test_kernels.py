@@ -146,7 +146,7 @@ def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
     stack = lstm_case.make_stack(2, 2)
     strategy = tf.distribute.MirroredStrategy(devices[:2])
 
-    @tf.function
+    @tf.function(autograph=False)
     def everywhere():
         return strategy.run(
             lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL)
@@ -155,7 +155,8 @@ def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
     replicas = strategy.experimental_local_results(everywhere())
     with tf.device(devices[3]):
         placed = tf.function(
-            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL)
+            lambda: lstm_case.results_of_constants(tf, block_lstm.build(stack), stack, case, lstm_case.UNEQUAL),
+            autograph=False,
         )()
     for results in (*replicas, placed):
         error, name = lstm_case.largest_error(results, want)

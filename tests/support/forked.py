@@ -44,7 +44,12 @@ TINY = [
 ]
 NOBODY = "nobody"
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tensorflow", "rnn_scaling.training.benchmark", "rnn_scaling.inspection.observe"])
+CONTEXT.set_forkserver_preload(
+    [
+        *("tensorflow", "rnn_scaling.training.benchmark", "rnn_scaling.inspection.observe"),
+        *("tests.support.forked", "tests.support.preloaded"),
+    ]
+)
 
 
 def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> Any:

@@ -100,6 +100,7 @@ def train(
     for _ in batches:
         results.append(step())
         after.append([{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()])
+        assert after[-1] and all(after[-1]), "no variable: whatever is said of each would hold"
     return {
         "after": after,
         "replicas": after[-1],

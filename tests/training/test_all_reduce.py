@@ -34,7 +34,7 @@ def check(tf, devices, name, num_towers, shards):
     # Small whole numbers, whose sums every dtype holds exactly: no tolerance is needed.
     cases = [(dtype, rng.integers(-8, 9, size=(num_towers, *shape))) for dtype, shape in VALUES]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(factor):
         summed = []
         for dtype, values in cases:
@@ -85,7 +85,7 @@ def _check_collective(inter_op_threads: int) -> None:
 def _check_build_in_a_function(tf, devices) -> None:
     """The second trace of a tf.function may not make variables, yet it can be the first to use a device."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(num_towers):
         return load(ALL_REDUCES, "collective").build(devices[:num_towers], 1)([tf.ones([])] * num_towers)
 
@@ -97,7 +97,7 @@ def _check_beside_a_strategy(tf, devices) -> None:
     """tf.distribute's own collectives, in the same process, have keys of their own and keep working."""
     strategy = tf.distribute.MirroredStrategy(devices[2:4])
 
-    @tf.function
+    @tf.function(autograph=False)
     def summed():
         return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.ones([3])))
 
@@ -130,19 +130,19 @@ def _devices_of(tf, function, op_type):
 
 def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
     reduce = load(ALL_REDUCES, "pscpu").build(devices[:2], 1)
-    function = tf.function(lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)])
+    function = tf.function(lambda: [reduce([tf.zeros([size])] * 2) for size in (100, 10, 10, 10, 100)], autograph=False)
     assert _devices_of(tf, function, "AddN") == ["CPU:0", "CPU:1", "CPU:1", "CPU:1", "CPU:1"]
 
 
 def test_shards_add_on_as_many_devices(tf, devices):
     reduce = load(ALL_REDUCES, "pscpu").build(devices[:4], 4)
-    function = tf.function(lambda: reduce([tf.zeros([8])] * 4))
+    function = tf.function(lambda: reduce([tf.zeros([8])] * 4), autograph=False)
     assert sorted(_devices_of(tf, function, "AddN")) == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
 
 
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
     reduce = load(ALL_REDUCES, "hierarchical").build(devices[:4], 1)
-    function = tf.function(lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)])
+    function = tf.function(lambda: [reduce([tf.zeros([2])] * 4) for _ in range(4)], autograph=False)
     # Three sums a tensor: in a group, in the other, of the two; the last on the first's device.
     assert _devices_of(tf, function, "AddN")[::3] == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
     assert _devices_of(tf, function, "AddN")[1::3] == ["CPU:2", "CPU:3", "CPU:0", "CPU:1"]
@@ -169,7 +169,7 @@ def test_reduce_dense_is_the_sum_under_every_packing(tf, devices, text, repackin
     values = [rng.integers(-8, 9, size=(2, *shape)).astype(np.float32) for shape in SHAPES]
     segments = all_reduce_spec.parse(text)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         grads = [[tf.constant(v[tower]) for v in values] for tower in range(2)]
         summed = reduce_dense(grads, devices, segments, repacking, max_bytes, max_group)
@@ -190,7 +190,7 @@ def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
     grads = [[tf.zeros([4]), tf.zeros([4])]] * 2
 
     def op_types(max_bytes):
-        function = tf.function(lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10))
+        function = tf.function(lambda: reduce_dense(grads, devices[:2], segments, 0, max_bytes, 10), autograph=False)
         return [op.type for op in function.get_concrete_function().graph.get_operations()]
 
     assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (2, 0)

@@ -60,7 +60,7 @@ def test_pack_small_joins_small_ones_of_a_dtype_in_order(tf, gradients):
 
 
 def test_packing_names_what_it_cannot_pack(tf, gradients):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False)
     def unknown_shape(x):
         return gradients.repack([x], 2)[0]
 
@@ -98,7 +98,7 @@ def test_densify_and_norm_add_rows_of_equal_index(tf, gradients):
 def test_densify_has_a_static_shape_in_a_function(tf, gradients):
     table = tf.Variable(tf.ones([6, 3]))
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradient():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.gather(table, [1, 1, 5]))
@@ -115,7 +115,7 @@ def test_norm_of_half_precision_does_not_overflow(tf, gradients):
 
 def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
     slices = [_slices(tf, [[1, 2]], [3], 5), _slices(tf, [[10, 20], [30, 40]], [3, 0], 5)]
-    gathered = tf.function(lambda: gradients.all_gather_sparse(slices, devices[:2]))()
+    gathered = tf.function(lambda: gradients.all_gather_sparse(slices, devices[:2]), autograph=False)()
     assert len(gathered) == 2
     for result in gathered:
         assert result.indices.numpy().tolist() == [3, 3, 0]
@@ -140,7 +140,7 @@ def test_clip_scale_keeps_nan_and_refuses_a_norm_of_zero(tf, gradients):
 
 
 def test_place_puts_each_tensor_on_its_device(tf, gradients, devices):
-    function = tf.function(lambda x: gradients.place([x, x], devices[2:4]))
+    function = tf.function(lambda x: gradients.place([x, x], devices[2:4]), autograph=False)
     operations = function.get_concrete_function(tf.zeros([2])).graph.get_operations()
     placed = [op.device for op in operations if op.device]
     assert [device[-5:] for device in placed] == ["CPU:2", "CPU:3"]

@@ -74,7 +74,7 @@ def test_five_steps_match_the_formula(tf, devices, optimizers, name, sparse, sca
     assert len(slots) == RULES[name][1]
     assert all(slot.device.endswith("CPU:1") for slot in slots)
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(gradient, step):
         optimizer.apply(variable, slots, gradient, None if scale is None else tf.constant(scale), step)
 
@@ -97,7 +97,7 @@ def test_update_stays_on_the_variables_device(tf, devices, optimizers, name):
         variable = tf.Variable(tf.ones([2]))
     slots = optimizer.slots(variable, devices[2])
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(gradient):
         optimizer.apply(variable, slots, gradient, None, tf.constant(0, tf.int64))
 
@@ -115,7 +115,7 @@ def test_components_of_a_mirrored_variable(tf, devices, optimizers, name):
     components = [mirrored.values[i] for i in range(2)]
     slots = [optimizer.slots(v, device) for v, device in zip(components, devices, strict=False)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(gradient, step):
         for component, slot in zip(components, slots, strict=True):
             optimizer.apply(component, slot, gradient, None, step)
@@ -145,7 +145,7 @@ def test_a_learning_rate_that_rises_is_that_of_each_update(tf, optimizers, name,
     optimizer = optimizers.build(name, rising)
     slots = optimizer.slots(variable, "CPU:0")
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(step):
         optimizer.apply(variable, slots, tf.constant([0.5, -1.0]), None, step)
 

@@ -23,7 +23,7 @@ def updater(tf):
 
 def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(updater, tf):
     variable, update = updater
-    step = tf.function(lambda g: update.apply({"v": g}))
+    step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
     before = float(update.loss_scale())
     step(tf.constant([np.inf, 1.0]))
     assert variable.numpy().tolist() == [1.0, 2.0]
@@ -40,7 +40,7 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
 
     monkeypatch.setattr(replica, "LOSS_SCALE_GROWTH_STEPS", 3)
     _, update = updater
-    step = tf.function(lambda g: update.apply({"v": g}))
+    step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
     before = float(update.loss_scale())
     scales = []
     for _ in range(6):
@@ -77,7 +77,7 @@ def test_deferred_gradients_come_out_one_step_later_zeros_first(tf):
     ]
     deferred = Deferred(specs, "CPU:0")
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(dense, rows, indices):
         held = deferred.swap({"dense": dense, "table": tf.IndexedSlices(rows, indices, tf.constant([4, 2]))})
         return held["dense"], tf.convert_to_tensor(held["table"])

@@ -69,7 +69,7 @@ def _pids(devices):
     """The process behind each device, as that process itself reads it."""
     import tensorflow as tf
 
-    @tf.function
+    @tf.function(autograph=False)
     def read():
         files = []
         for device in devices:
@@ -195,7 +195,7 @@ def _where(engine):
     """Processes that run operators of a step: without a device, and on the host of wherever it runs."""
     import tensorflow as tf
 
-    @tf.function
+    @tf.function(autograph=False)
     def read():
         with tf.device("CPU:0"):
             host = tf.io.read_file("/proc/self/stat")

@@ -35,7 +35,7 @@ def run(tf, body, values, images, data_format, dtype="float32"):
     """Outputs [B, ...], next moving averages, and gradients of sum(outputs * weights that differ) by name."""
     from models.images.layers import Layers
 
-    @tf.function
+    @tf.function(autograph=False)
     def compute(values, images):
         layers = Layers(data_format, tf.cast(images, dtype), lambda spec: values[spec.name], None)
         outputs = tf.cast(body(layers, tf.cast(images, dtype)), tf.float32)

@@ -109,7 +109,7 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
     weights = {key: tf.Variable(value) for key, value in first_values(network.variables, 1).items()}
     averages = {key: tf.Variable(value) for key, value in first_values(network.moving, 1).items()}
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         values = {key: variable.read_value() for key, variable in {**weights, **averages}.items()}
         logits, moving = network.logits(values, images, tf.constant([0, 0]))

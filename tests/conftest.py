@@ -138,3 +138,11 @@ def _split_cpu(tensorflow) -> None:
 def devices(tf):
     """Names of the four logical devices."""
     return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+@pytest.fixture
+def as_built(tf):
+    """Graphs run as Python built them: rewriting a small one takes TensorFlow half of its first call."""
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})

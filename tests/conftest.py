@@ -1,6 +1,7 @@
 """Which tests run and in which order; four logical CPU devices for every test, set before TensorFlow starts."""
 
 import collections
+import contextlib
 import gc
 import os
 import signal
@@ -16,6 +17,8 @@ os.environ.pop("RNN_SCALING_COMMAND", None)  # run.sh's: commands under test are
 import pytest
 
 sys.dont_write_bytecode = False
+# Of thousands of files each would wait for the disk, 10 ms and more; that records do is asked in test_record.py.
+os.fsync = lambda descriptor: None
 
 # A shell that starts the tests in the background (nohup: SIGHUP) lets these be ignored, by their children too, which
 # are to obey them.
@@ -122,7 +125,9 @@ def tf():
     import tensorflow
 
     _split_cpu(tensorflow)
-    gc.freeze()  # its half a million objects are nobody's garbage: not to be searched again and again
+    # Its half a million objects are nobody's garbage, and tracing makes a million that are used: a fifth of its time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     return tensorflow
 
 
@@ -143,6 +148,13 @@ def devices(tf):
 @pytest.fixture
 def as_built(tf):
     """Graphs run as Python built them: rewriting a small one takes TensorFlow half of its first call."""
+    with unrewritten(tf):
+        yield
+
+
+@contextlib.contextmanager
+def unrewritten(tf):
+    """As the fixture `as_built`, for fixtures of a module."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})

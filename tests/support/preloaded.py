@@ -4,3 +4,4 @@ import gc
 
 gc.collect()
 gc.freeze()
+gc.set_threshold(50_000, 20, 20)  # as tests/conftest.py

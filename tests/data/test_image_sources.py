@@ -13,6 +13,8 @@ from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 SOURCES = [
     ("device", False),
     ("constant", False),

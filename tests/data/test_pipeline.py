@@ -13,6 +13,8 @@ from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 NUM_TOWERS = pytest.mark.parametrize("num_towers", [1, 2, 3])
 DEADLINE_S = 20.0
 

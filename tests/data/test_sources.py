@@ -17,6 +17,8 @@ from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 from tests.data.test_image_sources import SOURCES as IMAGE_SOURCES
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
 SRC_VOCAB, TGT_VOCAB = 90, 40
 TARGET = Side("tgt", TGT_VOCAB, True)

@@ -16,6 +16,8 @@ from rnn_scaling.data.source import Feed
 from rnn_scaling.settings.config import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 SIDES = (Side("src", 30, False), Side("tgt", 30, True))
 WORDS = [b"<unk>", b"<s>", b"</s>", *(b"w%d" % i for i in range(20))]
 UNK, BOS, EOS = 0, 1, 2

@@ -7,6 +7,8 @@ import pytest
 
 from tests.training.test_checkpoints import build
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 GIVEN = {"data_source": "copy", "global_batch_size": 31, "accuracy": True}
 
 

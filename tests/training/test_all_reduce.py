@@ -14,6 +14,8 @@ from rnn_scaling.registry import ALL_REDUCES, load
 from rnn_scaling.settings import all_reduce_spec
 from tests.support import forked
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 SHAPES = [(), (1,), (3,), (7,), (8,), (3, 5), (0, 4), (2, 3, 4), (257,)]
 VALUES = [("float32", shape) for shape in SHAPES] + [(d, s) for d in ("float16", "bfloat16") for s in ((), (7,))]
 SHARDS = {"xring": [1, 2, 3], "pscpu": [1, 2, 3, 5], "psgpu": [1, 2, 3]}
@@ -32,7 +34,8 @@ def check(tf, devices, name, num_towers, shards):
     reduce = load(ALL_REDUCES, name).build(devices, shards)
     rng = np.random.default_rng(num_towers)
     # Small whole numbers, whose sums every dtype holds exactly: no tolerance is needed.
-    cases = [(dtype, rng.integers(-8, 9, size=(num_towers, *shape))) for dtype, shape in VALUES]
+    values = VALUES if shards == 1 else VALUES[: len(SHAPES)]  # which dtype does not matter to how they are cut
+    cases = [(dtype, rng.integers(-8, 9, size=(num_towers, *shape))) for dtype, shape in values]
 
     @tf.function(autograph=False)
     def step(factor):

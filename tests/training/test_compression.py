@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.training import LM, largest_difference, make_batches, train
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 STEPS = 8
 ROWS = [
     [[1.0, -2.0, 0.5, 127.0, 0.0]],

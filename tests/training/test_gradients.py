@@ -7,6 +7,8 @@ import random
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 SHAPES = [(), (1,), (7,), (3, 5), (0, 4), (2, 3, 4), (100,), (16, 16), (1, 1), (33,)]
 
 

@@ -12,6 +12,8 @@ from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.training import FixedSource
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 MODES = [name for name, mode in registry.VARIABLE_UPDATES.items() if mode.engine == "local"]
 BATCH_SIZES, NUM_STEPS, LEARNING_RATE = (3, 2), 3, 0.5
 

@@ -9,6 +9,8 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.learning_rate import LearningRate
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 RATE = 0.1
 STEPS = 5
 ROWS, WIDTH = 6, 3

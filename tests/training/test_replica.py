@@ -7,6 +7,8 @@ import types
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 
 def _specs(**shapes):
     return [types.SimpleNamespace(name=name, shape=shape, kind="dense") for name, shape in shapes.items()]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.settings import config as configs
+from tests.conftest import unrewritten
 from tests.support.training import SMALL, workload_of
 
 TOWERS, BATCHES = 3, 3
@@ -46,6 +47,13 @@ def watched(config, engine, step, gradients=None):
     for _ in range(BATCHES):
         watch.batch(step())
     return watch.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_built(tf):
+    """What is planted here stands in the graph as it is built; test_machine.py watches a step that is rewritten."""
+    with unrewritten(tf):
+        yield
 
 
 class Mixed:

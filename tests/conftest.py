@@ -125,9 +125,9 @@ def tf():
     import tensorflow
 
     _split_cpu(tensorflow)
-    # Its half a million objects are nobody's garbage, and tracing makes a million that are used: a fifth of its time.
+    # Its half a million objects are nobody's garbage. Yet to collect rarely would keep data pipelines alive, for whose
+    # threads others then wait.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
     return tensorflow
 
 

@@ -4,4 +4,3 @@ import gc
 
 gc.collect()
 gc.freeze()
-gc.set_threshold(50_000, 20, 20)  # as tests/conftest.py

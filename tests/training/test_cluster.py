@@ -20,7 +20,7 @@ from tests.support.ranks import Ranks
 STEPS, WARMUP = 20, 2
 TOLERANCE = 1e-5  # absolute, weights after 20 SGD steps
 MODEL = [
-    *("--num_encoder_layers=1", "--num_decoder_layers=1", "--num_units=6", "--embedding_dim=5"),
+    *("--num_encoder_layers=1", "--num_decoder_layers=1", "--direction=uni", "--num_units=6", "--embedding_dim=5"),
     *("--src_vocab_size=60", "--tgt_vocab_size=60", "--src_max_len=9", "--tgt_max_len=8", "--progress=false"),
     *("--optimizer=sgd", "--learning_rate=0.5", f"--num_warmup_batches={WARMUP}", f"--num_batches={STEPS - WARMUP}"),
 ]
@@ -74,7 +74,7 @@ def alone(text, tmp_path_factory):
 
 TWO_DEVICES = ("--variable_update=replicated", "--num_devices=2")
 LATE = ("--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3")
-DEEP = ["--batch_size=3", "--num_encoder_layers=2", "--num_decoder_layers=2"]
+DEEP = ["--batch_size=3", "--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2"]
 CASES = {  # mode, words of all, towers a worker, words of one process that trains the same
     "weak": (COLLECTIVE, DEEP, 1, TWO_DEVICES),
     "mirrored": ("--variable_update=multi_worker_mirrored", DEEP, 1, TWO_DEVICES),

@@ -13,8 +13,13 @@ from tests.support.gpu_graph import CPU, GPUS, trace
 ON_THE_DEVICE = ("Shape", "Size", "Unique")  # of words, their results may be int32: two know shapes, one has a kernel
 
 
-@pytest.mark.parametrize("encoder_type", ["cudnn_lstm", "dynamic_rnn"])
-@pytest.mark.parametrize("mode", ["parameter_server", "replicated", "independent", "keras_slicing"])
+@pytest.mark.parametrize(
+    "mode, encoder_type",
+    [
+        ("replicated", "dynamic_rnn"),
+        *((mode, "cudnn_lstm") for mode in ("parameter_server", "replicated", "independent", "keras_slicing")),
+    ],
+)
 def test_what_is_made_of_words_is_never_int32(tf, mode, encoder_type):
     cut = {"slice_on": "device"} if mode == "keras_slicing" else {}
     operations, made_of_words = trace(tf, variable_update=mode, encoder_type=encoder_type, max_gradient_norm=1.0, **cut)

@@ -29,6 +29,12 @@ class Noise:
     long_run: float
 
 
+def median(values: np.ndarray) -> float:
+    """The middle one of some numbers, or between the two there; np.median takes ten times as long for a few."""
+    ordered, middle = np.sort(values), len(values) // 2
+    return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+
+
 def robust_scale(values: np.ndarray) -> float:
     """Standard deviation of a centred normal sample from the smaller three quarters of its magnitudes."""
     if not len(values):
@@ -71,7 +77,7 @@ def _noise_of_differences(y: np.ndarray) -> Noise:
     r solves (v2 + v3 + v4) / v1 = 3 + 3r + 2r^2 + r^3, v being the robust variance of differences.
     """
     differences = (y[lag:] - y[:-lag] for lag in (1, 2, 3, 4))
-    v1, *later = (max(robust_scale(d - np.median(d)) ** 2 / 2, SCALE_FLOOR**2) for d in differences)
+    v1, *later = (max(robust_scale(d - median(d)) ** 2 / 2, SCALE_FLOOR**2) for d in differences)
     low, high = 0.0, MOST_CORRELATION
     for _ in range(30):
         r = (low + high) / 2

@@ -99,13 +99,13 @@ def analyse(
     per_item = seconds / work if _varies(work) else seconds
     passing = _passing(series, start)
     outliers = tuple(sorted({*outliers, *passing}))
-    segments = tuple(Segment(a, b, float(np.median(per_item[a:b]))) for a, b in zip(edges, edges[1:]))
+    segments = tuple(Segment(a, b, change_points.median(per_item[a:b])) for a, b in zip(edges, edges[1:]))
     mser = change_points.mser5_cut(series.clipped)
     state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
     state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
     if not passing:
         return state
-    times = math.exp(float(np.mean(series.y[passing])) - float(np.median(series.y[series.lead :])))
+    times = math.exp(float(np.mean(series.y[passing])) - change_points.median(series.y[series.lead :]))
     passed = f"batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
     return dataclasses.replace(state, passed=passed, text=f"{state.text}; {passed}")
 
@@ -185,7 +185,7 @@ def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
 
 def _start_up(y: np.ndarray) -> int:
     """Batches up to the last early one that took far longer than usual, and than any later one."""
-    excess, end = y - np.median(y[len(y) // 2 :]), 0
+    excess, end = y - change_points.median(y[len(y) // 2 :]), 0
     for window, longer, times in START_UPS:
         early = min(window, len(y) // 3)
         large = np.flatnonzero(excess[:early] > max(longer, times * float(excess[early:].max())))
@@ -200,7 +200,7 @@ def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, li
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
     y = series.clipped.copy()
-    y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
+    y[disturbed] = change_points.median(np.delete(y[start:], [i - start for i in disturbed]))
     for cut in range(start, n - enough + 1, max(1, (n - start) // 20)):
         if not change_points.drifts(y[cut:], long_run, TOLERANCE):
             break
@@ -224,7 +224,7 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
             break
         steady = np.delete(y[run:], [j - run for j in disturbed])
         error = math.sqrt(series.noise.long_run * (1 / (stop - start) + 1 / len(steady)))
-        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(TOLERANCE, 3 * error):
+        if abs(change_points.median(y[start:stop]) - change_points.median(steady)) <= max(TOLERANCE, 3 * error):
             run, disturbed, gap = start, gap + disturbed, []
         elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
             gap = [*range(start, stop), *gap]
@@ -242,7 +242,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
     residual = np.zeros(len(series.y))
     ends = sorted({*(e for e in edges if start is None or e <= start), *([] if start is None else [start]), edges[-1]})
     for a, b in zip(ends, ends[1:]):
-        residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
+        residual[a:b] = series.y[a:b] - change_points.median(series.y[a:b])
     low, high = change_points.outlier_bounds(residual)
     far = np.flatnonzero((residual < low) | (residual > high))
     return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
@@ -251,7 +251,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
 def _passing(series: _Series, start: int | None) -> list[int]:
     """The batches in a row that took longest beyond what noise explains, in the steady part or where there is none."""
     first = max(series.lead, start or 0)
-    residual = series.y - np.median(series.y[first:])
+    residual = series.y - change_points.median(series.y[first:])
     fewest, longer, deviations = PASSING
     sigma = change_points.robust_scale(residual[first:])
     far = [i for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist() if i >= first]
@@ -280,7 +280,8 @@ def _concluded(
     if period:
         whole = start + (n - start) % period  # rates of whole periods only
         start = whole if n - whole >= period else start
-    slower_before = start == series.lead or np.median(series.y[series.lead : start]) > np.median(series.y[start:])
+    median = change_points.median
+    slower_before = start == series.lead or median(series.y[series.lead : start]) > median(series.y[start:])
     kind = "cyclic" if period else "flat" if not start else "warm-up" if slower_before else "slow-down"
     rate = _rate(seconds[start:], work[start:])
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1

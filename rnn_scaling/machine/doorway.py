@@ -134,7 +134,8 @@ class _Limited(io.FileIO):
         return b"".join(self._pieces())
 
     def _pieces(self) -> Iterator[bytes]:
-        piece = bytearray(_PIECE_BYTES)
+        size = os.fstat(self.fileno()).st_size  # a larger buffer would be cleared for each of many small files
+        piece = bytearray(min(_PIECE_BYTES, max(size + 1, _BUFFER_BYTES)))
         while got := self.readinto(piece):
             yield bytes(piece[:got])
 

@@ -167,3 +167,23 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert loading.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(101, 0.01)
     with_steps = of([*runs, theirs(100, trainer="timed")])
     assert "The rates of 6 of 7 runs were read from logs (seed_trainer)." in table.text(with_steps)
+
+
+def test_frameworks_are_options_like_any_other():
+    rates = {("tensorflow", 1): 100, ("tensorflow", 2): 190, ("torch", 1): 120, ("torch", 2): 170}
+    runs = [
+        timed(n, rate, k, framework=framework, data_source="constant", variable_update=mode)
+        for (framework, n), rate in rates.items()
+        for mode in ("independent", "replicated")
+        for k in range(3)
+    ]
+    made = of(runs)
+    assert [each.title for each in made.series if "replicated" in each.title] == [
+        "cudnn_lstm, replicated, framework=tensorflow",
+        "torch, replicated",
+    ]
+    lead = answer.lead(made)
+    assert lead.startswith("The fastest of the 2 series that train one model on 1 device is torch, replicated: 120.0 ")
+    assert "on 2 devices is cudnn_lstm, replicated, framework=tensorflow: 190.0 " in lead
+    assert all(not row.loss.missing for each in made.series for row in each.rows if row.loss), "no input to be split"
+    assert ",torch," in csv_table.render(made).decode()

@@ -1,7 +1,7 @@
 """Which module computes the layers: kernel name x kind of device -> module. A new kernel is one file and one line.
 
 A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, a function with the arguments and
-results of `models.lstm.reference(stack)`.
+results of `models.stacks.reference(stack)`.
 """
 
 from __future__ import annotations

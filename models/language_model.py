@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, lstm
+from models import kernels, stacks
 from models.batch import Layout, Side, TargetBatch
 from models.config import ModelConfig
 from models.layout import TextLayout
@@ -25,7 +25,7 @@ class _LanguageModel(NextWords):
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
-        kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), lstm_stack(config)
+        kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), stack_of(config)
         self._stack = stack
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
@@ -45,8 +45,8 @@ class _LanguageModel(NextWords):
     ) -> tf.Tensor:
         dropout = self._config.dropout
         with tf.name_scope(self._config.unit_type):
-            inputs = lstm.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
-            layers_seed = lstm.fold_in(seed, _LAYERS_STREAM) if dropout else seed
+            inputs = stacks.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
+            layers_seed = stacks.fold_in(seed, _LAYERS_STREAM) if dropout else seed
             cells = self._stack.weights_of(self._cells, weights)
             outputs, _ = self._run(cells, inputs, batch.target_length, None, layers_seed)
         return outputs
@@ -60,9 +60,9 @@ class _LanguageModel(NextWords):
         return gemm_flops(self.variables)
 
 
-def lstm_stack(config: ModelConfig) -> lstm.LstmStack:
+def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
     """The layers: as many as --num_encoder_layers says, one after the other."""
-    return lstm.stack_of(config, config.num_encoder_layers, 1)
+    return stacks.stack_of(config, config.num_encoder_layers, 1)
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

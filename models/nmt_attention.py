@@ -14,7 +14,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 from models.attention.gnmt import Gnmt
 from models.attention.scores import MEMORY
 from models.attention.step_wise import StepWise
@@ -54,9 +54,9 @@ class _AttentionTranslation(Translation):
     ) -> tf.Tensor:
         dropout = self._config.dropout
         source, target = self.embedded(rows, batch)
-        source = lstm.drop(source, dropout, seed, _SOURCE_STREAM)
-        target = lstm.drop(target, dropout, seed, _TARGET_STREAM)
-        network_seed = lstm.fold_in(seed, _NETWORK_STREAM) if dropout else seed
+        source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
+        target = stacks.drop(target, dropout, seed, _TARGET_STREAM)
+        network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
         return self._network.last_layer(weights, source, target, batch, network_seed)
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, lstm
+from models import kernels, stacks
 from models.batch import Batch
 from models.config import ModelConfig
 from models.translation import Translation, embedding_specs
@@ -41,15 +41,15 @@ class _Translation(Translation):
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
-            return lstm.fold_in(seed, stream) if config.dropout else seed
+            return stacks.fold_in(seed, stream) if config.dropout else seed
 
         source, target = self.embedded(rows, batch)
         with tf.name_scope("encoder"):
-            source = lstm.drop(source, config.dropout, seed, _SOURCE_STREAM)
+            source = stacks.drop(source, config.dropout, seed, _SOURCE_STREAM)
             cells = self._encoder.weights_of(encoder_cells(config), weights)
             _, state = self._encode(cells, source, batch.source_length, None, seed_of(_ENCODER_STREAM))
         with tf.name_scope("decoder"):
-            target = lstm.drop(target, config.dropout, seed, _TARGET_STREAM)
+            target = stacks.drop(target, config.dropout, seed, _TARGET_STREAM)
             cells = self._decoder.weights_of(decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
@@ -71,7 +71,7 @@ def build(config: ModelConfig, device_type: str) -> Workload:
     return _Translation(config, device_type)
 
 
-def encoder_stack(config: ModelConfig) -> lstm.LstmStack:
+def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     """The encoder's layers.
 
     Raises:
@@ -80,10 +80,10 @@ def encoder_stack(config: ModelConfig) -> lstm.LstmStack:
     num_directions = 2 if config.direction == "bi" else 1
     if config.num_encoder_layers % num_directions:
         raise ValueError(f"expected an even number of encoder cells with bi, got {config.num_encoder_layers}")
-    return lstm.stack_of(config, config.num_encoder_layers // num_directions, num_directions)
+    return stacks.stack_of(config, config.num_encoder_layers // num_directions, num_directions)
 
 
-def decoder_stack(config: ModelConfig) -> lstm.LstmStack:
+def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     """The decoder's layers.
 
     Raises:
@@ -91,7 +91,7 @@ def decoder_stack(config: ModelConfig) -> lstm.LstmStack:
     """
     if config.num_decoder_layers != config.num_encoder_layers:
         raise ValueError(f"expected {config.num_encoder_layers} decoder cells, got {config.num_decoder_layers}")
-    return lstm.stack_of(config, config.num_decoder_layers, 1)
+    return stacks.stack_of(config, config.num_decoder_layers, 1)
 
 
 def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:

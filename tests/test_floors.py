@@ -74,7 +74,7 @@ def modules():
 
 
 def room_of(module):
-    """ "models/lstm.py" -> "models", "rnn_scaling/machine/cores.py" -> "machine", "rnn_scaling/train.py" -> "train"."""
+    """ "models/batch.py" -> "models", "rnn_scaling/machine/cores.py" -> "machine"."""
     parts = Path(module).with_suffix("").parts
     return parts[0] if parts[0] == "models" else parts[1]
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-from models import kernels, lstm
+from models import kernels, stacks
 from models.attention import layers, scores
 from models.batch import Batch
 from models.config import ModelConfig
@@ -69,7 +69,7 @@ class Gnmt:
         config = self._config
         dtype, rate = tf.as_dtype(config.compute_dtype), config.dropout
         if rate:
-            encoder_seed, decoder_seed = (lstm.fold_in(seed, stream) for stream in (_ENCODER_STREAM, _DECODER_STREAM))
+            encoder_seed, decoder_seed = (stacks.fold_in(seed, stream) for stream in (_ENCODER_STREAM, _DECODER_STREAM))
         else:
             encoder_seed = decoder_seed = seed
 
@@ -77,7 +77,7 @@ class Gnmt:
             x = tf.cast(source, dtype)
             for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
                 cells = layers.weights_of(stack, _encoder_cells(layer, stack), weights)
-                y = lstm.drop(x, rate, encoder_seed, layer) if layer else x
+                y = stacks.drop(x, rate, encoder_seed, layer) if layer else x
                 y, _ = run(cells, y, batch.source_length, None, seed)
                 x = x + y if layer >= _FIRST_RESIDUAL else y
             memory = x
@@ -86,7 +86,7 @@ class Gnmt:
             for layer, (stack, run) in enumerate(zip(self._decoder, self._decode, strict=True)):
                 cells = layers.weights_of(stack, [_decoder_cell(layer)], weights)
                 y = x if context is None else tf.concat([x, context], axis=2)
-                y = lstm.drop(y, rate, decoder_seed, layer) if layer else y
+                y = stacks.drop(y, rate, decoder_seed, layer) if layer else y
                 y, _ = run(cells, y, batch.target_length, None, seed)
                 x = x + y if layer >= _FIRST_RESIDUAL else y
                 context = self._contexts(weights, x, memory, batch) if context is None else context
@@ -98,32 +98,32 @@ class Gnmt:
         """What each target word attends to, laid out as the queries are."""
         rounded = {n: tf.cast(w, queries.dtype) for n, w in weights.items() if n.startswith("attention/")}
         if self._config.time_major:
-            queries, memory = (lstm.swap_time_and_batch(x) for x in (queries, memory))
+            queries, memory = (stacks.swap_time_and_batch(x) for x in (queries, memory))
         masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
         contexts = scores.contexts(self._config, rounded, queries, memory, masked)
-        return lstm.swap_time_and_batch(contexts) if self._config.time_major else contexts
+        return stacks.swap_time_and_batch(contexts) if self._config.time_major else contexts
 
 
-def encoder_stacks(config: ModelConfig) -> list[lstm.LstmStack]:
+def encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     """Each layer of the encoder by itself; the first has the directions that --direction says."""
-    stacks = [layers.one_layer(config, config.embedding_dim, 2 if config.direction == "bi" else 1)]
-    while len(stacks) < config.num_encoder_layers:
-        stacks.append(layers.one_layer(config, _width(stacks[-1])))
-    return stacks
+    encoder = [layers.one_layer(config, config.embedding_dim, 2 if config.direction == "bi" else 1)]
+    while len(encoder) < config.num_encoder_layers:
+        encoder.append(layers.one_layer(config, _width(encoder[-1])))
+    return encoder
 
 
-def decoder_stacks(config: ModelConfig) -> list[lstm.LstmStack]:
+def decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     """Each layer of the decoder by itself."""
     read = config.num_units + _width(encoder_stacks(config)[-1])
     later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
     return [layers.one_layer(config, config.embedding_dim), *later]
 
 
-def _width(stack: lstm.LstmStack) -> int:
+def _width(stack: stacks.RecurrentStack) -> int:
     return stack.num_units * stack.num_directions
 
 
-def _encoder_cells(layer: int, stack: lstm.LstmStack) -> list[str]:
+def _encoder_cells(layer: int, stack: stacks.RecurrentStack) -> list[str]:
     return [f"encoder/layer_{layer}/{d}" for d in ("forward", "backward")[: stack.num_directions]]
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 from models.config import ModelConfig
 from models.workload import VariableSpec
 
 _SECOND_BIAS = "recurrent_bias"
 
 
-def variables(stack: lstm.LstmStack, cells: Sequence[str], config: ModelConfig) -> Iterator[VariableSpec]:
+def variables(stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelConfig) -> Iterator[VariableSpec]:
     """Every cell's variables; with --biases_per_gate=2 a second bias, of zeros as the first.
 
     Args:
@@ -28,7 +28,9 @@ def variables(stack: lstm.LstmStack, cells: Sequence[str], config: ModelConfig) 
             yield dataclasses.replace(spec, name=spec.name.removesuffix("bias") + _SECOND_BIAS, initial="zeros")
 
 
-def weights_of(stack: lstm.LstmStack, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[lstm.CellWeights]:
+def weights_of(
+    stack: stacks.RecurrentStack, cells: Sequence[str], weights: Mapping[str, tf.Tensor]
+) -> list[stacks.CellWeights]:
     """The weights of the cells; two biases are one, their sum.
 
     Args:
@@ -44,7 +46,7 @@ def weights_of(stack: lstm.LstmStack, cells: Sequence[str], weights: Mapping[str
     return stack.weights_of(cells, {**weights, **added})
 
 
-def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> lstm.LstmStack:
+def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> stacks.RecurrentStack:
     """A layer by itself, whose inputs somebody else drops.
 
     Args:
@@ -52,4 +54,4 @@ def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> l
       input_dim: width of its input.
       num_directions: 1 or 2.
     """
-    return dataclasses.replace(lstm.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0)
+    return dataclasses.replace(stacks.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, lstm, seq2seq
+from models import kernels, seq2seq, stacks
 from models.attention import layers, scores
 from models.attention.loop_products import Deferred, Plain, repeated
 from models.batch import Batch
@@ -29,7 +29,7 @@ from models.workload import VariableSpec
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
 _OUTPUT = "attention/output"
 
-RunCell = Callable[[tf.Tensor, tf.Tensor, lstm.State], lstm.State]
+RunCell = Callable[[tf.Tensor, tf.Tensor, stacks.State], stacks.State]
 """(t, the part [B, N] of a cell's input that the loop makes, state) -> its next state"""
 
 
@@ -75,16 +75,16 @@ class StepWise:
           seed: draws the dropout.
         """
         config = self._config
-        seed_of_encoder = lstm.fold_in(seed, _ENCODER_STREAM) if config.dropout else seed
+        seed_of_encoder = stacks.fold_in(seed, _ENCODER_STREAM) if config.dropout else seed
         with tf.name_scope("encoder"):
             cells = layers.weights_of(self._encoder, seq2seq.encoder_cells(config), weights)
             memory, state = self._encode(cells, source, batch.source_length, None, seed_of_encoder)
         with tf.name_scope("decoder"):
-            memory = lstm.swap_time_and_batch(memory) if config.time_major else memory
-            target = target if config.time_major else lstm.swap_time_and_batch(target)
+            memory = stacks.swap_time_and_batch(memory) if config.time_major else memory
+            target = target if config.time_major else stacks.swap_time_and_batch(target)
             masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
             outputs = self._decode(weights, tf.cast(target, self._dtype), memory, masked, state, seed)
-        return outputs if config.time_major else lstm.swap_time_and_batch(outputs)
+        return outputs if config.time_major else stacks.swap_time_and_batch(outputs)
 
     def _decode(
         self,
@@ -92,7 +92,7 @@ class StepWise:
         target: tf.Tensor,
         memory: tf.Tensor,
         masked: tf.Tensor,
-        state: lstm.State,
+        state: stacks.State,
         seed: tf.Tensor,
     ) -> tf.Tensor:
         """The loop over target words [T, B, E], which attend to memory [B, S, D], and what is made of its results."""
@@ -153,13 +153,13 @@ class StepWise:
             return lambda layer, t, x: x
         widths = [self._fed_dim] + [self._config.num_units] * (self._decoder.num_layers - 1)
         masks = [
-            lstm.drop(tf.ones([num_steps, batch, width]), rate, seed, _FED_STREAM + layer)
+            stacks.drop(tf.ones([num_steps, batch, width]), rate, seed, _FED_STREAM + layer)
             for layer, width in enumerate(widths)
         ]
         return lambda layer, t, x: x * tf.cast(tf.stop_gradient(masks[layer][t]), x.dtype)
 
 
-_States = tuple[lstm.State, ...]
+_States = tuple[stacks.State, ...]
 _Step = Callable[[tf.Tensor, _States, tf.Tensor], tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]]
 
 
@@ -202,7 +202,7 @@ def _run_loop(
     return [array.stack() for array in results]
 
 
-def _plain_cell(stack: lstm.LstmStack, weights: lstm.CellWeights, words: tf.Tensor | None) -> RunCell:
+def _plain_cell(stack: stacks.RecurrentStack, weights: stacks.CellWeights, words: tf.Tensor | None) -> RunCell:
     """The cell as `models/cells/` has it.
 
     Args:
@@ -214,7 +214,7 @@ def _plain_cell(stack: lstm.LstmStack, weights: lstm.CellWeights, words: tf.Tens
     if words is not None:
         by_step = tf.TensorArray(words.dtype, tf.shape(words)[0], element_shape=words.shape[1:]).unstack(words)
 
-    def run(t: tf.Tensor, x: tf.Tensor, state: lstm.State) -> lstm.State:
+    def run(t: tf.Tensor, x: tf.Tensor, state: stacks.State) -> stacks.State:
         x = tf.cast(x, weights[0].dtype)
         return stack.step(x if by_step is None else tf.concat([by_step.read(t), x], axis=1), state, weights)
 
@@ -222,7 +222,7 @@ def _plain_cell(stack: lstm.LstmStack, weights: lstm.CellWeights, words: tf.Tens
 
 
 def _fused_cell(
-    stack: lstm.LstmStack,
+    stack: stacks.RecurrentStack,
     kernel: tf.Tensor,
     bias: tf.Tensor,
     words: tf.Tensor | None,

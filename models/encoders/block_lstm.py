@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 from models.encoders import packed_lstm
 from models.extension import operators
 
@@ -36,18 +36,18 @@ class _Forward(NamedTuple):
     h: tf.Tensor
 
 
-def kernel_name(stack: lstm.LstmStack) -> str:
+def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record."""
     if _is_packed(stack):
         return packed_lstm.kernel_name(stack)
     return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"
 
 
-def _is_packed(stack: lstm.LstmStack) -> bool:
+def _is_packed(stack: stacks.RecurrentStack) -> bool:
     return operators.usable("bfloat16" if stack.dtype == "bfloat16" else "float32")
 
 
-def build(stack: lstm.LstmStack) -> lstm.Run:
+def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     if _is_packed(stack):
         return packed_lstm.build(stack)
@@ -60,7 +60,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
         """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
-        ends = lstm.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
+        ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
         def gradient(d_outputs: tf.Tensor, d_last_c: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             d_sequence = ends.gradient(d_outputs, d_last_h)
@@ -71,15 +71,15 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
         return (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h)), gradient
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
-    ) -> lstm.CellResult:
+        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
+    ) -> stacks.CellResult:
         (c, h), (kernel, bias) = state, weights
         x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
         c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
         outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
-        return lstm.CellResult(outputs, tuple(last))
+        return stacks.CellResult(outputs, tuple(last))
 
-    return lstm.run_layers(stack, run_cell)
+    return stacks.run_layers(stack, run_cell)
 
 
 def _block_forward(

@@ -27,18 +27,18 @@ import itertools
 
 import tensorflow as tf
 
-from models import lstm, unit_types
+from models import stacks, unit_types
 
 Parts = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Of one cell: input matrices [G*U, in] and recurrent ones [G*U, U]; biases that join to [2*G*U]."""
 
 
-def kernel_name(stack: lstm.LstmStack) -> str:
+def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record. Whether the call is time-major or padded is decided by the lengths, when traced."""
     return stack.named("CudnnRNNV3")
 
 
-def build(stack: lstm.LstmStack) -> lstm.Run:
+def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`.
 
     cuDNN draws its own dropout between the layers: its seed is an attribute of the op, not a tensor, and its generator
@@ -50,21 +50,21 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     calls = itertools.count(1)
 
     def run(
-        weights: lstm.Weights,
+        weights: stacks.Weights,
         inputs: tf.Tensor,
         lengths: tf.Tensor,
-        initial_state: lstm.State | None,
+        initial_state: stacks.State | None,
         seed: tf.Tensor,
-    ) -> tuple[tf.Tensor, lstm.State]:
+    ) -> tuple[tf.Tensor, stacks.State]:
         def rounded(x: tf.Tensor) -> tf.Tensor:
             return tf.cast(tf.cast(x, dtype), op_dtype)
 
         batch = tf.shape(inputs)[1 if stack.time_major else 0]
-        state = lstm.zero_state(stack, batch) if initial_state is None else initial_state
+        state = stacks.zero_state(stack, batch) if initial_state is None else initial_state
         call_time_major = stack.time_major and _known_to_be_full(lengths, inputs.shape[0])
 
         def to_call(x: tf.Tensor, time_major: bool) -> tf.Tensor:
-            return x if time_major == call_time_major else lstm.swap_time_and_batch(x)
+            return x if time_major == call_time_major else stacks.swap_time_and_batch(x)
 
         result = tf.raw_ops.CudnnRNNV3(
             input=to_call(rounded(inputs), stack.time_major),
@@ -87,7 +87,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     return run
 
 
-def _mode(stack: lstm.LstmStack) -> dict[str, str]:
+def _mode(stack: stacks.RecurrentStack) -> dict[str, str]:
     direction = "bidirectional" if stack.num_directions == 2 else "unidirectional"
     return {"rnn_mode": stack.unit_type, "input_mode": "linear_input", "direction": direction}
 
@@ -98,13 +98,13 @@ def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
     return values is not None and num_steps is not None and bool((values == num_steps).all())
 
 
-def num_params(stack: lstm.LstmStack) -> int:
+def num_params(stack: stacks.RecurrentStack) -> int:
     """Numbers in cuDNN's buffer of all weights."""
     inputs = sum(stack.cell_input_dim(cell) + stack.num_units + 2 for cell in range(stack.num_cells))
     return unit_types.UNIT_TYPES[stack.unit_type].matrices * stack.num_units * inputs
 
 
-def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
+def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> tf.Tensor:
     """cuDNN's buffer of all weights, `[num_params(stack)]`; the module's docstring has its layout.
 
     Raises:
@@ -121,7 +121,7 @@ def params(stack: lstm.LstmStack, weights: lstm.Weights) -> tf.Tensor:
     return buffer
 
 
-def _lstm_to_cudnn(weights: lstm.CellWeights, stack: lstm.LstmStack) -> Parts:
+def _lstm_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) -> Parts:
     """Gates i, f, c, o of a cell with gates i, j, f, o; of cuDNN's two biases a gate one is zero."""
     kernel, bias = weights
     i, j, f, o = tf.split(tf.transpose(kernel), 4, axis=0)
@@ -131,7 +131,7 @@ def _lstm_to_cudnn(weights: lstm.CellWeights, stack: lstm.LstmStack) -> Parts:
     return matrices, [bias_i, bias_f + stack.forget_bias, bias_j, bias_o, tf.zeros_like(bias)]
 
 
-def _gru_to_cudnn(weights: lstm.CellWeights, stack: lstm.LstmStack) -> Parts:
+def _gru_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) -> Parts:
     """Gates r, u, n as they are; of the state's biases only that of n, which r is multiplied with, is not zero."""
     kernel, recurrent, bias = weights
     units = stack.num_units

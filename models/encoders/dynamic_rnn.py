@@ -13,43 +13,43 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 
 
 class _Cell:
     """The cell interface of TensorFlow 1 (its own cells went with Keras 3), around weights made elsewhere."""
 
-    def __init__(self, stack: lstm.LstmStack, weights: lstm.CellWeights) -> None:
+    def __init__(self, stack: stacks.RecurrentStack, weights: stacks.CellWeights) -> None:
         self._stack, self._weights = stack, weights
         self.output_size = stack.num_units
         self.state_size = (stack.num_units,) * len(stack.cell.STATE)
 
-    def zero_state(self, batch_size: Any, dtype: Any) -> lstm.State:
+    def zero_state(self, batch_size: Any, dtype: Any) -> stacks.State:
         return tuple(tf.zeros([batch_size, units], dtype) for units in self.state_size)
 
-    def __call__(self, inputs: tf.Tensor, state: lstm.State, scope: Any = None) -> tuple[tf.Tensor, lstm.State]:
+    def __call__(self, inputs: tf.Tensor, state: stacks.State, scope: Any = None) -> tuple[tf.Tensor, stacks.State]:
         state = self._stack.step(inputs, state, self._weights)
         return state[-1], state
 
 
-def kernel_name(stack: lstm.LstmStack) -> str:
+def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record."""
     return stack.named("tf.compat.v1.nn.dynamic_rnn")
 
 
-def build(stack: lstm.LstmStack) -> lstm.Run:
+def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; layer by layer and, as v1's bidirectional_dynamic_rnn, direction by direction."""
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
-    ) -> lstm.CellResult:
+        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
+    ) -> stacks.CellResult:
         with _without_deprecation_message():
             outputs, state = tf.compat.v1.nn.dynamic_rnn(
                 _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
             )
-        return lstm.CellResult(outputs, state)
+        return stacks.CellResult(outputs, state)
 
-    return lstm.run_layers(stack, run_cell)
+    return stacks.run_layers(stack, run_cell)
 
 
 @contextlib.contextmanager

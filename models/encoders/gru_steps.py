@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 
 
 class _Forward(NamedTuple):
@@ -30,12 +30,12 @@ class _Forward(NamedTuple):
     h: tf.Tensor
 
 
-def kernel_name(stack: lstm.LstmStack) -> str:
+def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record."""
     return "fused GRU steps"
 
 
-def build(stack: lstm.LstmStack) -> lstm.Run:
+def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 
@@ -45,7 +45,7 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
         """x [T, B, D] and both kernels in the products' dtype, the rest float32 -> float32 outputs and last h."""
         forward = _run_forward(x, h, kernel, recurrent, bias)
-        ends = lstm.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
+        ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
         def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
@@ -55,14 +55,14 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
         return (forward.h * ends.inside, ends.of(forward.h)), gradient
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
-    ) -> lstm.CellResult:
+        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
+    ) -> stacks.CellResult:
         x, kernel, recurrent = (tf.cast(product, product_dtype) for product in (inputs, *weights[:2]))
         h, bias = tf.cast(state[0], tf.float32), tf.cast(weights[2], tf.float32)
         outputs, last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, h, kernel, recurrent, bias))
-        return lstm.CellResult(outputs, (last,))
+        return stacks.CellResult(outputs, (last,))
 
-    return lstm.run_layers(stack, run_cell)
+    return stacks.run_layers(stack, run_cell)
 
 
 def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor) -> _Forward:

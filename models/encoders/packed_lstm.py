@@ -12,16 +12,16 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from models import lstm
+from models import stacks
 from models.extension import operators
 
 
-def kernel_name(stack: lstm.LstmStack) -> str:
+def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record."""
     return "packed LSTM"
 
 
-def build(stack: lstm.LstmStack) -> lstm.Run:
+def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     ours = operators.load()
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
@@ -43,12 +43,12 @@ def build(stack: lstm.LstmStack) -> lstm.Run:
         return (forward.outputs, forward.last_c, forward.last_h), gradient
 
     def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: lstm.State, weights: lstm.CellWeights
-    ) -> lstm.CellResult:
+        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
+    ) -> stacks.CellResult:
         (c, h), (kernel, bias) = state, weights
         x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
         c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
         outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
-        return lstm.CellResult(outputs, tuple(last))
+        return stacks.CellResult(outputs, tuple(last))
 
-    return lstm.run_layers(stack, run_cell)
+    return stacks.run_layers(stack, run_cell)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from models.config import ModelConfig
 from models.images.classifier import ImageClassifier
 from models.images.network import Product, flops
-from models.lstm import drop
+from models.stacks import drop
 from models.workload import VariableSpec, Workload
 
 DECAY = 0.9  # of the moving averages of a batch normalisation, a step

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models import kernels, lstm
+from models import kernels, stacks
 from rnn_scaling import registry
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
@@ -38,10 +38,10 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
     try:
         for name, kernel in kernels.KERNELS.items():
             cell = kernel.cells[0]
-            stack = lstm.LstmStack(WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell)
+            stack = stacks.RecurrentStack(WIDTH, WIDTH, num_layers=2, num_directions=2, unit_type=cell)
             module = kernels.load(name, device_type, cell)
             try:
-                expected = _results(lstm.reference(stack), stack, "CPU:0")
+                expected = _results(stacks.reference(stack), stack, "CPU:0")
                 error, where = _largest_error(_results(module.build(stack), stack, device), expected)
             except (tf.errors.OpError, ValueError) as e:
                 yield Check(name=f"kernel {name}", holds=False, text=f"{module.kernel_name(stack)}: {str(e)[:200]}")
@@ -52,7 +52,7 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         tf.config.experimental.enable_tensor_float_32_execution(tf32)
 
 
-def _results(run: Callable[..., Any], stack: lstm.LstmStack, device: str) -> dict[str, np.ndarray]:
+def _results(run: Callable[..., Any], stack: stacks.RecurrentStack, device: str) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
 
     def draw(*shape: int) -> tf.Tensor:

@@ -25,9 +25,9 @@ class Case:
 
 
 def make_stack(num_layers: int, num_directions: int, **options):
-    from models import lstm
+    from models import stacks
 
-    return lstm.LstmStack(INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options)
+    return stacks.RecurrentStack(INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options)
 
 
 def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:

@@ -83,7 +83,7 @@ def test_every_cell_that_cudnn_computes_is_tested_here():
 @pytest.mark.parametrize("num_layers, num_directions", [(1, 1), (2, 1), (1, 2), (3, 2)])
 def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions, cell):
     """Every layer and direction, with sentences of several lengths."""
-    from models import lstm
+    from models import stacks
     from models.encoders import cudnn
 
     stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7, unit_type=cell)
@@ -92,7 +92,7 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_
     assert len(buffer) == cudnn.num_params(stack)
     gates, run_cudnns_equations = EQUATIONS[cell]
     cells = read_buffer(buffer, gates, stack.input_dim, stack.num_units, num_layers, num_directions)
-    outputs, final = lstm.reference(stack)(
+    outputs, final = stacks.reference(stack)(
         case.weights,
         *lstm_case.tensors(tf, case, lstm_case.UNEQUAL),
         case.state,

@@ -35,11 +35,11 @@ def taken(library, monkeypatch):
 
 
 def largest_error(tf, stack, lengths, dtype="float32"):
-    from models import lstm
+    from models import stacks
     from models.encoders import block_lstm
 
     case = lstm_case.make_case(stack)
-    want = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lengths)
+    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
     made = lstm_case.make_stack(stack.num_layers, stack.num_directions, time_major=stack.time_major, dtype=dtype)
     got = lstm_case.traced(tf, block_lstm.build(made), made, case)(lengths)
     assert "packed" in block_lstm.kernel_name(made)

@@ -1,4 +1,4 @@
-"""Every kernel, of each of its cells, against `models.lstm.reference`: outputs, final states and all gradients.
+"""Every kernel, of each of its cells, against `models.stacks.reference`: outputs, final states and all gradients.
 
 Tolerances are differences relative to the largest entry of an array: float32 2e-5; bfloat16 0.04 and float16 0.005,
 some ten units of their last place (2**-8, 2**-11) after five steps through two layers and back. Three times that where
@@ -45,11 +45,11 @@ def full_float32(tf):
 
 @functools.cache
 def reference(tf, cell, num_layers, num_directions, time_major, lengths):
-    from models import lstm
+    from models import stacks
 
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
     case = lstm_case.make_case(stack)
-    return case, lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lengths)
+    return case, lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
 
 
 def load_where_it_runs(tf, module, cell):
@@ -112,12 +112,12 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
 
 @pytest.mark.parametrize("module, cell", [*FUSED, ("models.encoders.dynamic_rnn", "lstm")])
 def test_dropout_is_the_references(tf, module, cell):
-    from models import lstm
+    from models import stacks
 
     stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
-    want = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lstm_case.UNEQUAL)
+    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL)
     got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name

@@ -76,7 +76,7 @@ def test_initial_values_depend_on_seed_and_name_alone(tf):
 
 def reference_loss(tf, config, dense, source_rows, target_rows, batch):
     """The network written once more: references, stock cross entropy, words picked one by one."""
-    from models import lstm, seq2seq
+    from models import seq2seq, stacks
 
     names = [name.removesuffix("/kernel") for name in dense if name.endswith("/kernel")]
     encoder, decoder = seq2seq.encoder_stack(config), seq2seq.decoder_stack(config)
@@ -85,7 +85,7 @@ def reference_loss(tf, config, dense, source_rows, target_rows, batch):
         return encoder.weights_of([name for name in names if name.startswith(part)], dense)
 
     seed = tf.constant([0, 0])
-    encode, decode = lstm.reference(encoder), lstm.reference(decoder)
+    encode, decode = stacks.reference(encoder), stacks.reference(decoder)
     _, state = encode(weights("encoder"), source_rows, batch.source_length, None, seed)
     outputs, _ = decode(weights("decoder"), target_rows, batch.target_length, state, seed)
     loss = 0.0

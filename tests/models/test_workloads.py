@@ -62,15 +62,15 @@ def test_every_workload_of_the_table_is_compared_with_a_reference():
     "cell, encoder_type", [*(("lstm", name) for name in of_cell("lstm")), ("gru", None), ("nas", None)]
 )
 def test_the_language_model_is_the_reference_network(tf, cell, encoder_type, time_major):
-    from models import language_model, lstm
+    from models import language_model, stacks
 
     model = dataclasses.replace(LM, encoder_type=encoder_type, unit_type=cell)
     _, dense, rows, batch = make_inputs(tf, model)
     inputs, labels = rows["embedding"], batch.target_output
 
     def reference(dense, rows):
-        stack = language_model.lstm_stack(model)
-        cells, run = stack.weights_of([f"layer_{n}" for n in range(2)], dense), lstm.reference(stack)
+        stack = language_model.stack_of(model)
+        cells, run = stack.weights_of([f"layer_{n}" for n in range(2)], dense), stacks.reference(stack)
         outputs, _ = run(cells, rows["embedding"], batch.target_length, None, tf.constant([0, 0]))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs @ dense["projection"])
         inside = np.arange(MAX_LEN)[:, None] < batch.target_length.numpy()
@@ -150,9 +150,9 @@ def flops_of(graph) -> int:
 @every_shape
 def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, shape, monkeypatch):
     """The reference kernel is unrolled, so each of its products stands there."""
-    from models import kernels, lstm
+    from models import kernels, stacks
 
-    reference = SimpleNamespace(build=lstm.reference, kernel_name=lambda stack: "reference")
+    reference = SimpleNamespace(build=stacks.reference, kernel_name=lambda stack: "reference")
     monkeypatch.setattr(kernels, "load", lambda kernel, device_type, unit_type: reference)
     workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name, **shape))
 

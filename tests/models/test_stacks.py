@@ -35,22 +35,22 @@ def numpy_stack(stack, case, lengths):
 
 @pytest.mark.parametrize("num_layers, num_directions, time_major", [(1, 1, True), (2, 2, True), (2, 2, False)])
 def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_major):
-    from models import lstm
+    from models import stacks
 
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
     case = lstm_case.make_case(stack, np.float64)
     arguments = lstm_case.tensors(tf, case, lstm_case.UNEQUAL)
-    outputs, state = lstm.reference(stack)(case.weights, *arguments, case.state, tf.constant([1, 2]))
+    outputs, state = stacks.reference(stack)(case.weights, *arguments, case.state, tf.constant([1, 2]))
     for got, want in zip((outputs, *state), numpy_stack(stack, case, lstm_case.UNEQUAL), strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-12)
 
 
 def test_reference_gradients_are_the_finite_differences(tf):
-    from models import lstm
+    from models import stacks
 
     stack = lstm_case.make_stack(2, 2, dtype="float64")
     case = lstm_case.make_case(stack, np.float64)
-    got = lstm_case.results_of_constants(tf, lstm.reference(stack), stack, case, lstm_case.UNEQUAL)
+    got = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lstm_case.UNEQUAL)
 
     def loss():
         values = numpy_stack(stack, case, lstm_case.UNEQUAL)
@@ -73,19 +73,19 @@ def test_reference_gradients_are_the_finite_differences(tf):
 
 
 def test_no_initial_state_is_zeros(tf):
-    from models import lstm
+    from models import stacks
 
     stack = lstm_case.make_stack(1, 2)
     case = lstm_case.make_case(stack)
     zeros = tuple(map(np.zeros_like, case.state))
-    run = lstm.reference(stack)
+    run = stacks.reference(stack)
     given, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), zeros, tf.constant([1, 2]))
     default, _ = run(case.weights, *lstm_case.tensors(tf, case, lstm_case.EQUAL), None, tf.constant([1, 2]))
     np.testing.assert_array_equal(given, default)
 
 
 def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf):
-    from models import lstm
+    from models import stacks
 
     x = tf.random.stateless_normal([5, 3, 4], [1, 2])
     lengths = tf.constant(lstm_case.UNEQUAL)
@@ -98,32 +98,32 @@ def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf)
             loss = tf.reduce_sum(result * factors)
         return result, tape.gradient(loss, x)
 
-    got = value_and_gradient(lambda x: lstm.reverse_time(x, lengths))
+    got = value_and_gradient(lambda x: stacks.reverse_time(x, lengths))
     want = value_and_gradient(lambda x: tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1))
     for g, w in zip(got, want, strict=True):
         np.testing.assert_array_equal(g, w)
 
 
 def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
-    from models import lstm
+    from models import stacks
 
     x = tf.ones([100, 1000])
-    dropped = np.asarray(lstm.drop(x, 0.3, tf.constant([1, 2]), 5))
+    dropped = np.asarray(stacks.drop(x, 0.3, tf.constant([1, 2]), 5))
     assert abs(np.mean(dropped == 0) - 0.3) < 0.01
     np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.7, rtol=1e-6)
-    np.testing.assert_array_equal(dropped, lstm.drop(x, 0.3, tf.constant([1, 2]), 5))
-    assert np.any(dropped != np.asarray(lstm.drop(x, 0.3, tf.constant([1, 3]), 5)))
-    assert np.any(dropped != np.asarray(lstm.drop(x, 0.3, tf.constant([1, 2]), 6)))
+    np.testing.assert_array_equal(dropped, stacks.drop(x, 0.3, tf.constant([1, 2]), 5))
+    assert np.any(dropped != np.asarray(stacks.drop(x, 0.3, tf.constant([1, 3]), 5)))
+    assert np.any(dropped != np.asarray(stacks.drop(x, 0.3, tf.constant([1, 2]), 6)))
 
 
 def test_dropout_leaves_the_first_layers_inputs_alone(tf):
-    from models import lstm
+    from models import stacks
 
     def outputs(num_layers, dropout, seed):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)
         case = lstm_case.make_case(stack)
         arguments = lstm_case.tensors(tf, case, lstm_case.EQUAL)
-        return np.asarray(lstm.reference(stack)(case.weights, *arguments, None, seed)[0])
+        return np.asarray(stacks.reference(stack)(case.weights, *arguments, None, seed)[0])
 
     np.testing.assert_array_equal(outputs(1, 0.5, [1, 2]), outputs(1, 0.0, [1, 2]))
     assert np.any(outputs(2, 0.5, [1, 2]) != outputs(2, 0.0, [1, 2]))

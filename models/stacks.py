@@ -27,7 +27,7 @@ stack."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LstmStack:
+class RecurrentStack:
     """What a kernel computes; `num_layers` layers, each seeing every direction of the layer below."""
 
     input_dim: int
@@ -94,7 +94,7 @@ class LstmStack:
         return kernel if self.unit_type == "lstm" else f"{kernel} ({unit_types.UNIT_TYPES[self.unit_type].title})"
 
 
-def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> LstmStack:
+def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:
     """So many layers, with what the options say of every cell.
 
     Args:
@@ -102,7 +102,7 @@ def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> LstmS
       num_layers: layers.
       num_directions: 1, or 2 for bidirectional layers.
     """
-    return LstmStack(
+    return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,
         num_layers=num_layers,
@@ -202,7 +202,7 @@ class Ends:
         return tf.reshape(d_rows, tf.shape(d_outputs))
 
 
-def run_layers(stack: LstmStack, run_cell: RunCell) -> Run:
+def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     """The function of a whole stack, made of the function of one direction of one layer."""
     dtype = tf.as_dtype(stack.dtype)
 
@@ -236,13 +236,13 @@ def run_layers(stack: LstmStack, run_cell: RunCell) -> Run:
     return run
 
 
-def zero_state(stack: LstmStack, batch: int | tf.Tensor) -> State:
+def zero_state(stack: RecurrentStack, batch: int | tf.Tensor) -> State:
     """The state before the first word when none is given."""
     zeros = tf.zeros([stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype))
     return (zeros,) * len(stack.cell.STATE)
 
 
-def reference(stack: LstmStack) -> Run:
+def reference(stack: RecurrentStack) -> Run:
     """The plain unrolled layers, differentiated by TensorFlow; T must be known. The kernels must agree with it."""
 
     def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:

@@ -208,6 +208,15 @@ def test_options_that_are_compared_do_not_nor_what_follows_from_them():
     assert {d.severity for d in differences.values()} == {CAUTION}
 
 
+def test_what_another_framework_brings_with_it_is_no_difference_of_its_own():
+    packages = {"packages": {"numpy": "2.0", "torch": "2.13.0"}}
+    theirs = {"framework": "torch", "environment": packages, "resolved": {"encoder_kernel": "torch.nn.LSTM"}}
+    options = {name for name in found(run(data_source="constant"), run(**theirs)) if name != "--framework"}
+    assert options <= {"--encoder_type", "--decoder_type"}, "which the other does not read"
+    newer = {**theirs, "environment": {"packages": {**packages["packages"], "torch": "2.14.0"}}}
+    assert list(found(run(**theirs), run(**newer))) == ["torch"]
+
+
 def test_options_on_both_sides_are_compared_one_by_one():
     some, more = [run(batch_size=8), run(batch_size=16)], [run(batch_size=16), run(batch_size=32)]
     assert differences.differences(some, more) == []

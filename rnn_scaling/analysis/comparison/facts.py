@@ -237,18 +237,39 @@ CLUSTER = [
 ]
 
 
-KERNELS = ("unit_type", "encoder_type", "decoder_type", "device", "xla", "dropout", "compute_dtype", "direction")
-EXCHANGE = ("variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
-POOLS = (*DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
+TRAINED_BY = ("framework", "compile", "keras_backend")
+KERNELS = (
+    *TRAINED_BY,
+    "unit_type",
+    "encoder_type",
+    "decoder_type",
+    "device",
+    "xla",
+    "dropout",
+    "compute_dtype",
+    "direction",
+)
+EXCHANGE = (*TRAINED_BY, "variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
+POOLS = (*TRAINED_BY, *DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
 
 SOFTWARE = [
     Fact(
         "TensorFlow",
         readers.package("tensorflow", "tensorflow-cpu"),
         "kernels and dispatch change between releases: usually below 10 %, either way",
+        follows=TRAINED_BY,
     ),
-    Fact("Keras", readers.package("keras"), "no effect on the step, which does not use its layers"),
-    Fact("numpy", readers.package("numpy"), "affects data_source=host and text alone, a little"),
+    *(
+        Fact(name, readers.package(name), "kernels and dispatch change between its releases", follows=TRAINED_BY)
+        for name in ("torch", "jax", "jaxlib")
+    ),
+    Fact(
+        "Keras",
+        readers.package("keras"),
+        "no effect on the step, which does not use its layers",
+        follows=TRAINED_BY,
+    ),
+    Fact("numpy", readers.package("numpy"), "affects data_source=host and text alone, a little", follows=TRAINED_BY),
     Fact(
         "Python",
         readers.environment("python"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from models.config import ModelConfig
 from rnn_scaling.machine import other_python
 from rnn_scaling.registry import FRAMEWORKS
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
@@ -12,7 +13,7 @@ from rnn_scaling.settings.spelling import spell
 
 # What each option may be where another framework trains, the remedy first.
 _ALLOWED = {
-    "model": ("nmt",),
+    "model": (ModelConfig.model,),
     "unit_type": ("lstm",),
     "share_embedding": (False,),
     "dropout": (0.0,),

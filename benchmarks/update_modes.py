@@ -32,6 +32,7 @@ STEPS = 2  # a turn
 MODES = {
     "replicated": {},
     "parameter_server": {},
+    "independent": {},
     "keras_slicing, host": {"variable_update": "keras_slicing", "slice_on": "host"},
     "keras_slicing, device": {"variable_update": "keras_slicing", "slice_on": "device"},
 }

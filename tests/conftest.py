@@ -12,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Images of containers set it; then each of the hundreds of processes under test would compile the suite anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
+os.environ["RNN_SCALING_OPERATORS"] = "off"  # what ./run.sh setup-kernels may have built here has tests of its own
 os.environ.pop("RNN_SCALING_COMMAND", None)  # run.sh's: commands under test are started in other ways
 
 import pytest

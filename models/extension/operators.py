@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+SWITCH = "RNN_SCALING_OPERATORS"  # of the environment; "off": none is taken
 FOLDER = Path(__file__).parent
 SOURCES = ("kernels.c", "dtype.h", "lstm.h", "product.h", "softmax.h", "vectors.h")
 
@@ -27,13 +29,15 @@ def library_file() -> Path:
 def usable(dtype: Any) -> bool:
     """Whether kernels of this process take the operators for products of this dtype.
 
-    They were built, the processor has what they need, TensorFlow has one thread an operator, no GPU computes, and no
-    other process is sent parts of the step, since it may not have them.
+    They were built and not switched off, the processor has what they need, TensorFlow has one thread an operator, no
+    GPU computes, and no other process is sent parts of the step, since it may not have them.
 
     Args:
       dtype: float32, or bfloat16; no other has them.
     """
     dtype = tf.as_dtype(dtype)
+    if os.environ.get(SWITCH) == "off":
+        return False
     if dtype not in (tf.float32, tf.bfloat16) or tf.config.threading.get_intra_op_parallelism_threads() != 1:
         return False
     if tf.config.list_physical_devices("GPU") or context.context().get_server_def() is not None:

@@ -98,6 +98,7 @@ def test_losses_of_any_logits(tf, taken, dtype):
 def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(tf, library, monkeypatch, tmp_path):
     from models.extension import operators
 
+    monkeypatch.delenv(operators.SWITCH)
     threads = [1]
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
     assert operators.usable("float32") == bool(library.rnn_scaling_runs_here(0))
@@ -105,6 +106,9 @@ def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(
     threads[0] = 2
     assert not operators.usable("float32")
     threads[0] = 1
+    monkeypatch.setenv(operators.SWITCH, "off")
+    assert not operators.usable("float32")
+    monkeypatch.delenv(operators.SWITCH)
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
     assert not operators.usable("float32")
 

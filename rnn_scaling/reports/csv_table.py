@@ -12,8 +12,10 @@ from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certified, csv_cells, learning
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
+from rnn_scaling.settings import config as configs
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
+WHOSE = ("schema", "series", "scaling", "unit")
 WITHIN_RUN = ("within_run_low", "within_run_high")  # of the rate, over the batches of the only run
 ENDS = ("", "_low", "_high")
 LEARNED = ("items_to_target", "seconds_to_target", "times_as_soon_as_one_device")
@@ -32,7 +34,7 @@ def render(summary: Summary) -> bytes:
     numbers = [f"{metric.name}{end}" for metric in metrics for end in ENDS]
     points = [f"{name}_points{end}" for name in (*parts.values(), RESIDUAL, LOSS) for end in ENDS] if parts else []
     places = ["machine"] if len(summary.machines) > 1 else []
-    head = ["schema", "series", "scaling", "unit", *places, *options, "kernel", *WORK, *numbers]
+    head = [*WHOSE, *places, *map(_column, options), "kernel", *WORK, *numbers]
     is_certified = summary.is_certified
     certificate = ["certificate", "certificate_sentence"] if is_certified else []
     learned = [f"{name}{end}" for name in LEARNED for end in ENDS] if summary.learning else []
@@ -50,7 +52,13 @@ def render(summary: Summary) -> bytes:
 
 def further_options(summary: Summary) -> list[str]:
     """The options that tell the rows apart, without those of the work, which have columns of their own."""
-    return [name for name in summary.options if name not in WORK]
+    return [name for name in summary.options if name not in WORK or name not in configs.OPTIONS]
+
+
+def _column(option: str) -> str:
+    """What the column of an option is called: another trainer's may have the name of one of ours."""
+    is_taken = option not in configs.OPTIONS and option in (*WHOSE, "machine", "kernel", *WORK)
+    return f"option_{option}" if is_taken else option
 
 
 def kernel(row: Row) -> str:

@@ -45,6 +45,16 @@ def test_their_own_options_tell_series_apart_as_any_option_does():
     assert "mine, hidden=512" in document.render(made).decode() and "### mine, hidden=512" in table.text(made)
 
 
+def test_their_options_have_columns_beside_ours_of_the_same_name():
+    made = of([theirs(100, kernel=each, seconds=each) for each in ("a", "b")])
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
+    assert [(line["option_kernel"], line["option_seconds"], line["kernel"]) for line in lines] == [
+        ("a", "a", ""),
+        ("b", "b", ""),
+    ]
+    assert all(float(line["seconds"]) > 0 for line in lines)
+
+
 def test_what_they_do_not_tell_is_not_made_up():
     made = of(
         [

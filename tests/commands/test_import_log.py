@@ -106,7 +106,7 @@ def test_a_format_after_much_other_text_is_found(folder):
     noise = "node1:4711:4720 [0] NCCL INFO Channel 00 : 0 1 2 3\n" * (3 * any_format.WINDOW // 50)
     file = write(folder, "job.log", noise + log_samples.HOROVOD_SYNTHETIC)
     assert any_format.formats_of(Path(file)) == ["horovod_synthetic"]
-    assert len(list(any_format._windows(Path(file)))) == 4  # never all of it in memory
+    assert len(list(any_format.windows(Path(file)))) == 4  # never all of it in memory
 
 
 @pytest.mark.parametrize(

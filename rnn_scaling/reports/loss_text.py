@@ -102,10 +102,11 @@ def _not_told(loss: Attribution) -> str:
 def _need(loss: Attribution) -> str:
     """ "need runs that are missing", and of another trainer, which has no command of ours, which runs these are."""
     needed = f"need{'s' if len(loss.missing) == 1 else ''} runs that are missing"
-    settings = dict.fromkeys(each for part in loss.missing for each in part.settings)
+    settings = list(dict.fromkeys(each for part in loss.missing for each in part.settings))
     if not settings:
         return needed
-    return f"{needed}: {network(loss.row.config)} with the same options, but {' and '.join(settings)}"
+    changes = settings[0] if len(settings) == 1 else f"once with {', once with '.join(settings)}"
+    return f"{needed}: {network(loss.row.config)} with the same options, but {changes}"
 
 
 def _value(part: Part) -> float:

@@ -173,7 +173,7 @@ def test_each_rank_reads_what_it_had_done_itself(tmp_path):
 
 
 def test_no_option_is_forgotten_in_the_comparison():
-    """What may differ says nothing about what is trained."""
-    assert configs.OPTIONS.keys() >= checkpoint_folder.MAY_DIFFER.difference(HOW_RUN)  # which other trainers' records have
+    """What may differ says nothing about what is trained; HOW_RUN is of other trainers."""
+    assert configs.OPTIONS.keys() >= checkpoint_folder.MAY_DIFFER.difference(HOW_RUN)
     model_and_data = {name for name, group in configs.GROUP_OF.items() if group in ("model", "training", "data")}
     assert checkpoint_folder.MAY_DIFFER & model_and_data == {"use_synthetic_data"}

@@ -6,16 +6,29 @@ Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of on
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.importers.common import by_rank
+from rnn_scaling.importers.common import numbered, untag
 from rnn_scaling.sweeps.log_formats import REGEX, Reading, Terms
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
+LONGEST = 4000  # characters of a line that are read
+_OF_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """A line that matches: the texts by group, and the rank whose tag it has, or a number before it that may be one."""
+
+    line: int
+    texts: dict[str, str]
+    rank: int | None
+    is_certain: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +43,9 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     """What the matches tell.
 
     A launcher's tags of ranks are taken off, and of several ranks the first that matches counts: the others print the
-    same steps. With `rate` alone the rate of the run is the harmonic mean of the matches after the warm-up, which
-    counts each as long as it has items: as many in all, or as many as steps where there is the group `step`.
+    same steps; but what stands there may be the number of a step, "200: loss 2". With `rate` alone the rate of the run
+    is the harmonic mean of the matches after the warm-up, which counts each as long as it has items: as many in all,
+    or as many as steps where there is the group `step`.
 
     Args:
       lines: of the log.
@@ -41,7 +55,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     Raises:
       ValueError: if nothing matches, or no number can be one.
     """
-    matches = _matches(lines, re.compile(regex))
+    matches = _matches(_of_one_rank(_found(lines, re.compile(regex), terms.num_devices), terms.num_devices))
     if not matches:
         raise ValueError("its output has no line that the pattern of --log_format matches")
     first = min(terms.warmup, len(matches) - 1)
@@ -50,7 +64,8 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
         counted = matches[first:]
         steps = math.fsum(match.steps for match in counted)
         rate = steps / math.fsum(match.steps / match.numbers["rate"] for match in counted)
-        how = "" if len(matches) == 1 else f"{REGEX} the mean of {len(counted)} printed rates, {first} left out"
+        mean = f"the mean of {len(counted)} printed rates" if len(counted) > 1 else "the last printed rate"
+        how = "" if len(matches) == 1 else f"{REGEX} {mean}, {first} left out"
         return Reading(format=REGEX + regex, rate=rate, notes=(how,) if how else ())
     seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
     items = tuple(match.numbers.get("items") or match.steps * (terms.items_per_step or math.nan) for match in matches)
@@ -67,25 +82,42 @@ def _seconds(match: _Match, items_per_step: float | None) -> float:
     return seconds if items_per_step is None else seconds * match.steps
 
 
-def _matches(lines: Iterable[str], regex: re.Pattern[str]) -> list[_Match]:
+def _found(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> list[_Found]:
+    found: list[_Found] = []
+    for number, line in numbered(lines):
+        text = line[:LONGEST]
+        rank, untagged = untag(text)
+        match = regex.search(untagged)
+        if match is None and rank is not None:  # the pattern may read what looks like a tag
+            rank, match = None, regex.search(text)
+        if match is None:
+            continue
+        texts = {name: value for name, value in match.groupdict().items() if value is not None}
+        found.append(_Found(number, texts, rank, "<std" in text[: len(text) - len(untagged)]))
+        if len(found) > MOST_MATCHES * num_devices:
+            raise ValueError(f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines")
+    return found
+
+
+def _of_one_rank(found: Sequence[_Found], num_devices: int) -> Sequence[_Found]:
+    """What the first rank that matches says; all where the numbers before the lines are none of ranks."""
+    lines_of = collections.Counter(each.rank for each in found)
+    if not any(each.is_certain for each in found) and (
+        any(rank is None or rank >= num_devices for rank in lines_of) or max(lines_of.values(), default=0) == 1
+    ):
+        return found
+    return [each for each in found if each.rank == found[0].rank]
+
+
+def _matches(found: Sequence[_Found]) -> list[_Match]:
     matches: list[_Match] = []
-    counted: int | None = None  # the rank whose matches count
     before = 0.0
-    for number, rank, text in by_rank(lines):
-        found = regex.search(text)
-        if found is None:
-            continue
-        if not matches:
-            counted = rank
-        if rank != counted:
-            continue
-        numbers = {name: _number(name, value, number) for name, value in found.groupdict().items() if value is not None}
+    for each in found:
+        numbers = {name: _number(name, text, each.line) for name, text in each.texts.items()}
         step = numbers.get("step", before + 1)
         # Steps count from 0 again in a new epoch.
         matches.append(_Match(numbers, step - before if step > before else max(step, 1.0)))
         before = step
-        if len(matches) > MOST_MATCHES:
-            raise ValueError(f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines")
     _check_alike(matches)
     return matches
 
@@ -99,8 +131,10 @@ def _check_alike(matches: Sequence[_Match]) -> None:
 
 
 def _number(name: str, text: str, line: int) -> float:
+    told = text.rstrip(",")
     try:
-        value = float(text.replace(",", ""))
+        # 12,5 may be 12.5
+        value = float(told.replace(",", "") if _OF_THOUSANDS.fullmatch(told) else told)
     except ValueError:
         value = math.nan
         if name != "loss":

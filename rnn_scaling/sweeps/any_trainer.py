@@ -226,7 +226,8 @@ def _run(own: TrainerOptions, command: Template, values: Mapping[str, Any], vari
     }
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
     items = template.product(own.items_per_step, texts) if own.items_per_step else None
-    return TheirRun("-".join(words), config, texts, Terms(own.log_format, own.log_warmup, items))
+    terms = Terms(own.log_format, own.log_warmup, items, values["num_devices"])
+    return TheirRun("-".join(words), config, texts, terms)
 
 
 def _text(value: Any) -> str:

@@ -39,12 +39,13 @@ class Terms:
     """How the log of a run is read.
 
     formats: the value of --log_format; warmup: matches of a pattern at the start that no rate counts; items_per_step:
-    where a pattern tells the seconds of a step alone, else None.
+    where a pattern tells the seconds of a step alone, else None; num_devices: of the run, of which no rank is more.
     """
 
     formats: str = AUTO
     warmup: int = 1
     items_per_step: float | None = None
+    num_devices: int = 1
 
 
 Reader = Callable[[Path, Terms], Reading]  # a ValueError says why the log tells nothing

@@ -45,6 +45,7 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
         (log_samples.TF_CNN + log_samples.TF_CNN, "auto", "(as tf_cnn_benchmarks: 2 rates, and one run has one"),
         ("rate x\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 'x', no number"),
         ("rate 0\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 0; expected a number above 0"),
+        ("rate 12,5\n", "regex:rate (?P<rate>.*)", "line 1 of its output: rate is '12,5', no number"),
         ("a 1\nb 2\n", r"regex:a (?P<rate>\d)|b (?P<seconds>\d)", "the pattern's matches tell rate and seconds; "),
     ],
 )
@@ -75,3 +76,16 @@ def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
 def test_of_several_ranks_one_counts(tmp_path):
     text = "".join(f"[1,{rank}]<stdout>:step {step} ms {rank + 4}\n" for step in (1, 2, 3) for rank in (0, 1))
     assert read(tmp_path, text, MS, items_per_step=1.0).seconds == pytest.approx((0.004,) * 3)
+
+
+@pytest.mark.parametrize("tag", ["{}: ", "[{}] "])
+def test_a_number_before_a_line_is_a_rank_only_where_a_rank_can_have_it(tmp_path, tag):
+    def rate(numbers, rates, pattern="", num_devices=2):
+        text = "".join(f"{tag.format(number)}rate {rate}\n" for number, rate in zip(numbers, rates))
+        return read(tmp_path, text, f"regex:{pattern}rate (?P<rate>\\S+)", num_devices=num_devices).rate
+
+    assert rate((0, 1, 0, 1, 0, 1), (1, 2, 10, 20, 10, 20)) == pytest.approx(10.0)
+    assert rate((1, 2, 3, 1, 2, 3), (1, 10, 10, 10, 10, 10)) == pytest.approx(10.0), "steps of two epochs"
+    assert rate((0, 1), (1, 10)) == rate((100, 200), (1, 10)) == pytest.approx(10.0)
+    of_steps = re.escape(tag).replace(r"\{\}", r"(?P<step>\d+)")
+    assert rate((10, 20, 50), (1, 10, 40), of_steps) == pytest.approx(40 / 1.75), "the pattern reads it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait
     from rnn_scaling.records.record import RunRecord
 
 ITEMS = "items"
+MOST_LETTERS = 60  # of a unit in a name
 GIB = 2**30
 
 
@@ -92,7 +94,8 @@ class Metric:
 
 @functools.lru_cache(maxsize=256)
 def _named_after(metric: Metric, unit: str) -> Metric:
-    texts = {name: getattr(metric, name).replace(ITEMS, unit) for name in ("name", "title", "unit", "header")}
+    texts = {name: getattr(metric, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
+    texts["name"] = metric.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
     return dataclasses.replace(metric, **texts)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rnn_scaling.analysis import loading
 from rnn_scaling.analysis.comparison import judgement, matching
+from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, table
 from rnn_scaling.reports.page import document
@@ -53,6 +54,12 @@ def test_their_options_have_columns_beside_ours_of_the_same_name():
         ("b", "b", ""),
     ]
     assert all(float(line["seconds"]) > 0 for line in lines)
+
+
+def test_a_unit_is_no_path():
+    made = of([theirs(100, unit="a/../../b")])
+    assert [metric.name for metric in metrics_of(made.rows)][0] == "a_b_per_second"
+    assert "a/../../b/s" in table.text(made)
 
 
 def test_what_they_do_not_tell_is_not_made_up():

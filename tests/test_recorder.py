@@ -30,12 +30,12 @@ class Clock:
         return self.now
 
 
-def recorded(path, num_devices=1, step_s=0.5, **options):
+def recorded(path, num_devices=1, step_s=0.5, steps=30, **options):
     clock = Clock()
     with Recorder(
         path, unit="tokens", num_devices=num_devices, trainer="mine", options=options, clock=clock
     ) as recorder:
-        for _ in range(30):
+        for _ in range(steps):
             clock.now += step_s
             recorder.step(items=100 * num_devices, loss=2.0)
         clock.now += 1000.0  # a validation
@@ -68,7 +68,16 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
     assert "1 steps, and the first 10 are warm-up" in record.read(path).error.message
 
 
-@pytest.mark.parametrize("wrong", [{"options": {"hidden": [1, 2]}}, {"num_devices": 0}, {"options": {"batch_size": 0}}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"options": {"hidden": [1, 2]}},
+        {"num_devices": 0},
+        {"options": {"batch_size": 0}},
+        {"unit": "a\n"},
+        {"unit": ""},
+    ],
+)
 def test_options_that_no_record_may_have_are_refused_at_once(tmp_path, wrong):
     with pytest.raises(ValueError, match="expected"):
         Recorder(tmp_path / "run.json", **wrong)
@@ -89,6 +98,13 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert answer.all_missing(told) == [], "none of our commands makes these runs"
     audited_table = audited.table([("1.json", record.read(tmp_path / "1.json"))], "mine")
     assert audited_table.rows[0].series.startswith("mine / ")
+
+
+def test_runs_of_other_lengths_are_repeats_and_baselines(tmp_path):
+    for name, devices, steps in (("1", 1, 30), ("1.r2", 1, 40), ("2", 2, 20)):
+        recorded(tmp_path / f"{name}.json", devices, steps=steps)
+    one, two = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    assert len(one.good) == 2 and two.baseline is one
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):

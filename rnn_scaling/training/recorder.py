@@ -106,14 +106,15 @@ class Recorder:
             raise ValueError(
                 f"expected num_devices >= 1 and num_warmup_batches >= 0, got {num_devices} and {num_warmup_batches}"
             )
-        self._is_ours = config is not None
+        if not (unit and unit.isprintable()):
+            raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
         told = config or {
             TRAINER: trainer or Path(sys.argv[0] or "python").stem,
             "num_devices": num_devices,
             "num_warmup_batches": num_warmup_batches,
             **{name: _single(value) for name, value in (options or {}).items()},
         }
-        if faults := list(record.checks.config_faults({"num_batches": 1, **told})):
+        if faults := list(record.checks.config_faults(told)):
             raise ValueError(f"options: {entry.plain(faults[0])}")
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         self._path, self._unit = Path(result_file), unit
@@ -292,12 +293,7 @@ class Recorder:
 
     def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
         result = self.recording.record(status, error, workers)
-        measured = {} if self._is_ours else {"num_batches": max(1, result.batches.measured)}
-        return dataclasses.replace(
-            result,
-            config={**result.config, **measured},
-            batches=dataclasses.replace(result.batches, unwaited=self._unwaited),
-        )
+        return dataclasses.replace(result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited))
 
     def _number(self, name: str, value: Any) -> float:
         """A number of a framework: reading it waits until the devices have it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 
@@ -97,7 +98,7 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert {series.title.split(",")[0] for series in told.series} == {"mine"}
     assert answer.all_missing(told) == [], "none of our commands makes these runs"
     audited_table = audited.table([("1.json", record.read(tmp_path / "1.json"))], "mine")
-    assert audited_table.rows[0].series.startswith("mine / ")
+    assert re.fullmatch("mine / [0-9a-f]{6}", audited_table.rows[0].series), "and no empty mode"
 
 
 def test_runs_of_other_lengths_are_repeats_and_baselines(tmp_path):

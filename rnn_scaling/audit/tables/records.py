@@ -84,7 +84,8 @@ def _series(config: Mapping[str, Any], unit: str) -> str:
     rest += [("unit", unit)] if TRAINER in config else []  # of ours the model says it
     mark = f"{sum(ord(c) * (i + 7) for i, c in enumerate(repr(rest))) & 0xFFFFFF:06x}"
     name = network(config) if config.keys() & {"encoder_type", TRAINER} else ""
-    return " / ".join([name, str(config.get("variable_update", "")), mark])
+    mode = str(config.get("variable_update", ""))
+    return " / ".join([name, mark] if TRAINER in config and not mode else [name, mode, mark])
 
 
 def _is_strong(config: Mapping[str, Any]) -> bool:
@@ -127,7 +128,7 @@ def _implied(record: RunRecord) -> Cell | None:
     total = "global_batch_size" if _is_strong(config) else "batch_size"
     lengths = ("src_max_len", "tgt_max_len")
     unknown = any(config.get(name) is None for name in (total, *lengths))
-    if record.unit != "words" or config.get("data_source") == "text" or unknown:
+    if record.unit != "words" or config.get("data_source") == "text" or unknown or TRAINER in config:
         return None
     times = 1 if _is_strong(config) else scale.num_devices(config)
     sentences = config[total] * times * record.batches.measured

@@ -26,7 +26,7 @@ from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 from rnn_scaling.sweeps import failure, folder, forewarning, template
-from rnn_scaling.sweeps.any_trainer import REPEAT, RESULT_FILE, TheirRun
+from rnn_scaling.sweeps.any_trainer import REPEAT, RESULT_FILE, TheirRun, number
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.limit import Limit
 from rnn_scaling.sweeps.log_formats import Reader, Reading
@@ -73,9 +73,9 @@ class TheirTrainer(Trainer):
     def shown(self, run: AnyRun, result_file: Path) -> str:
         theirs = _theirs(run)
         gpu_names = variables(theirs, result_file).get("CUDA_VISIBLE_DEVICES")
-        where = [f"CUDA_VISIBLE_DEVICES={gpu_names}"] if gpu_names else []
+        where = [f"CUDA_VISIBLE_DEVICES={gpu_names}"] if gpu_names is not None else []
         cores = _cores(theirs)
-        where = [f"taskset -c {','.join(map(str, cores))}"] if cores else where
+        where += [f"taskset -c {','.join(map(str, cores))}"] if cores else []
         return " ".join([*where, shlex.join(command(theirs, result_file))])
 
     def result(self, run: AnyRun, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
@@ -212,6 +212,8 @@ def variables(run: TheirRun, result_file: Path) -> dict[str, str]:
     if run.num_cores is None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.gpu_ids()[: run.num_devices])
         variables["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    elif gpus.gpu_ids():  # else a program takes the GPUs that it sees
+        variables["CUDA_VISIBLE_DEVICES"] = ""
     return variables
 
 
@@ -229,12 +231,13 @@ def _completed(run: TheirRun, written: RunRecord) -> RunRecord:
     if wrong := _contradictions(run, written.config, "its record"):
         error = RunError(type="Contradiction", message=wrong)
         return dataclasses.replace(written, status="failed", error=error, config=run.options, throughput=None)
-    # How many steps it made is its result here, not an option: they may be fewer on more devices.
+    # A Recorder of an older version wrote there how many steps it made, which may be fewer on more devices.
     own = {name: value for name, value in written.config.items() if name != "num_batches"}
-    resolved = written.resolved
+    resolved, known = written.resolved, _resolved(run, _cores(run))
     if resolved.cpu_affinity is None or resolved.device_type is None:
-        known = _resolved(run, _cores(run))
         resolved = dataclasses.replace(resolved, cpu_affinity=known.cpu_affinity, device_type=known.device_type)
+    if known.device_type == "GPU":  # a Recorder that is not told says CPU
+        resolved = dataclasses.replace(resolved, device_type="GPU")
     unit = str(run.config.get("unit") or written.unit)
     return dataclasses.replace(written, config={**own, **run.options}, resolved=resolved, unit=unit)
 
@@ -243,11 +246,16 @@ def _contradictions(run: TheirRun, told: Mapping[str, Any], who: str) -> str:
     """What a run says of its options that is not what the sweep says; empty: nothing."""
     left_out = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
     names = [name for name in run.config if name in told and name not in left_out]
-    wrong = [f"{name}={told[name]}" for name in names if told[name] != run.config[name]]
-    if not wrong:
+    unlike = [name for name in names if _read(told[name]) != _read(run.config[name])]
+    if not unlike:
         return ""
-    meant = ", ".join(f"{name}={run.config[name]}" for name in names if told[name] != run.config[name])
-    return f"{who} says {', '.join(wrong)}, and this run is of {meant}; does the program use what --trainer hands it?"
+    said, meant = (", ".join(f"{name}={options[name]}" for name in unlike) for options in (told, run.config))
+    return f"{who} says {said}, and this run is of {meant}; does the program use what --trainer hands it?"
+
+
+def _read(value: Any) -> Any:
+    """An option however it was written: a program may tell 256 as a text, and true as True."""
+    return number(str(value).lower())
 
 
 def _failed(run: TheirRun, kind: str, message: str) -> RunRecord:

@@ -13,6 +13,8 @@ from rnn_scaling.commands import ab, sweep
 from rnn_scaling.machine import gpus, process
 from rnn_scaling.machine.cores import first_cores
 from rnn_scaling.records import record
+from rnn_scaling.records.environment import Resolved
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, writing
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import any_trainer, forewarning, limit, their_trainer
@@ -182,11 +184,24 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
     assert strong.config["variable_update"] == "independent", "an option of ours means the same"
 
 
+def test_what_a_record_says_may_be_written_otherwise():
+    (run,) = planned("true {a} {b}", {"a": ["256"], "b": ["true"]}, given={"num_devices": [1]})
+    assert their_trainer._contradictions(run, {"a": "256", "b": True}, "its record") == ""
+    wrong = their_trainer._contradictions(run, {"a": "257", "b": True}, "its record")
+    assert wrong.startswith("its record says a=257, and this run is of a=256; ")
+
+
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
     one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
     assert their_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
+    written = RunRecord(
+        "ok", None, {"trainer": "x", "num_devices": 2}, resolved=Resolved(device_type="CPU", cpu_affinity=(0,))
+    )
+    assert their_trainer._completed(two, written).resolved.device_type == "GPU", "a Recorder's default is no word"
+    (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
+    assert their_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the 3 GPUs"):
         planned(num_gpus=3, given={"num_devices": [4]})
 

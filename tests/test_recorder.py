@@ -91,7 +91,10 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
     of_folder = loading.load(tmp_path)
     one, two, other = sorted(of_folder, key=lambda row: (row.num_devices, row.config["hidden"]))
-    assert {row.items for row in of_folder} == {"what its trainer counts"}, "whether padding is among them is not known"
+    (tmp_path / "named").mkdir()
+    recorded(tmp_path / "named" / "1.json", 1, model="lm")
+    (named,) = loading.load(tmp_path / "named")
+    assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, "with padding or without"
     assert (two.baseline, other.baseline) == (one, None), "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summary.summarise(folder.read(tmp_path), "mine")

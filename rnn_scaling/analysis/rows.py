@@ -133,13 +133,13 @@ class Row:
     @property
     def items(self) -> str:
         """What is counted, in a few words."""
-        workload = WORKLOADS.get(self.config["model"])
+        workload = WORKLOADS.get(self.config["model"]) if self.is_ours else None
         return workload.items if workload else "what its trainer counts"
 
     @property
     def samples(self) -> str:
-        """What its batches hold: "sentence pairs", or "samples" where the workload is none of ours."""
-        workload = WORKLOADS.get(self.config["model"])
+        """What its batches hold: "sentence pairs", or "samples" where it is not known."""
+        workload = WORKLOADS.get(self.config["model"]) if self.is_ours else None
         return workload.samples if workload else "samples"
 
     def metric(self, metric: Metric) -> Interval | None:

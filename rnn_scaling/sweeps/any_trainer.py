@@ -194,8 +194,12 @@ def _problems(
 ) -> Iterator[str]:
     for name, values in lists.items():
         for value in values:
-            if rule := flags.broken_rule(configs.OPTIONS[name], value):
+            if name != "model" and (rule := flags.broken_rule(configs.OPTIONS[name], value)):
                 yield f"{spell(name, value)} must be {rule}"
+    for name, texts in axes.items():
+        for first, second in itertools.combinations(texts, 2):
+            if number(first) == number(second):
+                yield f"{AXIS}{name}: {first} and {second} are one number; leave one out, or take another --out for it"
     places, known = set(template.places(command.text)), {*axes, *lists, *PLACED}
     for name in sorted(places - known - {REPEAT, RESULT_FILE}):
         place = f"{{{name}}}"

@@ -139,6 +139,7 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size} for it"),
         (["--trainer=true", "--axis:batch_size=1"], "batch_size is a flag of this program; write --batch_size=1"),
         (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
+        (["--trainer=true {v}", "--axis:v=1.1,x,1.10"], "--axis:v: 1.1 and 1.10 are one number; leave one out"),
         (["--trainer=true", "--axis:repeat=1"], "repeat has a meaning of its own here"),
         (["--trainer=true {variable_update}", "--variable_update=ddp"], "--variable_update=ddp must be one of "),
         (["--trainer=true", "--device=gpu"], "--device=gpu needs a visible NVIDIA GPU, found none"),
@@ -180,6 +181,7 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
         assert planned(command)[0].config["trainer"] == name
     assert planned(trainer_name="mine")[0].config["trainer"] == "mine"
     assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
+    assert planned("true {model}", given={"model": ["my_lstm"]})[0].config["model"] == "my_lstm", "or its own"
     (strong,) = planned("true {variable_update}", given={"num_devices": [2], "variable_update": ["independent"]})
     assert strong.config["variable_update"] == "independent", "an option of ours means the same"
 

@@ -19,7 +19,16 @@ from rnn_scaling.analysis.learning import Learning, Target
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import Key, Row, by_series, kernel_on_cpus, measured_seconds, titles, with_baselines
+from rnn_scaling.analysis.rows import (
+    Key,
+    Row,
+    by_series,
+    kernel_on_cpus,
+    measured_seconds,
+    process_rates,
+    titles,
+    with_baselines,
+)
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -223,9 +232,13 @@ class Summary:
             return []
         which = "All rates" if len(logs) == len(good) else f"The rates of {len(logs)} of {len(good)} runs"
         formats = listed([*dict.fromkeys(run.log_format for run in logs if run.log_format)])
+        of_logs = [process_rates(row.good) for row in self.rows if not any(run.batches.seconds for run in row.good)]
+        alike = any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
+        rounded = " Runs that printed one rate have intervals of 0: how they differ below its last digit is not known."
         return [
             f"{which} were read from logs{f' ({formats})' if formats else ''}. Not known from a log: single batches, "
             "and with them whether a run was steady and an interval within it. Repeats give intervals over runs."
+            f"{rounded if alike else ''}"
         ]
 
     @property

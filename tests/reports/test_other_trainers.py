@@ -179,6 +179,8 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     (series,) = made.series
     assert series.largest.efficiency.ends and "95 % CI over 3 processes" in text
     assert series.largest.steady == () and made.unjudged == 0
+    assert "printed one rate" not in text
+    assert "Runs that printed one rate have intervals of 0: " in table.text(of([of_log(100), of_log(100)]))
     page = document.render(made).decode()
     assert "read from logs" in page and "When was it steady?" not in page
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None

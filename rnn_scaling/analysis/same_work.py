@@ -9,7 +9,7 @@ from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
-from rnn_scaling.settings.naming import TRAINER, told_work
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER, told_work
 
 SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)  # judged by themselves
 
@@ -18,7 +18,8 @@ def of_each(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """What tells the work of each row, in words; rows with the same words do the same work.
 
     Where one trainer made all rows of a workload, nothing does: what they differ in is what was tried. Where several
-    did, the samples a step do, and every option that all of these trainers tell and that may change the work.
+    did, the samples a step do, and every option that all of these trainers tell, not always alike, and that may change
+    the work.
 
     Args:
       rows: of one workload, by its name.
@@ -31,7 +32,7 @@ def of_each(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         trainer = row.config.get(TRAINER)
         tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
     common = set.intersection(*tellers.values()) if tellers else set()
-    shared = sorted(name for name in common if name not in SIZES and _may_change_work(name))
+    shared = sorted(name for name in common if _may_change_work(name) and len({row.known[name] for row in known}) > 1)
     return [_words(row.known, shared) if told_work(row.known) else (_unknown(row),) for row in rows]
 
 
@@ -45,5 +46,7 @@ def _unknown(row: Row) -> str:
 
 
 def _may_change_work(name: str) -> bool:
-    """Of options that are none of ours nobody here knows it."""
-    return name != TRAINER and (name in WORK_OPTIONS or name not in configs.OPTIONS)
+    """Of options that are none of ours nobody here knows it, unless they say how a run is made and read."""
+    if name in SIZES or name == TRAINER or name in HOW_RUN:
+        return False
+    return name in WORK_OPTIONS or name not in configs.OPTIONS

@@ -133,6 +133,14 @@ def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most(
     assert "Which of the 2 series is fastest on 1 device cannot be told." in answer.lead(of(close))
 
 
+def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
+    work = {"model": "lm", "batch_size": 8, "device": "cpu", "cpu_cores_per_device": 1}
+    one, other = {"trainer_command": "one {model}", "log_format": "auto"}, {"trainer_command": "other {model}"}
+    made = of([*repeated(100, **work, **one), *repeated(150, trainer="yours", **work, **other, log_format="gnmt")])
+    assert [name for name, _ in made.scalings] == ["Weak scaling, batch_size=8"]
+    assert "The fastest of the 2 series on 1 device is yours, model=lm: " in answer.lead(made)
+
+
 def test_trainers_that_may_do_other_work_are_not_called_faster():
     runs = [*repeated(100), *repeated(190, 2), *repeated(300, trainer="yours"), *repeated(900, 2, trainer="yours")]
     lead = answer.lead(of(runs))

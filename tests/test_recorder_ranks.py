@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ from rnn_scaling.machine.cluster import launch
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary, table
 from rnn_scaling.training import recorder
-from rnn_scaling.training.rank_files import RankError
+from rnn_scaling.training.rank_files import RankError, RankFiles
 from tests.support.paths import ROOT
 
 LONG_S, SHORT_S = 60.0, 0.05  # more than a barrier takes on any machine; a wait that is in vain
@@ -90,6 +91,18 @@ def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_
     assert "each rank counts seconds by its own clock" in run.workers.window
     assert [rank.load_others for rank in run.workers.ranks] == [None, None], "each takes the other for load"
     assert os.listdir(tmp_path) == ["run.json"], "the ranks' own files are gone"
+
+
+def test_a_run_at_the_same_place_begins_when_the_one_before_was_read(tmp_path, monkeypatch):
+    """Of an epoch each, say: the ranks' files are those of the epoch before."""
+    path, gather = tmp_path / "run.json", RankFiles.gather
+    monkeypatch.setattr(RankFiles, "gather", lambda *of, **how: (time.sleep(0.1), gather(*of, **how))[1])
+
+    def epochs(rank):
+        return lambda: [take_part(path, rank, step_s) for step_s in (2.0, 4.0)]
+
+    assert together(epochs(0), epochs(1)) == [None, None]
+    assert record.read(path).batches.seconds == (4.0,) * 5 and os.listdir(tmp_path) == ["run.json"]
 
 
 def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):

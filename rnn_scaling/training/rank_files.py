@@ -56,6 +56,7 @@ class RankFiles:
         self._said = ("", "")  # at which barrier it told that it waits, and the key of rank 0 that it told it to
         result_file.parent.mkdir(parents=True, exist_ok=True)
         refuse_link(self._path(rank))
+        self._wait_for_gathering()
         self._path(rank).write_text("")
         self._say(key=self._key, host=socket.gethostname(), pid=os.getpid(), process=_process())
 
@@ -107,8 +108,21 @@ class RankFiles:
 
     def remove(self) -> None:
         """Removes the files of all ranks, once nobody needs them."""
-        for rank in range(self.num_ranks):
+        for rank in reversed(range(self.num_ranks)):  # while rank 0's is there a rank waits for the end of its own
             self._path(rank).unlink(missing_ok=True)
+
+    def _wait_for_gathering(self) -> None:
+        """Waits until rank 0 has read what this process told at the end of an earlier run at the same place."""
+        deadline = time.monotonic() + self._timeout_s
+        while self.rank and time.monotonic() < deadline:
+            own, of_0 = self._lines(self.rank), self._lines(0)
+            told = next((line.get("of") for line in own if "report" in line), None)
+            is_this = bool(own) and own[0].get("process") == _process() and own[0].get("pid") == os.getpid()
+            if not (told and is_this and of_0 and of_0[0].get("key") == told):
+                return
+            if any("report" in line for line in of_0):  # it ended with an error, and reads no more
+                return
+            self._sleep(POLL_S)
 
     def _opens(self, name: str) -> bool:
         """Rank 0: whether all wait at the barrier, which is then open."""

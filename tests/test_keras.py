@@ -62,6 +62,14 @@ def test_numbers_that_are_not_those_of_fit_end_it(model, tmp_path):
     assert record.read(tmp_path / "run.json").status == "failed"
 
 
+def test_it_makes_its_own_recorder(tmp_path):
+    from rnn_scaling.keras import ItemsPerSecond
+
+    ItemsPerSecond(tmp_path / "run.json", num_samples=8, batch_size=4)
+    config = record.read(tmp_path / "run.json").config
+    assert config["framework"].startswith("keras on ") and config["batch_size"] == 4
+
+
 def test_numbers_below_one_are_refused_at_once(model, tmp_path):
     from rnn_scaling.keras import ItemsPerSecond
 

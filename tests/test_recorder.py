@@ -155,6 +155,7 @@ def test_the_package_without_its_dependencies_suffices(tmp_path):
 def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
     path = tmp_path / "run.json"
     told = {"hidden": np.int64(256), "dropout": np.asarray(0.5, np.float32), "amp": np.bool_(True)}
+    told |= {"framework": "keras on jax", "model": "its own"}  # names of ours, and values of its own
     with Recorder(path, num_warmup_batches=0, options=told) as recorder:
         recorder.step(items=np.int32(3), loss=np.float32(0.5))
         recorder.step(items=np.asarray(4.0), loss=np.asarray([0.25]))
@@ -171,7 +172,10 @@ def test_numbers_of_frameworks_are_read_as_numbers(tmp_path):
             assert "\n" not in str(error.value)
     run = record.read(path)
     assert run.batches.items == (3, 4) and run.batches.loss == (0.5, 0.25)
-    assert {name: run.config[name] for name in told} == {"hidden": 256, "dropout": 0.5, "amp": True}
+    assert {name: run.config[name] for name in told} == {
+        **{"hidden": 256, "dropout": 0.5, "amp": True},
+        **{"framework": "keras on jax", "model": "its own"},
+    }
     assert type(run.config["hidden"]) is int
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
 from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.settings.naming import THEIRS, TRAINER
 
 ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
@@ -51,7 +51,7 @@ def config_faults(config: Any) -> Iterator[str]:
     rules = _option_rules()
     for name, value in config.items():
         rule = rules.get(name)
-        if rule is None or (value is None and rule.or_none) or (is_others and name == "model"):
+        if rule is None or (value is None and rule.or_none) or (is_others and name in THEIRS):
             continue
         if type(value) not in rule.types:
             yield f"config.{name} is {spelled(value)}; expected {rule.expected}"

@@ -16,7 +16,7 @@ from typing import Any
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.config import option
-from rnn_scaling.settings.naming import HOW_RUN, TRAINER
+from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import log_formats, template
 from rnn_scaling.sweeps.estimate import Identity
@@ -194,7 +194,7 @@ def _problems(
 ) -> Iterator[str]:
     for name, values in lists.items():
         for value in values:
-            if name != "model" and (rule := flags.broken_rule(configs.OPTIONS[name], value)):
+            if name not in THEIRS and (rule := flags.broken_rule(configs.OPTIONS[name], value)):
                 yield f"{spell(name, value)} must be {rule}"
     for name, texts in axes.items():
         for first, second in itertools.combinations(texts, 2):

@@ -181,7 +181,8 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
         assert planned(command)[0].config["trainer"] == name
     assert planned(trainer_name="mine")[0].config["trainer"] == "mine"
     assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
-    assert planned("true {model}", given={"model": ["my_lstm"]})[0].config["model"] == "my_lstm", "or its own"
+    for option in ("model", "framework"):
+        assert planned(f"true {{{option}}}", given={option: ["its_own"]})[0].config[option] == "its_own"
     (strong,) = planned("true {variable_update}", given={"num_devices": [2], "variable_update": ["independent"]})
     assert strong.config["variable_update"] == "independent", "an option of ours means the same"
 

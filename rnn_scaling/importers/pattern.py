@@ -67,6 +67,8 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
         mean = f"the mean of {len(counted)} printed rates" if len(counted) > 1 else "the last printed rate"
         how = "" if len(matches) == 1 else f"{REGEX} {mean}, {first} left out"
         return Reading(format=REGEX + regex, rate=rate, notes=(how,) if how else ())
+    if "items" not in matches[0].numbers and terms.items_per_step is None:
+        raise ValueError("the pattern's matches tell seconds alone; items have to match, too, or --items_per_step")
     seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
     items = tuple(match.numbers.get("items") or match.steps * (terms.items_per_step or math.nan) for match in matches)
     rate = math.fsum(items[first:]) / math.fsum(seconds[first:])

@@ -160,7 +160,7 @@ def plan(
     values: dict[str, Sequence[Any]] = {**given, **axes}
     varied = [name for name, each in values.items() if len(each) > 1 and name != "num_devices"]
     runs = [_run(own, command, dict(zip(values, each)), varied) for each in itertools.product(*values.values())]
-    wrong = [run for run in runs if not 0 < (run.terms.items_per_step or 1) < math.inf]
+    wrong = [run for run in runs if own.items_per_step and not 0 < (run.terms.items_per_step or 0) < math.inf]
     if wrong:
         filled = template.fill(own.items_per_step, wrong[0].texts)
         raise flags.FlagErrors([f"--items_per_step={own.items_per_step} is {filled}, which is no number above 0"])

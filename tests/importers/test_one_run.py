@@ -46,6 +46,7 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
         ("rate x\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 'x', no number"),
         ("rate 0\n", "regex:rate (?P<rate>.)", "line 1 of its output: rate is 0; expected a number above 0"),
         ("rate 12,5\n", "regex:rate (?P<rate>.*)", "line 1 of its output: rate is '12,5', no number"),
+        ("2 s\n", r"regex:((?P<items>\d+) in )?(?P<seconds>\d+) s", "the pattern's matches tell seconds alone; items"),
         ("a 1\nb 2\n", r"regex:a (?P<rate>\d)|b (?P<seconds>\d)", "the pattern's matches tell rate and seconds; "),
     ],
 )

@@ -149,6 +149,10 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true", "--log_format=regex:loss (?P<loss>.)"], "must be a pattern with (?P<rate>...), or "),
         (["--trainer=true", "--log_format=regex:(?P<ms>.)"], "the pattern tells seconds alone; add the group items"),
         (["--trainer=true", "--items_per_step=7"], "--items_per_step is for a pattern (--log_format=regex:...)"),
+        (
+            ["--trainer=true {n}", "--axis:n=0", "--log_format=regex:(?P<ms>.)", "--items_per_step=2*{n}"],
+            "--items_per_step=2*{n} is 2*0, which is no number above 0",
+        ),
         (["--trainer=true", "--items_per_step=many"], "--items_per_step=many must be a number above 0, or a product"),
         (["--trainer=true", "--certify"], "--certify compares this suite's trainer"),
         (["--trainer=true", "--launch=true"], "--launch is for this suite's trainer; write the launcher into"),

@@ -164,6 +164,10 @@ def plan(
     if wrong:
         filled = template.fill(own.items_per_step, wrong[0].texts)
         raise flags.FlagErrors([f"--items_per_step={own.items_per_step} is {filled}, which is no number above 0"])
+    if not all(template.fill(command.words[0], {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
+        raise flags.FlagErrors(
+            [f"--trainer={own.trainer} must begin with a program; the place there has an empty value"]
+        )
     return with_distinct_names(list({run.identity: run for run in runs}.values()))
 
 

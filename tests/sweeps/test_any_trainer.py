@@ -137,6 +137,7 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true {hidden}"], "--trainer: {hidden} is no option of this sweep; add --axis:hidden=VALUE,..."),
         (["--trainer=true", "--axis:hidden=1"], "--axis:hidden: --trainer has no place {hidden} for it; a program"),
         (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size} for it"),
+        (["--trainer={a} x", "--axis:a="], "--trainer={a} x must begin with a program; the place there has an empty"),
         (["--trainer=true", "--axis:batch_size=1"], "batch_size is a flag of this program; write --batch_size=1"),
         (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
         (["--trainer=true {v}", "--axis:v=1.1,x,1.10"], "--axis:v: 1.1 and 1.10 are one number; leave one out"),

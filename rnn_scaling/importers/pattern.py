@@ -120,6 +120,8 @@ def _matches(found: Sequence[_Found]) -> list[_Match]:
         # Steps count from 0 again in a new epoch.
         matches.append(_Match(numbers, step - before if step > before else max(step, 1.0)))
         before = step
+    if len(matches) > 1:  # the steps of a run that was resumed do not count from 0
+        matches[0] = dataclasses.replace(matches[0], steps=min(matches[0].steps, matches[1].steps))
     _check_alike(matches)
     return matches
 

@@ -70,6 +70,8 @@ def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
     reading = read(tmp_path, text, MS, items_per_step=700.0)
     assert reading.seconds == pytest.approx((1.0, 0.8, 0.2, 0.2)) and reading.items == (140e3, 140e3, 70e3, 140e3)
     assert (reading.warmup, reading.rate) == (1, pytest.approx(350e3 / 1.2))
+    resumed = read(tmp_path, "step 9000 ms 5\nstep 9100 ms 4\n", MS, items_per_step=7.0)
+    assert (resumed.seconds, resumed.items) == (pytest.approx((0.5, 0.4)), (700.0, 700.0))
     stretch = read(tmp_path, "30 items in 2 s, loss nan\n", r"regex:(?P<items>\d+) items in (?P<seconds>\d+) s")
     assert (stretch.items, stretch.seconds, stretch.warmup, stretch.loss) == ((30.0,), (2.0,), 0, ())
 

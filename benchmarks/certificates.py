@@ -21,7 +21,7 @@ from rnn_scaling.reports.markdown import markdown_table
 
 STEPS = ("--num_warmup_batches=1", "--num_batches=2", "--progress=false")
 RECURRENT = ("--num_units=32", "--embedding_dim=32", "--tgt_vocab_size=200", "--tgt_max_len=8", "--batch_size=5")
-IMAGES = ("--batch_size=2", "--learning_rate=0.01")
+IMAGES = ("--batch_size=2",)
 LIMIT_S = 900
 
 

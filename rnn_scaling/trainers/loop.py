@@ -60,8 +60,8 @@ class Framework:
 
     Attributes:
       name: in registry.FRAMEWORKS.
-      build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. It
-        compiles at the first call. A process that drives all devices has rank 0.
+      build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is
+        compiled is compiled here or at the first call. A process that drives all devices has rank 0.
       kernel: what computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
       group: of a framework with a process for each device; None: one process drives all.
     """
@@ -98,7 +98,7 @@ def run(framework: Framework, work: Work) -> int:
             folder = os.environ.get(_FOLDER) or stack.enter_context(tempfile.TemporaryDirectory())
             os.environ[_FOLDER] = folder
             work = dataclasses.replace(work, result_file=os.path.join(folder, "run.json"))
-        return _Run(framework, work, rank).main()
+        return _Run(framework, work, rank, stack.close).main()
 
 
 def towers_of(framework: Framework, work: Work, rank: int) -> range:
@@ -138,8 +138,14 @@ def check(step: Step, work: Work, towers: range) -> None:
 class _Run:
     """One process of a run."""
 
-    def __init__(self, framework: Framework, work: Work, rank: int) -> None:
-        self._framework, self._work, self._rank = framework, work, rank
+    def __init__(self, framework: Framework, work: Work, rank: int, leave: Callable[[], None]) -> None:
+        """Args:
+        framework: that trains.
+        work: that it trains.
+        rank: of this process.
+        leave: removes the folder of a record that nobody asked for.
+        """
+        self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
         self._towers = towers_of(framework, work, rank)
         self._num_ranks = work.num_devices if framework.group else 1
         self._ranks: Ranks | None = None
@@ -209,14 +215,14 @@ class _Run:
                 raise NotFiniteError(f"loss is {loss} at batch {number}; lower --learning_rate={work.learning_rate:g}")
 
     def _fail(self, recorder: Recorder, error: Exception) -> int:
-        cause = self._ranks.failure(wait_s=2.0) if self._ranks is not None else ""
+        is_own = isinstance(error, (RefusedError, NotFiniteError))  # and not what another rank's end did to this one
+        cause = self._ranks.failure(wait_s=2.0) if self._ranks is not None and not is_own else ""
         if cause:
             error = RuntimeError(cause)
         recorder.close(error)
         self._clean_up()
         message = entry.first_line(error)
-        expected = cause or isinstance(error, (RefusedError, NotFiniteError))
-        message = message if expected else f"{type(error).__name__}: {message}"
+        message = message if cause or is_own else f"{type(error).__name__}: {message}"
         if self._rank:
             print(json.dumps(message), flush=True)  # to rank 0, which tells it
             return entry.EXIT_FAILED
@@ -235,6 +241,7 @@ class _Run:
         """Ends this process, which waits for a rank that has gone; in a thread of its own."""
         recorder.close(RuntimeError(cause))
         self._clean_up()
+        self._leave()
         entry.fail(cause)
         sys.stderr.flush()
         os._exit(entry.EXIT_FAILED)

@@ -224,7 +224,9 @@ def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
 
 STAND_IN = """
 import os, signal, sys
-from rnn_scaling.trainers import loop
+from rnn_scaling.trainers import loop, ranks
+
+ranks.GRACE_S = 0.1
 
 sys.argv = [sys.argv[0], sys.argv[-1]]
 
@@ -237,13 +239,17 @@ class Group:
         assert address == "here"
 
 
+def fault(name):
+    return os.path.exists(os.environ["FAULTS"] + "/" + name)
+
+
 def build(work, rank):
     losses = iter(work.losses([rank]))
 
     def step():
-        if rank == 1 and os.path.exists(os.environ["FAULTS"] + "/kill"):
+        if rank == 1 and fault("kill"):
             os.kill(os.getpid(), signal.SIGKILL)
-        return next(losses, 5.0)
+        return next(losses, 5.0) + fault("wrong")
 
     return step
 
@@ -265,25 +271,41 @@ def stand_in(tmp_path, monkeypatch):
     return python
 
 
-@pytest.mark.parametrize("fault", ["", "kill"])
+@pytest.mark.parametrize("fault", ["", "kill", "wrong"])
 def test_each_device_has_a_process_and_none_outlives_a_fault(tmp_path, stand_in, fault):
     out = tmp_path / "out"
     out.mkdir()
-    work = dataclasses.replace(work_of(tmp_path), result_file=str(out / "run.json"), cores=())
-    with open(tmp_path / "work.npz", "wb") as file:
-        handoff.write(work, file)
-    if fault:
-        (tmp_path / fault).touch()
-    done = subprocess.run([stand_in, "-m", "x", tmp_path / "work.npz"], capture_output=True, text=True, timeout=60)
-    result = record.read(work.result_file)
+    done = trained(tmp_path, stand_in, fault, result_file=str(out / "run.json"))
+    result = record.read(str(out / "run.json"))
     assert os.listdir(out) == ["run.json"]
     if fault:
         assert (done.returncode, result.status) == (1, "failed"), done.stderr
-        assert "rank 1" in result.error.message and done.stderr.endswith(f"error: {result.error.message}\n")
+        whose = ("RefusedError", "torch does not") if fault == "wrong" else (result.error.type, "rank 1")
+        assert result.error.type == whose[0] and result.error.message.startswith(whose[1])
+        assert done.stderr.endswith(f"error: {result.error.message}\n")
         return
     assert (done.returncode, done.stderr.count("checking 20 losses")) == (0, 1), done.stderr
     assert [rank.items for rank in result.workers.ranks] == [(12,) * 4, (36,) * 4]
     assert result.batches.items == (48,) * 4 and result.config["framework"] == "torch"
+
+
+def trained(tmp_path, stand_in, fault, result_file):
+    """The ended process of the stand-in, on two devices."""
+    work = dataclasses.replace(work_of(tmp_path), result_file=result_file, cores=())
+    with open(tmp_path / "work.npz", "wb") as file:
+        handoff.write(work, file)
+    if fault:
+        (tmp_path / fault).touch()
+    return subprocess.run([stand_in, "-m", "x", tmp_path / "work.npz"], capture_output=True, text=True, timeout=50)
+
+
+def test_rank_0_ends_where_it_waits_for_one_that_is_gone_and_leaves_nothing(tmp_path, stand_in, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    done = trained(tmp_path, stand_in, "kill", result_file="")
+    assert done.returncode == 1 and done.stderr.endswith("error: rank 1: ended with signal 9\n")
+    assert not os.listdir(temporary)
 
 
 def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypatch):

@@ -157,7 +157,8 @@ def _on_tensorflow(work: Work) -> list[Scope]:
         cpu = tf.config.list_physical_devices("CPU")[0]
         if not tf.config.get_logical_device_configuration(cpu):  # else the step of the check was built before
             tf.config.set_visible_devices([], "GPU")
-            tf.config.threading.set_intra_op_parallelism_threads(work.threads)
+            inside = num_devices * work.threads if work.threads > 1 else 1  # one pool for all devices, as ours
+            tf.config.threading.set_intra_op_parallelism_threads(inside)
             tf.config.threading.set_inter_op_parallelism_threads(num_devices + 1)
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
     is_reference = work.config == work.as_reference().config

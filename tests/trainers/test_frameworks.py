@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -306,6 +307,23 @@ def test_rank_0_ends_where_it_waits_for_one_that_is_gone_and_leaves_nothing(tmp_
     done = trained(tmp_path, stand_in, "kill", result_file="")
     assert done.returncode == 1 and done.stderr.endswith("error: rank 1: ended with signal 9\n")
     assert not os.listdir(temporary)
+
+
+@pytest.mark.parametrize("cores_per_device, inside", [(1, 1), (2, 4)])
+def test_keras_on_tensorflow_has_the_threads_that_ours_has(tmp_path, monkeypatch, cores_per_device, inside):
+    from rnn_scaling.settings.thread_pools import pool_sizes
+    from rnn_scaling.trainers import keras
+
+    tensorflow = mock.MagicMock()
+    tensorflow.config.get_logical_device_configuration.return_value = None
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    options = {"framework": "keras", "num_devices": 2, "cpu_cores_per_device": cores_per_device}
+    work = dataclasses.replace(work_of(tmp_path, **options), threads=cores_per_device)
+    keras._on_tensorflow(work)
+    threading = tensorflow.config.threading
+    threading.set_inter_op_parallelism_threads.assert_called_once_with(3)
+    threading.set_intra_op_parallelism_threads.assert_called_once_with(inside)
+    assert pool_sizes(configs.resolve(options, num_gpus=0, num_cores=4), 4) == (3, inside)
 
 
 def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypatch):

@@ -120,24 +120,25 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
     if not folders:
         return None
     folder = folders[-1]
-    try:
-        shared, own = _read(folder, RUN), _read(folder, _told_in(rank))
+    with _reading(folder):
+        shared = _read(folder, RUN)
+        done, options, sizes = int(shared["batches"]), dict(shared["config"]), dict(shared["files"])
+    present = config.flat()
+    for name, value in options.items():  # first: a run of fewer workers lacks the files of others
+        if name not in MAY_DIFFER and name in present and present[name] != value:
+            raise CheckpointError(
+                f"--checkpoint_dir={directory} holds batch {done} of a run with {spell(name, value)}, "
+                f"this one has {spell(name, present[name])}; give the same, or another folder"
+            )
+    with _reading(folder):
+        own = _read(folder, _told_in(rank))
         checkpoint = Checkpoint(folder, int(own["batches"]), dict(own["told"]), list(own["resumed"]), rank)
-        sizes, options, data = dict(shared["files"]), dict(shared["config"]), dict(own["data"])
+        data = dict(own["data"])
         for name, size in sizes.items():
             if (got := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{name} has {got} of {size} bytes")
         if any(len(checkpoint.told[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
             raise ValueError(f"{_told_in(rank)} does not tell all of its {checkpoint.batches} batches")
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise damaged(folder, e) from None
-    present = config.flat()
-    for name, value in options.items():
-        if name not in MAY_DIFFER and name in present and present[name] != value:
-            raise CheckpointError(
-                f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run with {spell(name, value)}, "
-                f"this one has {spell(name, present[name])}; give the same, or another folder"
-            )
     if checkpoint.batches > most_batches(config.measure):
         name = "max_batches" if config.measure.until_steady else "num_batches"
         needed = checkpoint.batches - most_batches(config.measure) + present[name]
@@ -154,6 +155,15 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
                 "give another folder"
             )
     return checkpoint
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Whatever is wrong with the files of a checkpoint, it is damaged."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise damaged(folder, e) from None
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:

@@ -61,6 +61,13 @@ def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path
     )
 
 
+def test_a_worker_more_is_told_the_option_and_not_that_its_own_part_is_lost(tmp_path):
+    saved(tmp_path, 10, variable_update="collective_all_reduce", num_workers=2)
+    more = resolved(variable_update="collective_all_reduce", num_workers=3)
+    with pytest.raises(CheckpointError, match="of a run with --num_workers=2, this one has --num_workers=3; give the"):
+        newest(str(tmp_path), more, rank=2)
+
+
 def test_text_that_changed_is_no_text_to_go_on_with(tmp_path):
     text, folder = tmp_path / "text", tmp_path / "saved"
     text.write_text("a b")

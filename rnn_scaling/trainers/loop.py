@@ -165,7 +165,9 @@ class _Run:
         except Exception as e:
             return self._fail(recorder, e)
         result = recorder.close()
-        if self._ranks is not None and (cause := self._ranks.wait()):
+        if result.status != "ok":  # of a rank that may never end
+            self._clean_up()
+        elif self._ranks is not None and (cause := self._ranks.wait()):
             return self._fail(recorder, RuntimeError(cause))
         if self._rank == 0:
             _tell(result)

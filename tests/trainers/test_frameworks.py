@@ -21,6 +21,7 @@ from rnn_scaling.settings import conflicts
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
+from rnn_scaling.training.rank_files import RankFiles
 from tests.support.paths import ROOT
 
 OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
@@ -307,6 +308,18 @@ def test_rank_0_ends_where_it_waits_for_one_that_is_gone_and_leaves_nothing(tmp_
     done = trained(tmp_path, stand_in, "kill", result_file="")
     assert done.returncode == 1 and done.stderr.endswith("error: rank 1: ended with signal 9\n")
     assert not os.listdir(temporary)
+
+
+def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
+    ranks = mock.Mock(**{"wait.side_effect": AssertionError("for ever"), "failure.return_value": ""})
+    monkeypatch.setattr(loop, "Ranks", lambda *_: ranks)
+    monkeypatch.setattr(RankFiles, "barrier", lambda *_: None)
+    monkeypatch.setattr(RankFiles, "gather", lambda *_, **__: ({}, "rank 1 had not ended 60 s after rank 0"))
+    work = dataclasses.replace(work_of(tmp_path), cores=())
+    assert loop.run(dataclasses.replace(replaying(work, towers=[0]), group=mock.Mock()), work) == 1
+    assert record.read(work.result_file).error.message == "rank 1 had not ended 60 s after rank 0"
+    ranks.end.assert_called_once_with()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json"]
 
 
 @pytest.mark.parametrize("cores_per_device, inside", [(1, 1), (2, 4)])

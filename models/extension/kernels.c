@@ -79,9 +79,12 @@ static void *new_output(Call *call, TF_DataType dtype, int rank, const int64_t *
   return TF_TensorData(tensor);
 }
 
-/* A new output of a matrix's shape and type, in its place where nobody else reads it. */
+/* A new output of a matrix's shape and type, in its place where nobody else reads it. The matrix is no longer one of the
+ * call's tensors, or the call itself would be a reader; its numbers stay where they are until the output is written. */
 static void *in_place_output(Call *call, int input, const int64_t *dims) {
   if (!is_good(call)) return NULL;
+  TF_DeleteTensor(call->tensors[input]);
+  call->tensors[input] = NULL;
   int taken;
   TF_Tensor *tensor =
       TF_ForwardInputOrAllocateOutput(call->context, &input, 1, call->outputs++, dims, 2, &taken, call->status);

@@ -120,6 +120,7 @@ static int NAME(backward)(int64_t T, int64_t B, int64_t D, int64_t U, const ELEM
     for (int64_t at = 0; at < B * U; at += LANES)
       STORE(h + at, load_f32(first_h + at, lanes_of(B * U - at)), lanes_of(B * U - at));
     memset(xh, 0, K * columns * sizeof(ELEMENT));
+    if (!N) memset(products, 0, K * G * sizeof(float)); /* what follows writes none then */
     NAME(transpose)(x, N, D, xh, columns);
     NAME(transpose)(h, B, U, xh + D * columns, columns);
     NAME(transpose)(outputs, N - B, U, xh + D * columns + B, columns);

@@ -95,6 +95,38 @@ def test_losses_of_any_logits(tf, taken, dtype):
         ours(logits, np.array([0, 1, 37]))
 
 
+def test_the_gradient_of_logits_takes_their_place(tf, taken):
+    from models.extension import operators
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        hidden = v1.placeholder(tf.float32, [64, 8])
+        made = operators.load().rnn_scaling_softmax_loss(
+            tf.matmul(hidden, hidden, transpose_b=True), tf.range(64, dtype=tf.int64)
+        )
+        options, told = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+        session.run(made.d_logits, {hidden: np.ones((64, 8))}, options, told)
+    nodes = {node.node_name: node.output for device in told.step_stats.dev_stats for node in device.node_stats}
+    logits, d_logits = (
+        nodes[name][-1].tensor_description.allocation_description.ptr for name in ("MatMul", "RnnScalingSoftmaxLoss")
+    )
+    assert logits == d_logits != 0
+
+
+def test_no_steps_and_no_sentences_have_gradients_of_zeros(tf, taken):
+    from models.extension import operators
+
+    ours = operators.load()
+    for steps, batch in [(3, 5), (0, 5), (3, 0)]:  # memory that the first one leaves is no zeros
+        x, kernel, bias = (tf.ones(shape) for shape in ([steps, batch, 7], [12, 20], [20]))
+        c, lengths = tf.ones([batch, 5]), tf.fill([batch], steps)
+        made = ours.rnn_scaling_lstm(x, kernel, bias, c, c, lengths)
+        d = ours.rnn_scaling_lstm_grad(
+            *(x, kernel, c, c, lengths), *made[:3], tf.ones_like(made.outputs), tf.ones_like(c), tf.ones_like(c)
+        )
+        assert bool(tf.reduce_any(d.d_kernel != 0)) == bool(tf.reduce_any(d.d_bias != 0)) == (steps * batch > 0)
+
+
 def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(tf, library, monkeypatch, tmp_path):
     from models.extension import operators
 

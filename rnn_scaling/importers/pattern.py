@@ -7,10 +7,13 @@ Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of on
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 
 from rnn_scaling.importers.common import numbered, untag
 from rnn_scaling.sweeps.log_formats import REGEX, Reading, Terms
@@ -18,6 +21,7 @@ from rnn_scaling.sweeps.log_formats import REGEX, Reading, Terms
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
 LONGEST = 4000  # characters of a line that are read
+LIMIT_S = 60.0  # that a pattern may be looked for: some take years for one line
 _OF_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?")
 
 
@@ -55,7 +59,9 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     Raises:
       ValueError: if nothing matches, or no number can be one.
     """
-    matches = _matches(_of_one_rank(_found(lines, re.compile(regex), terms.num_devices), terms.num_devices))
+    with _limited(LIMIT_S):
+        found = _found(lines, re.compile(regex), terms.num_devices)
+    matches = _matches(_of_one_rank(found, terms.num_devices))
     if not matches:
         raise ValueError("its output has no line that the pattern of --log_format matches")
     first = min(terms.warmup, len(matches) - 1)
@@ -82,6 +88,29 @@ def _seconds(match: _Match, items_per_step: float | None) -> float:
     numbers = match.numbers
     seconds = numbers["seconds"] if "seconds" in numbers else numbers["ms"] / 1000
     return seconds if items_per_step is None else seconds * match.steps
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Ends a search that takes longer, which Python's regular expressions look for a signal in; in the main thread.
+
+    Raises:
+      ValueError: saying so.
+    """
+
+    def end(number: int, frame: object) -> None:
+        raise ValueError(f"the pattern is looked for in its output for more than {seconds:g} s; write fewer .* and +")
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _found(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> list[_Found]:

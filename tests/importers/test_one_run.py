@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.importers import one_run
+from rnn_scaling.importers import one_run, pattern
 from rnn_scaling.sweeps import log_formats
 from rnn_scaling.sweeps.log_formats import Terms
 from tests.support import log_samples
@@ -53,6 +54,15 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
 def test_what_tells_no_rate_says_why(tmp_path, text, formats, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         read(tmp_path, text, formats)
+
+
+def test_a_pattern_that_never_ends_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(pattern, "LIMIT_S", 0.05)
+    with pytest.raises(ValueError, match="for more than 0.05 s; write fewer"):
+        read(tmp_path, f"{'a' * 60}\n", "regex:(a+)+(?P<rate>b)")
+    monkeypatch.undo()
+    assert read(tmp_path, "rate 7\n", "regex:rate (?P<rate>.)").rate == 7.0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
 
 
 def test_rates_are_averaged_over_their_items(tmp_path):

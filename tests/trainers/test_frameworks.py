@@ -313,6 +313,7 @@ def test_rank_0_ends_where_it_waits_for_one_that_is_gone_and_leaves_nothing(tmp_
 def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
     ranks = mock.Mock(**{"wait.side_effect": AssertionError("for ever"), "failure.return_value": ""})
     monkeypatch.setattr(loop, "Ranks", lambda *_: ranks)
+    monkeypatch.setattr(sys, "argv", ["trainer", "work.npz"])
     monkeypatch.setattr(RankFiles, "barrier", lambda *_: None)
     monkeypatch.setattr(RankFiles, "gather", lambda *_, **__: ({}, "rank 1 had not ended 60 s after rank 0"))
     work = dataclasses.replace(work_of(tmp_path), cores=())

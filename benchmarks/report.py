@@ -23,7 +23,7 @@ from typing import Any
 
 from rnn_scaling.records import folder
 from rnn_scaling.reports import writing
-from rnn_scaling.reports.summary import summarise
+from rnn_scaling.reports.summarising import summarise
 
 MADE_FROM = Path(__file__).parents[1] / "docs" / "results" / "default"
 PROFILED = 45  # lines of the profile

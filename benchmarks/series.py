@@ -26,7 +26,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import answer, summary
+from rnn_scaling.reports import answer, summarising
 from rnn_scaling.reports.markdown import markdown_table
 
 FLAGS = flags.FLAGS
@@ -189,7 +189,7 @@ def main(argv: list[str]) -> None:
     sweeps = [series_of([file.record for file in each.runs]) for each in content]
     if len(sweeps) > 1:
         for path, each in zip(paths, content):
-            print(f"{path}: {answer.lead(summary.summarise(each, str(path)))}")
+            print(f"{path}: {answer.lead(summarising.summarise(each, str(path)))}")
         print(f"\n{values.__doc__}\n")
         print(markdown_table(["configuration", *map(str, paths)], list(values(sweeps))))
         print(f"\n{agreement.__doc__}\n")

@@ -236,6 +236,26 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     return run
 
 
+def run_lstm_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]) -> Run:
+    """The function of a whole LSTM stack.
+
+    Args:
+      stack: its layers.
+      run_steps: one direction of one layer, (x, lengths, c, h, kernel, bias) -> outputs, last c and h. It gets x and
+        the kernel in bfloat16 where the stack is, else in float32, and all else in float32.
+    """
+    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
+
+    def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:
+        (c, h), (kernel, bias) = state, weights
+        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
+        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
+        outputs, *last = (tf.cast(y, inputs.dtype) for y in run_steps(x, lengths, c, h, kernel, bias))
+        return CellResult(outputs, tuple(last))
+
+    return run_layers(stack, run_cell)
+
+
 def zero_state(stack: RecurrentStack, batch: int | tf.Tensor) -> State:
     """The state before the first word when none is given."""
     zeros = tf.zeros([stack.num_cells, batch, stack.num_units], tf.as_dtype(stack.dtype))

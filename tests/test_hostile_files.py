@@ -14,7 +14,7 @@ from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.tables import records as record_table
 from rnn_scaling.importers import any_format, checked, rendering, tables
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import comparison, findings, summary, writing
+from rnn_scaling.reports import comparison, findings, summarising, writing
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged
 from tests.support.paths import ROOT
@@ -59,7 +59,7 @@ def work_with(runs):
     """All that commands do with records, but for pictures."""
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
-    told = summary.summarise(folder.Folder(tuple(runs), ()), "results")
+    told = summarising.summarise(folder.Folder(tuple(runs), ()), "results")
     writing._said(told)
     for name in ("table", "csv", "json"):
         registry.load(registry.REPORTS, name).render(told)
@@ -93,7 +93,7 @@ def table_texts():
             ("x.html", f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"),
         ]
     run = scaling_runs.timed(2, 100, batches=12)
-    reported = summary.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
+    reported = summarising.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
     for name in ("table.md", "table.csv", "report.json"):
         (kind,) = [kind for kind, report in registry.REPORTS.items() if report.file == name]
         texts.append((name, registry.load(registry.REPORTS, kind).render(reported).decode()))

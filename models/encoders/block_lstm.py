@@ -52,7 +52,6 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     if _is_packed(stack):
         return packed_lstm.build(stack)
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
-    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 
     @tf.custom_gradient
     def cell(
@@ -70,16 +69,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
         return (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h)), gradient
 
-    def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
-    ) -> stacks.CellResult:
-        (c, h), (kernel, bias) = state, weights
-        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
-        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
-        outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
-        return stacks.CellResult(outputs, tuple(last))
-
-    return stacks.run_layers(stack, run_cell)
+    return stacks.run_lstm_layers(stack, cell)
 
 
 def _block_forward(

@@ -24,7 +24,6 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     ours = operators.load()
-    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 
     @tf.custom_gradient
     def cell(
@@ -42,13 +41,4 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
         return (forward.outputs, forward.last_c, forward.last_h), gradient
 
-    def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
-    ) -> stacks.CellResult:
-        (c, h), (kernel, bias) = state, weights
-        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
-        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
-        outputs, *last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, c, h, kernel, bias))
-        return stacks.CellResult(outputs, tuple(last))
-
-    return stacks.run_layers(stack, run_cell)
+    return stacks.run_lstm_layers(stack, cell)

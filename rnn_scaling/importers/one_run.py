@@ -49,10 +49,10 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
     wanted = dict.fromkeys(
         name for each in names for name in (log_formats.names() if each == log_formats.AUTO else [each])
     )
-    found = set[str]()
+    detected = set[str]()
     for window in any_format.windows(path) if wanted else ():
-        found |= {name for name in wanted if registry.load(registry.IMPORTERS, name).detect(window)}
-    return [name for name in wanted if name in found]
+        detected |= {name for name in wanted if registry.load(registry.IMPORTERS, name).detect(window)}
+    return [name for name in wanted if name in detected]
 
 
 def _reading(log: ImportedLog) -> Reading:

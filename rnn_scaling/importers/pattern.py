@@ -26,7 +26,7 @@ _OF_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
+class _Line:
     """A line that matches: the texts by group, and the rank whose tag it has, or a number before it that may be one."""
 
     line: int
@@ -60,8 +60,8 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
       ValueError: if nothing matches, or no number can be one.
     """
     with _limited(LIMIT_S):
-        found = _found(lines, re.compile(regex), terms.num_devices)
-    matches = _matches(_of_one_rank(found, terms.num_devices))
+        matching = _matching(lines, re.compile(regex), terms.num_devices)
+    matches = _matches(_of_one_rank(matching, terms.num_devices))
     if not matches:
         raise ValueError("its output has no line that the pattern of --log_format matches")
     first = min(terms.warmup, len(matches) - 1)
@@ -113,8 +113,8 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _found(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> list[_Found]:
-    found: list[_Found] = []
+def _matching(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> list[_Line]:
+    matching: list[_Line] = []
     for number, line in numbered(lines):
         text = line[:LONGEST]
         rank, untagged = untag(text)
@@ -124,26 +124,26 @@ def _found(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> li
         if match is None:
             continue
         texts = {name: value for name, value in match.groupdict().items() if value is not None}
-        found.append(_Found(number, texts, rank, "<std" in text[: len(text) - len(untagged)]))
-        if len(found) > MOST_MATCHES * num_devices:
+        matching.append(_Line(number, texts, rank, "<std" in text[: len(text) - len(untagged)]))
+        if len(matching) > MOST_MATCHES * num_devices:
             raise ValueError(f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines")
-    return found
+    return matching
 
 
-def _of_one_rank(found: Sequence[_Found], num_devices: int) -> Sequence[_Found]:
+def _of_one_rank(matching: Sequence[_Line], num_devices: int) -> Sequence[_Line]:
     """What the first rank that matches says; all where the numbers before the lines are none of ranks."""
-    lines_of = collections.Counter(each.rank for each in found)
-    if not any(each.is_certain for each in found) and (
+    lines_of = collections.Counter(each.rank for each in matching)
+    if not any(each.is_certain for each in matching) and (
         any(rank is None or rank >= num_devices for rank in lines_of) or max(lines_of.values(), default=0) == 1
     ):
-        return found
-    return [each for each in found if each.rank == found[0].rank]
+        return matching
+    return [each for each in matching if each.rank == matching[0].rank]
 
 
-def _matches(found: Sequence[_Found]) -> list[_Match]:
+def _matches(matching: Sequence[_Line]) -> list[_Match]:
     matches: list[_Match] = []
     before = 0.0
-    for each in found:
+    for each in matching:
         numbers = {name: _number(name, text, each.line) for name, text in each.texts.items()}
         step = numbers.get("step", before + 1)
         # Steps count from 0 again in a new epoch.
@@ -157,17 +157,17 @@ def _matches(found: Sequence[_Found]) -> list[_Match]:
 
 def _check_alike(matches: Sequence[_Match]) -> None:
     needed = [{"rate"}, {"items", "seconds"}, {"seconds"}, {"items", "ms"}, {"ms"}]
-    told = [frozenset(match.numbers) - {"step", "loss"} for match in matches]
-    if told and (len(set(told)) > 1 or set(told[0]) not in needed):
-        kinds = " and ".join(sorted({"+".join(sorted(each)) or "nothing" for each in told}))
+    named = [frozenset(match.numbers) - {"step", "loss"} for match in matches]
+    if named and (len(set(named)) > 1 or set(named[0]) not in needed):
+        kinds = " and ".join(sorted({"+".join(sorted(each)) or "nothing" for each in named}))
         raise ValueError(f"the pattern's matches tell {kinds}; expected rate, or seconds (ms) and items, in each")
 
 
 def _number(name: str, text: str, line: int) -> float:
-    told = text.rstrip(",")
+    digits = text.rstrip(",")
     try:
         # 12,5 may be 12.5
-        value = float(told.replace(",", "") if _OF_THOUSANDS.fullmatch(told) else told)
+        value = float(digits.replace(",", "") if _OF_THOUSANDS.fullmatch(digits) else digits)
     except ValueError:
         value = math.nan
         if name != "loss":

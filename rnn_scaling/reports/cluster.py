@@ -41,9 +41,9 @@ def runs_with_losses(row: Row) -> list[RunRecord]:
 
 
 def _unwaited(row: Row) -> str:
-    told = [run.batches.unwaited for run in row.good if run.batches.unwaited]
-    which = "In its run" if len(row.good) == 1 else f"In {len(told)} of its {len(row.good)} runs"
-    return f"{which} on {row.devices}: {told[0]}" if told else ""
+    sentences = [run.batches.unwaited for run in row.good if run.batches.unwaited]
+    which = "In its run" if len(row.good) == 1 else f"In {len(sentences)} of its {len(row.good)} runs"
+    return f"{which} on {row.devices}: {sentences[0]}" if sentences else ""
 
 
 def _losses(row: Row) -> str:

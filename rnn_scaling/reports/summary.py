@@ -1,4 +1,4 @@
-"""Everything that a report says, worked out once: table.md, CSV, JSON and the page are views of one Summary."""
+"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary (made by summarising.py)."""
 
 from __future__ import annotations
 
@@ -6,44 +6,27 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis import attribution, balance, divergence, learning, same_work, steady_state
+from rnn_scaling.analysis import divergence, same_work
 from rnn_scaling.analysis.attribution import Attribution
-from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.learning import Learning, Target
+from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
-from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import (
-    Key,
-    Row,
-    by_series,
-    kernel_on_cpus,
-    measured_seconds,
-    process_rates,
-    titles,
-    with_baselines,
-)
+from rnn_scaling.analysis.rows import Key, Row, kernel_on_cpus, measured_seconds, process_rates
 from rnn_scaling.analysis.steady_state import SteadyState
-from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.machine import alive
-from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.speedups import Speedups, speedups
+from rnn_scaling.reports.speedups import Speedups
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network, told_work
 from rnn_scaling.settings.spelling import command
 
-MOST = (
-    1000  # rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first
-)
 LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
@@ -310,68 +293,6 @@ def repeated(row: Row, **changes: Any) -> str:
     return " ".join([*words, f"--out={AGAIN}"])
 
 
-def summarise(folder: Folder, name: str, target: Target | None = None) -> Summary:
-    """Works out all that the report says about a folder's runs; a folder without any gives an empty summary.
-
-    Args:
-      folder: what was read.
-      name: of the folder as the user wrote it.
-      target: that the runs are to reach; None: found where they counted right predictions.
-    """
-    ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
-    running = [run for run in ordered if _goes_on(run.record)]
-    ended = {id(run) for run in ordered} - {id(run) for run in running}
-    runs = [run for run in ordered if id(run) in ended]
-    records = [run.record for run in runs]
-    names = {id(run.record): run.name for run in runs}
-    rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
-    rows = [row for own in rows_of.values() for row in own]
-    steady = _steady(rows, names)
-    machines = tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items())
-    several = len(machines) > 1
-    summaries = tuple(
-        SeriesSummary(
-            title=f"{title}, machine {number}" if several else title,
-            rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
-            machine=f"machine {number}" if several else "",
-        )
-        for number, own in enumerate(rows_of.values(), 1)
-        for losses, series in [(_losses(own, rows), by_series(own))]
-        for title, members in zip(titles(series), series)
-    )
-    return Summary(
-        name=name,
-        series=summaries,
-        failures=_failures(summaries, names),
-        left_out=folder.left_out,
-        facts=environment.facts(records),
-        differences=tuple(differences.within([record for row in rows for record in row.good])),
-        unjudged=sum(bool(run.batches.seconds) for row in rows for run in row.good) - sum(map(len, steady.values())),
-        runs=len(runs),
-        machines=machines,
-        running=tuple(run.name for run in running),
-        learning=learning.of(rows, target),
-        diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
-    )
-
-
-def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    return network(config), config.get("variable_update", ""), config["num_devices"], scale.num_workers(config)
-
-
-def _goes_on(record: RunRecord) -> bool:
-    """Whether the process that began a run without an end is still there; ours has ended all of its own."""
-    process = record.error.process if record.error else None
-    return alive.is_alive(process) and process != alive.this_process()
-
-
-def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[int, Attribution | None]:
-    """The losses of one machine's rows, among the first MOST of all, by the rows' identities."""
-    first = {id(row) for row in sorted(rows, key=lambda row: -row.num_devices)[:MOST]}
-    wanted = [row for row in own if id(row) in first]
-    return dict(zip(map(id, wanted), attribution.attribute_all(wanted, own)))
-
-
 def seconds(row: Row) -> float | None:
     """Seconds of the measured batches, the geometric mean over the good runs; None without one, or where one's log
     does not tell them.
@@ -403,49 +324,3 @@ def _hand_made(rows: Sequence[Row]) -> str | None:
         f"({total} {ordered[0].samples} a step in all), so each is a series of its own without speedup; "
         f"--global_batch_size={total} makes them one."
     )
-
-
-def _row(
-    row: Row, names: Mapping[int, str], loss: Attribution | None, steady: Mapping[int, list[RunSteady]]
-) -> RowSummary:
-    return RowSummary(
-        row=row,
-        files=tuple(names[id(record)] for record in row.records),
-        loss=loss,
-        steady=tuple(steady.get(id(row), ())),
-        speedups=speedups(row),
-        padding=balance.padding(row),
-        imbalance=balance.imbalance(row),
-        traced=step_parts.of(row.good),
-    )
-
-
-def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[RunSteady]]:
-    """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
-    judged: dict[int, list[RunSteady]] = {}
-    waves = range(max((len(row.good) for row in rows), default=0))
-    ordered = sorted(rows, key=lambda row: -row.num_devices)
-    timed = [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good) and row.good[i].batches.seconds]
-    for row, record in timed[:MOST]:
-        batches = record.batches
-        state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
-        judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
-    return judged
-
-
-def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
-    failures = []
-    for each in series:
-        for summary in each.rows:
-            good = {id(record) for record in summary.row.good}
-            for record in summary.row.records:
-                if id(record) not in good:
-                    failures.append(Failure(names[id(record)], each.title, summary.row.num_devices, _reason(record)))
-    return tuple(failures)
-
-
-def _reason(record: RunRecord) -> str:
-    if not record.error:
-        return f"status {record.status}, nothing was measured"
-    message = " ".join(record.error.message.split())
-    return f"{record.error.type}: {message}" if message else record.error.type

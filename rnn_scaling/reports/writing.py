@@ -17,7 +17,8 @@ from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer, learning, overview, table
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
-from rnn_scaling.reports.summary import SeriesSummary, Summary, summarise
+from rnn_scaling.reports.summarising import summarise
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 
 MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]

@@ -224,13 +224,13 @@ def _problems(
 
 def _run(own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str]) -> TheirRun:
     texts = {name: _text(value) for name, value in values.items()}
-    told = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
+    how_run = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
     defaults = {field.name: field.default for field in dataclasses.fields(own)}
     config = {
         TRAINER: own.trainer_name or command.program,
         **{name: number(value) if isinstance(value, str) else value for name, value in values.items()},
         "trainer_command": own.trainer,
-        **{name: value for name, value in told.items() if value != defaults[name]},
+        **{name: value for name, value in how_run.items() if value != defaults[name]},
     }
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
     items = template.product(own.items_per_step, texts) if own.items_per_step else None

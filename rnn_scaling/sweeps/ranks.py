@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings.config import OPTIONS, RunConfig
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import failure
+from rnn_scaling.sweeps import failure, template
 from rnn_scaling.sweeps.limit import Limit
 
 TRAINER = (sys.executable, "-m", "rnn_scaling.train")
@@ -104,12 +103,8 @@ def launcher(text: str) -> str:
     Raises:
       ValueError: saying what the text must be.
     """
-    try:
-        words = shlex.split(text)
-    except ValueError as e:
-        raise ValueError(f"a command, and it is not: {e}") from None
-    if words and shutil.which(words[0]) is None:
-        raise ValueError(f"a command that is here, and {words[0]} is not")
+    if words := template.words_of(text):
+        template.require_here(words[0])
     return text
 
 

@@ -44,16 +44,31 @@ def parse(text: str) -> Template:
     Raises:
       ValueError: saying what the text must be.
     """
-    try:
-        words = shlex.split(text)
-    except ValueError as e:
-        raise ValueError(f"a command, and it is not: {e}") from None
+    words = words_of(text)
     if not words:
         raise ValueError("a command")
     list(places(text))  # raises
-    if not list(places(words[0])) and shutil.which(words[0]) is None:
-        raise ValueError(f"a command that is here, and {words[0]} is not")
+    if not list(places(words[0])):
+        require_here(words[0])
     return Template(text, tuple(words))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command line, as a shell would part them.
+
+    Raises:
+      ValueError: saying what the text must be.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as e:
+        raise ValueError(f"a command, and it is not: {e}") from None
+
+
+def require_here(program: str) -> None:
+    """Raises ValueError unless this machine has the program."""
+    if shutil.which(program) is None:
+        raise ValueError(f"a command that is here, and {program} is not")
 
 
 def checked(text: str) -> str:
@@ -96,8 +111,8 @@ def places(text: str) -> Iterator[str]:
     Raises:
       ValueError: for a brace that is neither of a name nor doubled.
     """
-    for found in _PLACE.finditer(text):
-        if found[1]:
-            yield found[1]
-        elif found[0] not in LITERAL:
-            raise ValueError(f"a text in which a single {found[0]} is written {found[0] * 2}")
+    for brace in _PLACE.finditer(text):
+        if brace[1]:
+            yield brace[1]
+        elif brace[0] not in LITERAL:
+            raise ValueError(f"a text in which a single {brace[0]} is written {brace[0] * 2}")

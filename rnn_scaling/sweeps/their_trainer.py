@@ -129,9 +129,9 @@ class TheirTrainer(Trainer):
         Raises:
           RecordError: if what the log tells is none that a run can have left.
         """
-        told = {"num_devices": reading.devices, "batch_size": reading.batch_size}
-        told = {name: value for name, value in told.items() if value is not None}
-        if wrong := _contradictions(run, told, "its log"):
+        of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
+        of_log = {name: value for name, value in of_log.items() if value is not None}
+        if wrong := _contradictions(run, of_log, "its log"):
             return _failed(run, "Contradiction", wrong)
         self._notes += [note for note in reading.notes if note not in self._notes]
         cores, count = _cores(run), len(reading.seconds)
@@ -143,7 +143,7 @@ class TheirTrainer(Trainer):
         made = RunRecord(
             status="ok",
             error=None,
-            config={**told, **run.options},
+            config={**of_log, **run.options},
             resolved=_resolved(run, cores),
             batches=Batches(
                 warmup=reading.warmup,
@@ -162,10 +162,10 @@ class TheirTrainer(Trainer):
 
     def _machine(self, began: float) -> Environment:
         """The machine of a run that began at this time; what its program loaded is not known."""
-        told = {name: value for name, value in read_environment().items() if name not in OF_A_PROCESS}
+        machine = {name: value for name, value in read_environment().items() if name not in OF_A_PROCESS}
         started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began))
         others = dataclasses.asdict(self._load) if self._load else None
-        return build(Environment, {**told, "started": started, "load": others, "clocks": None, "gpus_after": []})
+        return build(Environment, {**machine, "started": started, "load": others, "clocks": None, "gpus_after": []})
 
 
 def _theirs(run: AnyRun) -> TheirRun:

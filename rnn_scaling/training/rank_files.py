@@ -116,9 +116,9 @@ class RankFiles:
         deadline = time.monotonic() + self._timeout_s
         while self.rank and time.monotonic() < deadline:
             own, of_0 = self._lines(self.rank), self._lines(0)
-            told = next((line.get("of") for line in own if "report" in line), None)
+            gatherer = next((line.get("of") for line in own if "report" in line), None)
             is_this = bool(own) and own[0].get("process") == _process() and own[0].get("pid") == os.getpid()
-            if not (told and is_this and of_0 and of_0[0].get("key") == told):
+            if not (gatherer and is_this and of_0 and of_0[0].get("key") == gatherer):
                 return
             if any("report" in line for line in of_0):  # it ended with an error, and reads no more
                 return

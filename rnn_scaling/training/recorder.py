@@ -108,17 +108,17 @@ class Recorder:
             )
         if not (unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
-        told = config or {
+        flat = config or {
             TRAINER: trainer or Path(sys.argv[0] or "python").stem,
             "num_devices": num_devices,
             "num_warmup_batches": num_warmup_batches,
             **{name: _single(value) for name, value in (options or {}).items()},
         }
-        if faults := list(record.checks.config_faults(told)):
+        if faults := list(record.checks.config_faults(flat)):
             raise ValueError(f"options: {entry.plain(faults[0])}")
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         self._path, self._unit = Path(result_file), unit
-        self.recording = Recording(told, unit, resolved, clock, started)
+        self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
         own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks

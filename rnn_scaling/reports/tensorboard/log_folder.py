@@ -20,7 +20,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import SCHEMA
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.summary import summarise
+from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.tensorboard import run_text
 
 HERE = "."  # the run in the log folder itself

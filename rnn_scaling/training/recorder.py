@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import os
 import socket
@@ -200,15 +199,55 @@ class Recorder:
         return seconds
 
     @classmethod
-    def callback_keras(cls, result_file: str | os.PathLike[str], **options: Any) -> Any:
-        """A callback for `model.fit` of Keras 3: an `ItemsPerSecond` of `rnn_scaling.keras`, which is loaded here.
+    def callback_keras(
+        cls,
+        result_file: str | os.PathLike[str],
+        *,
+        num_samples: int,
+        batch_size: int,
+        unit: str = "items",
+        items_a_sample: int = 1,
+        num_devices: int = 1,
+        num_warmup_batches: int = 10,
+        recorder: Recorder | None = None,
+    ) -> Any:
+        """A callback for `model.fit` of Keras 3, which is loaded here: `rnn_scaling.keras.ItemsPerSecond` is its name.
+
+            watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x), batch_size=32)
+            model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
 
         Args:
           result_file: where the record goes.
-          **options: `num_samples` and `batch_size`, and what else `ItemsPerSecond` takes.
+          num_samples: of an epoch of this process, all batches together.
+          batch_size: samples of every batch but the last one: of all devices that this process drives.
+          unit: what is counted, in the plural.
+          items_a_sample: how many of them a sample holds: 1 for images, the words of a sentence for text of one length.
+          num_devices: that `fit` trains on.
+          num_warmup_batches: batches at the start that no rate counts.
+          recorder: another clock; tests give one.
+
+        Raises:
+          ValueError: if a number is not positive.
+          OSError: if the record cannot be written.
         """
-        # By its name: it stands above the recorder that it uses.
-        return importlib.import_module("rnn_scaling.keras").ItemsPerSecond(result_file, **options)
+        from rnn_scaling.training import keras_callback
+
+        options = keras_callback.options_of(num_samples, batch_size, items_a_sample, num_devices)
+        recorder = recorder or cls(
+            result_file,
+            unit=unit,
+            num_devices=num_devices,
+            trainer="model.fit",
+            num_warmup_batches=num_warmup_batches,
+            options=options,
+        )
+        return keras_callback.ItemsPerSecond(
+            recorder,
+            num_samples=num_samples,
+            batch_size=batch_size,
+            items_a_sample=items_a_sample,
+            num_warmup_batches=num_warmup_batches,
+        )
 
     @property
     def step_s(self) -> list[float]:

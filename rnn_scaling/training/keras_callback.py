@@ -1,0 +1,133 @@
+"""A callback for anybody's `model.fit`: items a second of every epoch, and a run record at the end."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import keras
+
+
+class Clock(Protocol):
+    """What a `Recorder` does, as far as it is asked here."""
+
+    @property
+    def step_s(self) -> Sequence[float]: ...
+
+    @property
+    def step_items(self) -> Sequence[int]: ...
+
+    def start(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def step(self, items: int, loss: float) -> Any: ...
+
+    def close(self, error: BaseException | None) -> Any: ...
+
+
+def options_of(num_samples: int, batch_size: int, items_a_sample: int, num_devices: int) -> dict[str, Any]:
+    """Options of the record.
+
+    Args:
+      num_samples: of an epoch.
+      batch_size: samples of a batch of all devices.
+      items_a_sample: items of each.
+      num_devices: that `fit` trains on.
+
+    Raises:
+      ValueError: if a number is not positive.
+    """
+    if min(num_samples, batch_size, items_a_sample, num_devices) < 1:
+        raise ValueError(
+            "expected num_samples, batch_size, items_a_sample and num_devices of at least 1, got "
+            f"{num_samples}, {batch_size}, {items_a_sample} and {num_devices}"
+        )
+    # Ours is of a device, theirs of all devices.
+    size = {"global_batch_size": batch_size} if batch_size % num_devices else {"batch_size": batch_size // num_devices}
+    return {"framework": f"keras on {keras.backend.backend()}", **size}
+
+
+class ItemsPerSecond(keras.callbacks.Callback):
+    """Times every batch of `model.fit` and leaves a run record.
+
+    The last batch of an epoch counts what it holds, not a full batch. Reading the loss waits until the devices have
+    finished the batch. What lies between two epochs (validation, other callbacks) belongs to no batch. Each epoch's
+    logs get `items_per_second`, its items over its seconds, and `median_items_per_second` over its batches; both
+    leave out the warm-up, and an epoch that is all warm-up has neither.
+
+    Attributes:
+      record: the run's record, once `fit` has ended.
+    """
+
+    def __init__(
+        self, recorder: Clock, *, num_samples: int, batch_size: int, items_a_sample: int, num_warmup_batches: int
+    ) -> None:
+        """Args:
+        recorder: its clock, not started.
+        num_samples: of an epoch, all batches together.
+        batch_size: samples of every batch but the last one.
+        items_a_sample: items of each.
+        num_warmup_batches: batches at the start that no rate counts.
+        """
+        super().__init__()
+        self._recorder, self._warmup = recorder, num_warmup_batches
+        self._num_samples, self._batch_size, self._items_a_sample = num_samples, batch_size, items_a_sample
+        self._has_started, self._next, self._first = False, 0, 0
+        self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
+        self.record: Any = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """The clock goes on."""
+        if self._has_started:
+            self._recorder.resume()
+        else:
+            self._recorder.start()
+            self._has_started = True
+        self._next, self._first = 0, len(self._recorder.step_s)
+        self._samples_done, self._mean_loss = 0, 0.0
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Counts the batches since the last call: several, where `fit` runs several at a time."""
+        mean_loss = float((logs or {}).get("loss", math.nan))  # waits for the devices; of the epoch's samples so far
+        samples = sum(self._samples(number) for number in range(self._next, batch + 1))
+        done, self._next = self._samples_done + samples, batch + 1
+        loss = (mean_loss * done - self._mean_loss * self._samples_done) / samples
+        self._samples_done, self._mean_loss = done, mean_loss
+        self._recorder.step(samples * self._items_a_sample, loss)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the epoch's rates to its logs.
+
+        Raises:
+          ValueError: if `fit` had another number of batches than `num_samples` and `batch_size` say.
+        """
+        expected = math.ceil(self._num_samples / self._batch_size)
+        if self._next != expected:
+            self._finish(error := self._other_size(expected))
+            raise error
+        first = max(self._first, self._warmup)
+        seconds, items = self._recorder.step_s[first:], self._recorder.step_items[first:]
+        if seconds and logs is not None:
+            logs["items_per_second"] = sum(items) / sum(seconds)
+            logs["median_items_per_second"] = statistics.median(n / s for n, s in zip(items, seconds))
+        self._recorder.resume()  # a validation was between the last batch and this
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Writes the record."""
+        self._finish(None)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self.record is None:
+            self.record = self._recorder.close(error)
+
+    def _samples(self, batch: int) -> int:
+        return max(1, min(self._batch_size, self._num_samples - batch * self._batch_size))
+
+    def _other_size(self, expected: int) -> ValueError:
+        return ValueError(
+            f"model.fit had {self._next} batches in an epoch; expected {expected} of num_samples={self._num_samples} "
+            f"and batch_size={self._batch_size}: give both as model.fit has them"
+        )

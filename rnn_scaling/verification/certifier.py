@@ -15,13 +15,11 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import diagnosis, promise, telling
-from rnn_scaling.verification.diagnosis import Evidence, Findings, Gradient
+from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
 from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
-ROUNDING = 2.0**-23  # of a weight's size: both sides round once an update
-BLIND = 0.1  # of a variable's way: what may differ by more says nothing of it
 MOST_EXPLAINED = 3  # batches
 UNEQUAL = "unequal"  # the word where weights differ, until it is explained
 
@@ -192,7 +190,9 @@ class Certifier:
                 largest = max(largest, float(np.abs(difference).max(initial=0.0)))
                 moved = float(np.abs(training.weights[name] - self._first[name]).max(initial=0.0))
                 self._largest["weights_moved"] = max(self._largest["weights_moved"], moved)
-                if not norm(difference) <= self._allowed(training, name, value, number):
+                allowed = self._allowed(training, name, value, number)
+                way = max(training.way[name], norm(value - self._first[name]))
+                if not norm(difference) <= allowed and allowed <= BLIND * way:
                     self._fault(number, UNEQUAL, f"{name} differs")
         self._largest["weights_difference"] = max(self._largest["weights_difference"], largest)
         return largest

@@ -7,6 +7,7 @@ right one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from rnn_scaling.verification.rule import Arrays, Rule
 from rnn_scaling.verification.serial import norm
 
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
+BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
 NEAR = 0.02  # two factors this close are one
 Gradient = dict[str, np.ndarray]
 
@@ -72,6 +74,11 @@ class Evidence:
     shares: Mapping[int, float]
     previous: Gradient | None
     stale: Callable[[], Mapping[int, Part]]
+
+    @functools.cached_property
+    def farthest(self) -> float:
+        """How far the variable went that went farthest, as a Euclidean norm."""
+        return max(map(norm, self.change.values()))
 
 
 def right_gradient(
@@ -184,8 +191,10 @@ def _factor(evidence: Evidence, name: str, change: np.ndarray, promise: Promise)
 
 def _fits(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> bool:
     did = evidence.change[name]
-    allowed = promise.share * max(norm(change), norm(did)) + ROUNDING * norm(evidence.before[name])
-    return norm(did - change) <= allowed
+    # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
+    rounded = ROUNDING * (norm(evidence.before[name]) + evidence.farthest)
+    moved = max(norm(change), norm(did))
+    return norm(did - change) <= promise.share * moved + rounded or rounded > BLIND * moved
 
 
 def _scaled(gradient: Arrays, factor: float) -> Gradient:

@@ -1,0 +1,48 @@
+"""Explanations of single updates: what moves by roundings alone explains nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rnn_scaling.settings import config as configs
+from rnn_scaling.verification import diagnosis, promise
+from rnn_scaling.verification.gradients import Part
+from rnn_scaling.verification.rule import Rule
+
+RATE = 0.5
+KERNEL = np.float32([3.0, -4.0])
+
+
+def explained(bias_gradient, bias_change):
+    """What is said of a bias, beside a kernel that does what it should."""
+    config = configs.resolve(
+        {"variable_update": "replicated", "num_devices": 2, "optimizer": "sgd", "learning_rate": RATE},
+        num_gpus=0,
+        num_cores=2,
+    )
+    half = {"kernel": KERNEL / 2, "bias": np.float32(bias_gradient) / 2}
+    parts = {tower: Part(1.0, half, {}) for tower in range(2)}
+    change = {"kernel": -np.float32(RATE) * KERNEL, "bias": np.float32(bias_change)}
+    evidence = diagnosis.Evidence(
+        tower=None,
+        change=change,
+        before={name: np.zeros_like(each) for name, each in change.items()},
+        rule=Rule(config.training),
+        fresh=parts,
+        shares={0: 0.5, 1: 0.5},
+        previous=None,
+        stale=lambda: parts,
+    )
+    return [label.word for label in diagnosis.explain(evidence, promise.of(config))["bias"]]
+
+
+@pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])
+def test_what_only_roundings_move_is_not_called_wrong(did):
+    """As the bias in front of a batch normalisation, whose gradient is 0."""
+    assert explained([1e-7, 2e-7], did) == ["right"]
+
+
+def test_a_small_variable_that_moves_where_it_should_not_is_still_wrong():
+    assert explained([1e-7, 2e-7], [1e-4, 0.0]) == ["unequal"]
+    assert explained([0.2, 0.0], [0.0, 0.0])[0] == "not updated"

@@ -182,8 +182,8 @@ def _recommend(
     _tell_failures(rounds)
     answer = search.answer(runs.rates(rounds.records))
     command = runs.command(answer.taken, how.launch) if answer.taken is not None else ""
-    told = recommendation.Told(search, answer, tuple(rounds.records.values()), command)
-    return _finish(recommendation, told, own, rounds, "recommend", answer.taken is not None)
+    content = recommendation.Told(search, answer, tuple(rounds.records.values()), command)
+    return _finish(recommendation, content, own, rounds, "recommend", answer.taken is not None)
 
 
 def _plan(stages: Sequence[Sequence[Run]], minutes: float, how: ConductOptions) -> str:
@@ -238,9 +238,9 @@ def _largest_batch(
     command = "" if known.largest is None else search.command(known.largest, how.launch)
     workload = WORKLOADS[search.config.model.model]
     is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
-    told = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
+    content = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
     is_answered = known.largest is not None and all(each.outcome != batches.FAILED for each in tries)
-    return _finish(report, told, own, rounds, "largest_batch", is_answered)
+    return _finish(report, content, own, rounds, "largest_batch", is_answered)
 
 
 def _tell_failures(rounds: Rounds) -> None:

@@ -89,8 +89,8 @@ def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[
         yield f"batches.{noun}[{unlike[0]}] is {unlike[1]}, and those of the ranks sum to {unlike[2]}"
     for name in ("tower_items", "tower_positions"):
         towers = [getattr(rank, name) for rank in timed]
-        told = [tuple(itertools.chain(*shares)) for shares in zip(*towers)] if all(towers) else []
-        if told and (unlike := _first_unlike(getattr(batches, name), told)):
+        of_ranks = [tuple(itertools.chain(*shares)) for shares in zip(*towers)] if all(towers) else []
+        if of_ranks and (unlike := _first_unlike(getattr(batches, name), of_ranks)):
             written = name.replace("items", noun)
             yield (
                 f"batches.{written}[{unlike[0]}] is {spelled([*unlike[1]])}, and the towers of all ranks, in their "

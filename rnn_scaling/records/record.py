@@ -223,8 +223,8 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
     faults += checks.graph_faults(parts.get("graph"))
     if faults or top is None:
         return None
-    told = {name: getattr(top, name) for name in _TOP if name != "error"}
-    return RunRecord(fields["status"], top.error, config, **told, **parts)
+    top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
+    return RunRecord(fields["status"], top.error, config, **top_fields, **parts)
 
 
 def _towers(config: Mapping[str, Any]) -> int | None:

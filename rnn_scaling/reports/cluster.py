@@ -104,15 +104,15 @@ def by_rank(row: Row) -> ByRank:
     if row.num_workers == 1 or not row.good:
         return ByRank()
     run, *others = row.good
-    told = lateness(run)
-    notes = ranks_notes(run, told)
-    if told and others:
-        same = sum(other is not None and other.late == told.late for other in map(lateness, others))
+    verdict = lateness(run)
+    notes = ranks_notes(run, verdict)
+    if verdict and others:
+        same = sum(other is not None and other.late == verdict.late for other in map(lateness, others))
         again = "all say" if same == len(others) else f"{same} of the other {len(others)} say"
         notes.append(f"This is the first of {len(row.good)} runs; {again} the same of its ranks.")
-    if told is None:
+    if verdict is None:
         return ByRank(steps_grid(run), notes=tuple(notes))
-    return ByRank(ranks_grid(told, row.unit), late_sentence(told), tuple(notes))
+    return ByRank(ranks_grid(verdict, row.unit), late_sentence(verdict), tuple(notes))
 
 
 def steps_grid(run: RunRecord) -> Grid | None:
@@ -193,7 +193,7 @@ def phases_grid(run: RunRecord) -> Grid:
 
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
-    told = lateness(run)
+    verdict = lateness(run)
     ranks = run.workers.ranks if run.workers else ()
     return {
         "phases_s": {**run.phases.parts, "total": run.phases.total},
@@ -202,7 +202,7 @@ def as_json(run: RunRecord) -> dict[str, Any]:
             for rank in ranks
             if rank.phases
         ],
-        "late": {"ranks": list(told.late), "text": told.text} if told else None,
+        "late": {"ranks": list(verdict.late), "text": verdict.text} if verdict else None,
     }
 
 

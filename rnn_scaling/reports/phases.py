@@ -120,10 +120,10 @@ def _series(runs: Sequence[Run]) -> list[list[Row]]:
 
 def _body(run: Run, step: int | None, colours: bool) -> str:
     sections = [_step(run.parts, run.record, step, colours)] if run.parts else []
-    told = cluster.lateness(run.record)
-    grid = cluster.ranks_grid(told, run.record.unit) if told else cluster.steps_grid(run.record)
+    verdict = cluster.lateness(run.record)
+    grid = cluster.ranks_grid(verdict, run.record.unit) if verdict else cluster.steps_grid(run.record)
     ranks = [f"By rank:\n\n{markdown_table(*grid)}"] if grid else []
-    lines = [*([cluster.late_sentence(told)] if told else []), *cluster.ranks_notes(run.record, told)]
+    lines = [*([cluster.late_sentence(verdict)] if verdict else []), *cluster.ranks_notes(run.record, verdict)]
     notes = "".join(f"- {line}\n" for line in lines)
     seconds = f"The seconds of the run:\n\n{markdown_table(*cluster.phases_grid(run.record))}"
     return "\n".join([*sections, *ranks, *([notes] if notes else []), seconds])
@@ -162,12 +162,12 @@ def as_json(runs: Sequence[Run]) -> str:
         for run in runs
     ]
     series = _series(runs)
-    told = [
+    started = [
         {"title": title, **numbers}
         for title, rows in zip(titles(series), series)
         if (numbers := start_up.as_json(rows))
     ]
-    whole = {"schema": SCHEMA, "runs": documents, **({"series": told} if told else {})}
+    whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 

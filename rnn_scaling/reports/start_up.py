@@ -110,7 +110,7 @@ def sentences(rows: list[StartUp]) -> list[str]:
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """The same of a series as numbers, under "initialisation"; nothing where there is none."""
     names = ("initialisation", "training", "whole", "by_training", "by_whole")
-    told = [
+    numbers = [
         {
             "num_workers": each.row.num_workers,
             **{name: float(f"{getattr(each, name):.12g}") for name in names},
@@ -118,4 +118,4 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
         }
         for each in of(rows)
     ]
-    return {"initialisation": told} if told else {}
+    return {"initialisation": numbers} if numbers else {}

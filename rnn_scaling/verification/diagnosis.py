@@ -110,8 +110,8 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
                 continue
             if _fits(evidence, name, change[name], promise):
                 labels[name].append(label)
-            elif label is _RIGHT_SCALED and (found := _factor(evidence, name, change[name], promise)) is not None:
-                labels[name].append(of_factor(found, len(evidence.fresh)))
+            elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], promise)) is not None:
+                labels[name].append(of_factor(factor, len(evidence.fresh)))
     return {name: each or [UNKNOWN] for name, each in labels.items()}
 
 

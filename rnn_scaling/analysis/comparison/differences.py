@@ -325,8 +325,8 @@ def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
     if name != "others":
         return shares
     workers = [run.record.workers.workers if run.record.workers else () for run in runs]
-    told = [[rank.load_others for rank in ranks if rank.load_others is not None] for ranks in workers]
-    return [share if share is None else max(share, *own) if own else share for share, own in zip(shares, told)]
+    by_run = [[rank.load_others for rank in ranks if rank.load_others is not None] for ranks in workers]
+    return [share if share is None else max(share, *own) if own else share for share, own in zip(shares, by_run)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -75,8 +75,8 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
     ]
     if len(timed) < 2:
         return None
-    told = all(len(each.ready) == len(timed[0].ready) > 0 for each in timed)
-    if exchanges and not told:
+    has_ready = all(len(each.ready) == len(timed[0].ready) > 0 for each in timed)
+    if exchanges and not has_ready:
         text = "late ranks cannot be named: the record does not say when each was ready"
         return Lateness(tuple(timed), (), text, by_ready=False)
     count = min(len(each.seconds) for each in timed)

@@ -255,8 +255,8 @@ def _mpirun_host(environ: Mapping[str, str], namespace: str) -> str:
     Open MPI 5: PMIX_NAMESPACE=prterun-HOST-PID@1
     """
     uri = environ.get("OMPI_MCA_orte_hnp_uri", "")
-    found = re.search(r"tcp://([0-9.,]+):[0-9]+|tcp6://\[([0-9a-fA-F.:,]+)\]:[0-9]+", uri)
-    listed = (found[1] or found[2]).split(",") if found else []
+    address = re.search(r"tcp://([0-9.,]+):[0-9]+|tcp6://\[([0-9a-fA-F.:,]+)\]:[0-9]+", uri)
+    listed = (address[1] or address[2]).split(",") if address else []
     hosts = [host for host in listed if host and not ports.is_loopback(host)]
     if hosts:
         return hosts[0]
@@ -280,8 +280,10 @@ def _slurm(variables: _Variables, coordinator_address: str, host_name: str) -> L
     counts = _listed(variables, "SLURM_STEP_TASKS_PER_NODE", node_list.tasks)
     node = variables.number("SLURM_NODEID")
     if len(counts) != len(names) or sum(counts) != size or node >= len(names):
-        told = f"SLURM_STEP_NUM_TASKS={size}, SLURM_NODEID={node} and SLURM_STEP_TASKS_PER_NODE"
-        raise ClusterError(f"{told} do not fit {len(names)} nodes of SLURM_STEP_NODELIST; start the ranks with srun")
+        variables_read = f"SLURM_STEP_NUM_TASKS={size}, SLURM_NODEID={node} and SLURM_STEP_TASKS_PER_NODE"
+        raise ClusterError(
+            f"{variables_read} do not fit {len(names)} nodes of SLURM_STEP_NODELIST; start the ranks with srun"
+        )
     job_number = variables.number("SLURM_JOB_ID", 0, variables.environ.get("SLURM_JOBID", ""))
     job = f"Slurm {job_number}.{variables.number('SLURM_STEP_ID', 0, variables.environ.get('SLURM_STEPID', ''))}"
     host = ports.LOOPBACK if len(names) == 1 else names[0]
@@ -313,8 +315,8 @@ def _kubernetes(variables: _Variables, coordinator_address: str, host_name: str)
     if not meeting:
         service = variables.text("RNN_SCALING_SERVICE")
         if not dash or number != str(rank):
-            told = f"host name {host_name} does not end with -{rank}, as JOB_COMPLETION_INDEX={rank} says"
-            raise ClusterError(f"{told}; give the Job completionMode: Indexed")
+            contradiction = f"host name {host_name} does not end with -{rank}, as JOB_COMPLETION_INDEX={rank} says"
+            raise ClusterError(f"{contradiction}; give the Job completionMode: Indexed")
         meeting = ports.joined(f"{job}-0.{service}", KUBERNETES_PORT)
     return Launch(rank, size, "Kubernetes", meeting, host_name, 0, 1, job=f"Kubernetes {job or meeting}")
 

@@ -38,10 +38,10 @@ def tasks(text: str) -> list[int]:
     """
     counts: list[int] = []
     for entry in text.split(","):
-        found = _TASKS.fullmatch(entry)
-        if not found or int(found[2] or 1) > LARGEST:
+        match = _TASKS.fullmatch(entry)
+        if not match or int(match[2] or 1) > LARGEST:
             raise ValueError(f"{text}: no list of tasks")
-        counts += [int(found[1])] * int(found[2] or 1)
+        counts += [int(match[1])] * int(match[2] or 1)
         if len(counts) > LARGEST:
             raise ValueError(f"more than {LARGEST} nodes")
     return counts
@@ -51,13 +51,13 @@ def _expanded(entry: str) -> list[str]:
     """Of one entry, which may have several brackets, as clusters of more than one dimension have."""
     names, at = [""], 0
     while at < len(entry):
-        found = _PART.match(entry, at)
-        if not found or found.end() == at:
+        part = _PART.match(entry, at)
+        if not part or part.end() == at:
             raise ValueError(f"{entry}: no list of nodes")
-        endings = list(_numbers(found[2])) if found[2] else [""]
+        endings = list(_numbers(part[2])) if part[2] else [""]
         if len(names) * len(endings) > LARGEST:
             raise ValueError(f"more than {LARGEST} nodes")
-        names, at = [name + found[1] + ending for name in names for ending in endings], found.end()
+        names, at = [name + part[1] + ending for name in names for ending in endings], part.end()
     if not entry:
         raise ValueError("an empty name of a node")
     return names

@@ -40,7 +40,7 @@ def steps_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
 
 def workers_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
     """Initialisation against training, and the ranks of the most workers, of each series that has any."""
-    told = []
+    documents = []
     for each in series:
         if each.largest is None or not each.largest.row.is_distributed:
             continue
@@ -51,8 +51,8 @@ def workers_of(series: Sequence[SeriesSummary]) -> list[dict[str, Any]]:
         if grids or ranks.notes:
             what, *why = start_up.sentences(started) if started else ("",)
             sentences, notes = (list(filter(None, lines)) for lines in ((*why, ranks.late), (what, *ranks.notes)))
-            told.append({"title": each.title, "sentences": sentences, "grids": grids, "notes": notes})
-    return told[:MOST_FIGURES]
+            documents.append({"title": each.title, "sentences": sentences, "grids": grids, "notes": notes})
+    return documents[:MOST_FIGURES]
 
 
 def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:

@@ -48,8 +48,8 @@ def makers(namespaces: Iterable[str], boot: str) -> dict[str, list[str]]:
       namespaces: names of all there are.
       boot: of the running system: namespaces do not outlive one.
     """
-    found: dict[str, list[str]] = {}
+    of_process: dict[str, list[str]] = {}
     for each in namespaces:
         if match := _NAME.fullmatch(each):
-            found.setdefault(f"{match[1]} {match[2]} {boot}", []).append(each)
-    return found
+            of_process.setdefault(f"{match[1]} {match[2]} {boot}", []).append(each)
+    return of_process

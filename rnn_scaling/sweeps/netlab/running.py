@@ -79,8 +79,8 @@ def _measured(wanted: Wanted, nodes: Sequence[Node]) -> str:
     """The network in words: what was asked for and what it carries."""
     if len(nodes) == 1:  # it has nobody to send to
         return f"{in_words(wanted.link.bits_per_s)} asked, one node"
-    found = calibrate.measure(nodes)
-    described = calibrate.in_a_line(wanted.link, found)
+    measured = calibrate.measure(nodes)
+    described = calibrate.in_a_line(wanted.link, measured)
     print(f"link: {described}", flush=True)
-    entry.warn(*filter(None, [calibrate.warning(wanted.link, found)]))
+    entry.warn(*filter(None, [calibrate.warning(wanted.link, measured)]))
     return described

@@ -45,18 +45,24 @@ def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[
         text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {number(best)} {unit}."
         about = [_about(first)] if count > 1 else []
         return [text, *about, *conditions(series, count, first if about else None)]
-    tied = [first, *rivals]
-    named = [f"{each.title} ({number(_rate(each, count))} {unit})" for each in tied[:MOST_NAMED]]
-    named += [f"{len(tied) - MOST_NAMED} more"] if len(tied) > MOST_NAMED else []
-    others = len(series) - len(tied)
-    slower = f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first" if others else ""
+    slowed = [each for each in rivals if is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count))]
+    tied = [first, *(each for each in rivals if each not in slowed or len(slowed) == len(rivals))]
+    others = len(series) - 1 - len(rivals)
     text = f"Which of the {len(series)} series{training} is fastest {where} cannot be told."
-    text += f" {listed(named)} cannot be told apart{slower}."
-    if all(is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count)) for each in rivals):
-        would_tell = "Other processes slowed the slower ones: runs without them would tell."
-    else:
+    text += f" {listed(_named(tied, count))} cannot be told apart"
+    if len(slowed) < len(rivals):
+        text += f"; other processes slowed {listed(_named(slowed, count))}" if slowed else ""
         would_tell = _would_tell([_rate(each, count) for each in tied], len(series))
+    else:
+        would_tell = "Other processes slowed the slower ones: runs without them would tell."
+    text += f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first." if others else "."
     return [text, would_tell, *conditions(series, count)]
+
+
+def _named(series: Sequence[SeriesSummary], count: int) -> list[str]:
+    """Each with its rate on so many devices; of many the first, and how many more there are."""
+    names = [f"{each.title} ({number(_rate(each, count))} {each.unit}/s)" for each in series[:MOST_NAMED]]
+    return [*names, f"{len(series) - MOST_NAMED} more"] if len(series) > MOST_NAMED else names
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:

@@ -137,11 +137,11 @@ def test_efficiencies_are_told_apart_by_their_ratio_too():
 
 
 def test_a_series_that_others_slowed_is_not_called_slower():
-    def runs(load):
+    def runs(load, **more):
         environment = {"load": {"others": load, "steal": 0.0, "seconds": 9.0}}
         made = [
             timed(n, rate * n * (1 + 0.001 * k), k, variable_update=mode)
-            for mode, rate in (("replicated", 100), ("parameter_server", 80))
+            for mode, rate in {"replicated": 100, "parameter_server": 80, **more}.items()
             for n in (1, 2)
             for k in range(3)
         ]
@@ -152,6 +152,12 @@ def test_a_series_that_others_slowed_is_not_called_slower():
     told = answer.lead(of(runs(0.4)))
     assert "cannot be told apart. Other processes slowed the slower ones: runs without them would tell." in told
     assert "is slower" not in told and "Other processes took up to 40 %" in told
+    mixed = answer.lead(of(runs(0.4, mirrored=100.01, collective_all_reduce=50)))
+    assert re.search(
+        r"mirrored \(\S+ ± \S+ words/s\) and cudnn_lstm, replicated \(\S+ ± \S+ words/s\) cannot be told apart; other "
+        r"processes slowed cudnn_lstm, parameter_server \(.*?\); the other is slower than the first\. --repeats",
+        mixed,
+    )
 
 
 def test_least_data_never_wins():

@@ -94,8 +94,8 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
 def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]]:
     """(learning rate, steps) of a run that is even enough for rounding to stay small, also with batches of few words.
 
-    A loss that falls by a third in 20 steps of a few words, or rises, is of a run in which rounding grows to the
-    size of what is looked for.
+    A loss that falls by more than a fifth in 20 steps of a few words, or rises, is of a run in which rounding grows to
+    the size of what is looked for.
     """
     learning_rate = handoff.SGD_LEARNING_RATE
     while True:

@@ -17,8 +17,8 @@ usage() {
   cat <<'USAGE'
 ./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help teaches each
 
-  (none)         the default sweep: every kernel x (independent, parameter_server, replicated) x 1..N devices,
-                 synthetic data; prints the tables, writes records and the report to results/default
+  (none)         the default sweep: cudnn_lstm and dynamic_rnn x independent, parameter_server and replicated
+                 x 1..N devices; prints the tables, writes records and the report to results/default
 USAGE
   commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
   cat <<'USAGE'
@@ -30,7 +30,7 @@ USAGE
   setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
   setup-kernels  compiles faster kernels of LSTM layers and their loss for CPUs with AVX-512; needs gcc
 
-Paths are relative to the folder that it is called from.
+Paths are relative to the folder that run.sh is called from.
 
 Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv),
 SETUP_TIMEOUT (seconds that installing may take, default 900).

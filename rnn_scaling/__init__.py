@@ -1,4 +1,4 @@
-"""How recurrent and sequence-to-sequence training scales over devices, and why it falls short.
+"""How training scales over devices, and why it falls short.
 
     import rnn_scaling
 

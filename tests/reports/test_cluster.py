@@ -201,7 +201,7 @@ def test_compare_takes_runs_of_as_many_workers_for_alike(tmp_path):
 
 
 def test_a_record_of_thousands_of_ranks_is_read_reported_and_compared(tmp_path):
-    """Generously: it takes a tenth of that, but no deadline is to fail on a busy machine (BUILD_NOTES.md, Many ranks)."""
+    """It takes a tenth of the limit, but no deadline is to fail on a busy machine (BUILD_NOTES.md, Many ranks)."""
     write_folder(tmp_path / "before", [run(1, 1000, batches=30), run(4096, 4_000_000, batches=30, late=7)])
     shutil.copytree(tmp_path / "before", tmp_path / "after")
     script = (

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from rnn_scaling.audit.tables.grid import RawTable
-from rnn_scaling.audit.tables.pipes import MAX_ROWS
+from rnn_scaling.audit.tables.pipes import MAX_ROWS, too_long
 
 DELIMITERS = (",", ";", "\t")
 
@@ -36,14 +36,8 @@ def _rows(texts: Iterator[str], delimiter: str) -> Iterator[list[str]]:
             yield ["\N{HORIZONTAL ELLIPSIS}"]
 
 
-def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Iterator[RawTable]:
-    """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table.
-
-    Args:
-      lines: (number, text) of each line.
-      source: the file's name, for the findings.
-      delimiter: one of DELIMITERS.
-    """
+def tables(lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[RawTable]:
+    """Yields the table of a delimited file, in pieces of MAX_ROWS rows; an empty line starts another table."""
     number = 0
 
     def texts() -> Iterator[str]:
@@ -54,11 +48,11 @@ def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Ite
 
     header: list[str] | None = None
     rows: list[tuple[int, list[str]]] = []
-    start, piece = 0, 0
+    start, pieces = 0, 0
     for row in _rows(texts(), delimiter):
         if not any(cell.strip() for cell in row):
             if header and rows:
-                yield RawTable(source, start, "", header, rows)
+                yield RawTable(start, header, rows)
             header, rows = None, []
             continue
         if header is None:
@@ -66,9 +60,7 @@ def tables(lines: Iterator[tuple[int, str]], source: str, delimiter: str) -> Ite
             continue
         rows.append((number, row))
         if len(rows) >= MAX_ROWS:
-            piece += 1
-            note = (f"line {start}: more than {MAX_ROWS} rows; checked in pieces, each against itself",)
-            yield RawTable(source, start, "", header, rows, note if piece == 1 else ())
-            rows = []
+            yield RawTable(start, header, rows, () if pieces else too_long([(start, header), *rows]))
+            rows, pieces = [], pieces + 1
     if header and rows:
-        yield RawTable(source, start, "", header, rows)
+        yield RawTable(start, header, rows)

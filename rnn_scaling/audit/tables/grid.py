@@ -26,15 +26,14 @@ class RawTable:
     """A table as a parser found it.
 
     line: of the header; header: its texts; lines: (line number, texts) of what follows.
-    caption: a short line right above the table, "" for none.
+    title: the heading above it; caption: a short line right above it; "" for none.
     """
 
-    source: str
     line: int
-    title: str
     header: Sequence[str]
     lines: Sequence[tuple[int, Sequence[str]]]
     notes: tuple[str, ...] = ()
+    title: str = ""
     caption: str = ""
 
 

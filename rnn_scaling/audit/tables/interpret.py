@@ -34,8 +34,8 @@ _LONG_NUMBER = re.compile(r"\d{100,}")
 _SAYS_ENOUGH = frozenset({"rate", "rate_each", "speedup", "efficiency", "seconds"})
 
 
-def interpret(raw: RawTable) -> ScalingTable:
-    """The points of a raw table; `rows` is empty when none of its columns is understood."""
+def interpret(raw: RawTable, source: str) -> ScalingTable:
+    """The points of a raw table of the file `source`; `rows` is empty when none of its columns is understood."""
     table = _in_seconds(grid.build(_without_long_numbers(raw)))
     said, pair = kinds.of(table)
     table, said = asides.apply(table, said)
@@ -49,7 +49,7 @@ def interpret(raw: RawTable) -> ScalingTable:
     said = [Column(COMPARED) if k in against else kind for k, kind in enumerate(said)]
     plan = layout.of(table, said, counted, (raw.caption, raw.title))
     stated = columns.stated_scaling(raw.caption, raw.title)
-    rows = bearing.borne_out(_Points(raw.source, table, plan, counted, stated).all(), plan)
+    rows = bearing.borne_out(_Points(source, table, plan, counted, stated).all(), plan)
     roles = _roles(table, plan, counted, rows)
     notes = [*table.notes, *counted.notes, *plan.notes, *asides.not_understood(table, plan.kinds, roles)]
     ratios = {
@@ -61,7 +61,7 @@ def interpret(raw: RawTable) -> ScalingTable:
     if unread and roles:
         notes.append(f"line {raw.line}: columns not understood: {', '.join(unread)}")
     return ScalingTable(
-        raw.source,
+        source,
         raw.line,
         raw.title,
         table.columns,

@@ -13,33 +13,29 @@ REPORT_SETTINGS = ("num_devices", "batch_size", "global_batch_size")
 REPORT_METRICS = ("words_per_second", "speedup", "efficiency")
 
 
-def tables(document: Any, source: str, name: str = "") -> Iterator[RawTable]:
+def tables(document: Any, name: str = "") -> Iterator[RawTable]:
     """Yields every list of flat objects, and every object of equally long lists, in a parsed document.
 
-    A row's line is its place in the list, from 1: JSON does not keep lines.
-
-    Args:
-      document: what the JSON holds.
-      source: the file's name, for the findings.
-      name: the keys that lead to `document`, with dots between; the tables' titles begin with it.
+    A row's line is its place in the list, from 1: JSON does not keep lines. The titles begin with `name`, the keys that
+    lead to the document, with dots between.
     """
     if isinstance(document, Sequence) and not isinstance(document, str):
         objects = [item for item in document if isinstance(item, Mapping)]
         if objects:
-            yield _rows(objects, source, name)
+            yield _rows(objects, name)
         elif _is_matrix(document):
             lines = [(number, [text(value) for value in row]) for number, row in enumerate(document[1:], 2)]
-            yield RawTable(source, 1, name, [text(value) for value in document[0]], lines)
+            yield RawTable(1, [text(value) for value in document[0]], lines, title=name)
         return
     if not isinstance(document, Mapping):
         return
     lists = {key: value for key, value in document.items() if isinstance(value, list)}
     flat = {key: value for key, value in lists.items() if not any(isinstance(item, (list, dict)) for item in value)}
     if len(flat) > 1 and len({len(value) for value in flat.values()}) == 1:
-        yield _rows([dict(zip(flat, row)) for row in zip(*flat.values())], source, name)
+        yield _rows([dict(zip(flat, row)) for row in zip(*flat.values())], name)
         return
     for key, value in document.items():
-        yield from tables(value, source, f"{name}.{key}" if name else str(key))
+        yield from tables(value, f"{name}.{key}" if name else str(key))
 
 
 def _is_matrix(document: Sequence[Any]) -> bool:
@@ -49,7 +45,7 @@ def _is_matrix(document: Sequence[Any]) -> bool:
     return len(document[0]) > 1 and all(isinstance(name, str) and name for name in document[0])
 
 
-def report(document: Mapping[str, Any], source: str) -> Iterator[RawTable]:
+def report(document: Mapping[str, Any]) -> Iterator[RawTable]:
     """Yields one table a series of a report (rnn_scaling.report/1): settings, metrics and their intervals.
 
     A row's line is its place in the series, from 1.
@@ -68,7 +64,7 @@ def report(document: Mapping[str, Any], source: str) -> Iterator[RawTable]:
         metrics = [{name: _interval(row.get(name)) for name in REPORT_METRICS} for row in rows]
         flat = [{"series": str(each.get("title", "")), **s, **_flat(m)} for s, m in zip(settings, metrics)]
         if flat:
-            yield _rows(flat, source, str(each.get("title", "")))
+            yield _rows(flat, str(each.get("title", "")))
 
 
 def _interval(value: Any) -> dict[str, Any]:
@@ -76,11 +72,11 @@ def _interval(value: Any) -> dict[str, Any]:
     return {end: ends.get(end) for end in ("value", "low", "high")}
 
 
-def _rows(objects: Sequence[Mapping[str, Any]], source: str, name: str) -> RawTable:
+def _rows(objects: Sequence[Mapping[str, Any]], name: str) -> RawTable:
     flat = [_flat(item) for item in objects]
     header = list(dict.fromkeys(key for item in flat for key in item))
     lines = [(number, [text(item.get(key)) for key in header]) for number, item in enumerate(flat, 1)]
-    return RawTable(source, 1, name, header, lines)
+    return RawTable(1, header, lines, title=name)
 
 
 def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

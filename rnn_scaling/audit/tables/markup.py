@@ -120,17 +120,8 @@ def _joined(parts: Sequence[str]) -> str:
     return re.sub(r"\s+", " ", "".join(parts)).strip()
 
 
-def html_tables(
-    lines: Iterator[tuple[int, str]], first: tuple[int, str], source: str, title: str
-) -> Iterator[RawTable]:
-    """Yields the tables from the line that opens the first one until all are closed.
-
-    Args:
-      lines: (number, text) of the lines after it.
-      first: the line that opens it.
-      source: the file's name, for the findings.
-      title: the heading above.
-    """
+def html_tables(lines: Iterator[tuple[int, str]], first: tuple[int, str]) -> Iterator[RawTable]:
+    """Yields the tables from the line that opens the first one, which `lines` go on after, until all are closed."""
     parser = HtmlTables()
     number, line = first
     while True:
@@ -144,10 +135,10 @@ def html_tables(
             break
         number, line = following
     for caption, rows in parser.done:
-        yield from _with_header(rows, source, title, caption)
+        yield from _with_header(rows, caption)
 
 
-def _with_header(rows: _Rows, source: str, title: str, caption: str) -> Iterator[RawTable]:
+def _with_header(rows: _Rows, caption: str = "") -> Iterator[RawTable]:
     """The table of rows; a row that spans all columns, and one name, is its caption."""
     while len(rows) > 2 and len(set(rows[0][1])) == 1 and (len(rows[0][1]) > 1 or len(rows[1][1]) > 1):
         caption = caption or rows[0][1][0]
@@ -156,7 +147,7 @@ def _with_header(rows: _Rows, source: str, title: str, caption: str) -> Iterator
         return
     width = max(len(texts) for _, texts in rows[:2])
     header = [*rows[0][1], *[""] * (width - len(rows[0][1]))]
-    yield RawTable(source, rows[0][0], title, header, rows[1:], caption=caption)
+    yield RawTable(rows[0][0], header, rows[1:], caption=caption)
 
 
 _TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|tabulary|longtable|tblr|array|NiceTabular)\}")
@@ -187,17 +178,8 @@ def opens_tabular(line: str) -> bool:
     return _TABULAR.search(line) is not None
 
 
-def latex_tables(
-    lines: Iterator[tuple[int, str]], first: tuple[int, str], source: str, title: str
-) -> Iterator[RawTable]:
-    """Yields the table that a \\begin{tabular} opens, until its \\end.
-
-    Args:
-      lines: (number, text) of the lines after it.
-      first: the line that opens it.
-      source: the file's name, for the findings.
-      title: the heading above.
-    """
+def latex_tables(lines: Iterator[tuple[int, str]], first: tuple[int, str]) -> Iterator[RawTable]:
+    """Yields the table that the \\begin{tabular} of a line opens, which `lines` go on after, until its \\end."""
     number, line = first
     start = _TABULAR.search(line)
     assert start
@@ -221,7 +203,7 @@ def latex_tables(
         number, body = following
     below: dict[int, tuple[int, str]] = {}
     filled = [(line_number, _cells(row, below)) for line_number, row in rows]
-    yield from _with_header(filled, source, title, "")
+    yield from _with_header(filled)
 
 
 def _without_arguments(text: str) -> str:

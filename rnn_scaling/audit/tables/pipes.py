@@ -28,15 +28,8 @@ def without_boxes(line: str) -> str:
     return line.translate(_BOX_BARS).translate(_BOX_RULES) if _BOX.search(line) else line
 
 
-def table(block: Lines, source: str, title: str, caption: str = "") -> Iterator[RawTable]:
-    """Yields the table of a block, if it is one.
-
-    Args:
-      block: (number, text) of its lines.
-      source: the file's name, for the findings.
-      title: the heading above.
-      caption: the line right above.
-    """
+def table(block: Lines, caption: str) -> Iterator[RawTable]:
+    """Yields the table of a block of (number, text) lines, if it is one; `caption` stands right above it."""
     loose = block[0][1].count("|") < 2  # one pipe is a table only above a delimiter row, or in prose by chance
     rules = [RULE.fullmatch(line) is not None for _, line in block]
     if len(block) < 2 or (loose and not rules[0] and not rules[1]):
@@ -47,7 +40,7 @@ def table(block: Lines, source: str, title: str, caption: str = "") -> Iterator[
         return
     width = len(lines[0][1])
     lines = [(number, _trim(texts, width)) for number, texts in lines]
-    yield RawTable(source, lines[0][0], title, lines[0][1], lines[1:], too_long(lines), caption)
+    yield RawTable(lines[0][0], lines[0][1], lines[1:], too_long(lines), caption=caption)
 
 
 def _rows(block: Lines, rules: Sequence[bool]) -> list[tuple[int, list[str]]]:

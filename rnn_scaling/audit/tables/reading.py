@@ -49,11 +49,10 @@ def tables(path: Path) -> Iterator[ScalingTable]:
             return
         lines = _lines(file)
         if form == "jsonl":
-            yield from map(interpret, _json_lines(path, lines))
-        elif form:
-            yield from map(interpret, delimited.tables(lines, str(path), form))
+            raw_tables = _json_lines(lines)
         else:
-            yield from map(interpret, text.tables(lines, str(path)))
+            raw_tables = delimited.tables(lines, form) if form else text.tables(lines)
+        yield from (interpret(raw, str(path)) for raw in raw_tables)
 
 
 def _refuse(path: Path, head: bytes) -> None:
@@ -122,19 +121,19 @@ def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.report/"):
         yield from _report(path, document)
         return
-    yield from map(interpret, json_rows.tables(document, str(path)))
+    yield from (interpret(raw, str(path)) for raw in json_rows.tables(document))
 
 
 def _report(path: Path, document: dict[str, Any]) -> Iterator[ScalingTable]:
     if document["schema"] != REPORT_SCHEMA:
         raise UnreadableError(f"{path}: schema {document['schema']!r}; expected {REPORT_SCHEMA}")
     try:
-        yield from map(interpret, json_rows.report(document, str(path)))
+        yield from (interpret(raw, str(path)) for raw in json_rows.report(document))
     except ValueError as e:
         raise UnreadableError(f"{path}: a report with {e}") from e
 
 
-def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
+def _json_lines(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
     """Objects, one a line, in pieces; lines that are not objects are named in the notes."""
     for _, piece in itertools.groupby(enumerate(lines), key=lambda item: item[0] // pipes.MAX_ROWS):
         objects, numbers, bad = [], [], []
@@ -150,7 +149,7 @@ def _json_lines(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[RawTab
                 numbers.append(number)
             else:
                 bad.append(f"line {number}: not a JSON object; left out")
-        for raw in json_rows.tables(objects, str(path)):
+        for raw in json_rows.tables(objects):
             rows = [(number, texts) for number, (_, texts) in zip(numbers, raw.lines)]
             yield dataclasses.replace(raw, line=numbers[0], title="", lines=rows, notes=tuple(bad))
 

@@ -21,16 +21,11 @@ _QUOTED = re.compile(r"\s{0,3}(?:>\s?)+(?=.*\|)")
 _MAX_CAPTION = 160
 
 _Block = list[tuple[int, str]]
-_Reader = Callable[[Iterator[tuple[int, str]], tuple[int, str], str, str], Iterator[RawTable]]
+_Reader = Callable[[Iterator[tuple[int, str]], tuple[int, str]], Iterator[RawTable]]
 
 
-def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
-    """Yields every table of a text.
-
-    Args:
-      lines: (number, text) of each line.
-      source: the file's name, for the findings.
-    """
+def tables(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
+    """Yields every table of a text, given as the (number, text) of each line."""
     title, kind, caption = "", "", ""
     block: _Block = []
     for number, line in lines:
@@ -42,13 +37,13 @@ def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
         reader = _markup(line)
         now = "" if heading or reader else _kind_of(line)
         if block and (now != kind or len(block) > pipes.MAX_ROWS):
-            yield from _cut(block, kind, source, title, caption)
+            yield from _cut(block, kind, title, caption)
             caption = _caption(block, kind)
             block = block[:2] if now == kind and kind == "pipes" else block[:1] if now == kind else []
         if reader:
             latex = _LATEX_CAPTION.search(caption)
-            for table in reader(lines, (number, line), source, title):
-                yield dataclasses.replace(table, caption=latex[1]) if latex and not table.caption else table
+            for table in reader(lines, (number, line)):
+                yield dataclasses.replace(table, title=title, caption=table.caption or (latex[1] if latex else ""))
             caption = ""
         if heading:
             title, caption = strip_marks(heading[1]), ""
@@ -56,7 +51,7 @@ def tables(lines: Iterator[tuple[int, str]], source: str) -> Iterator[RawTable]:
             kind = now
             block.append((number, line))
     if block:
-        yield from _cut(block, kind, source, title, caption)
+        yield from _cut(block, kind, title, caption)
 
 
 def _markup(line: str) -> _Reader | None:
@@ -84,19 +79,17 @@ def _kind_of(line: str) -> str:
     return "columns" if text else ""
 
 
-def _cut(block: _Block, kind: str, source: str, title: str, caption: str) -> Iterator[RawTable]:
-    if kind == "pipes":
-        yield from pipes.table(block, source, title, caption)
-    else:
-        yield from _columns(block, source, title, caption)
+def _cut(block: _Block, kind: str, title: str, caption: str) -> Iterator[RawTable]:
+    for table in (pipes.table if kind == "pipes" else _columns)(block, caption):
+        yield dataclasses.replace(table, title=title)
 
 
-def _columns(block: _Block, source: str, title: str, caption: str) -> Iterator[RawTable]:
+def _columns(block: pipes.Lines, caption: str) -> Iterator[RawTable]:
     """Plain columns: a header and lines of as many fields, at least one of them a number in every line."""
     rules = [k for k, (_, line) in enumerate(block) if ("--" in line or "==" in line) and pipes.RULE.fullmatch(line)]
     ruled = _under_rules(block, rules) if rules else None
     if ruled:
-        yield RawTable(source, ruled[0][0], title, ruled[0][1], ruled[1:], pipes.too_long(ruled), caption)
+        yield RawTable(ruled[0][0], ruled[0][1], ruled[1:], pipes.too_long(ruled), caption=caption)
         return
     apart = set(rules)
     lines = [line for k, line in enumerate(block) if k not in apart]
@@ -114,16 +107,14 @@ def _columns(block: _Block, source: str, title: str, caption: str) -> Iterator[R
             if end >= start + 2:
                 rows = [(number, _fields(line, split)) for number, line in lines[start + 1 : end]]
                 above = lines[start - 1][1].strip() if start else caption
-                yield RawTable(
-                    source, lines[start][0], title, header, rows,
-                    pipes.too_long(rows), above if len(above) <= _MAX_CAPTION else "",
-                )  # fmt: skip
+                above = above if len(above) <= _MAX_CAPTION else ""
+                yield RawTable(lines[start][0], header, rows, pipes.too_long(rows), caption=above)
                 start = end - 1
                 break
         start += 1
 
 
-def _under_rules(block: _Block, rules: Sequence[int]) -> list[tuple[int, list[str]]] | None:
+def _under_rules(block: pipes.Lines, rules: Sequence[int]) -> list[tuple[int, list[str]]] | None:
     """The rows of a table whose columns "=== ===" draws below its header; None where the lines cross them."""
     drawn = next((k for k in rules if len(_RUNS.findall(block[k][1])) > 1 and "|" not in block[k][1]), None)
     if drawn is None:
@@ -135,9 +126,7 @@ def _under_rules(block: _Block, rules: Sequence[int]) -> list[tuple[int, list[st
     if len(lines) < 2 or crossed:
         return None
     edges = [*starts[1:], None]
-    return [
-        (number, [line[a:b].strip() for a, b in zip([0, *starts[1:]], edges)]) for number, line in lines
-    ]  # fmt: skip
+    return [(number, [line[a:b].strip() for a, b in zip([0, *starts[1:]], edges)]) for number, line in lines]
 
 
 def _fields(line: str, split: re.Pattern[str]) -> list[str]:

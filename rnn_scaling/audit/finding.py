@@ -5,8 +5,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 
+from rnn_scaling.audit import misprints
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
+from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable
 
 IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
 UNLIKELY = "unlikely"  # possible, but out of line with what stands beside it
@@ -32,6 +33,54 @@ class Finding:
     expected: str
     cause: str
     others: tuple[int, ...] = ()
+
+
+def of_row(
+    check: str, kind: str, table: ScalingTable, row: ScalingRow, field: str, expected: Bounds | str, cause: str,
+    also: str = "", stands: str = "",
+) -> Finding:  # fmt: skip
+    """The finding of one number of a point.
+
+    Args:
+      check, kind, cause: of the finding.
+      table, row, field: whose number it is.
+      expected: what it should be.
+      also: words for the rows that the finding is of as well.
+      stands: what is printed, where that is more than the number.
+    """
+    value = getattr(row, field)
+    cell = value if isinstance(value, Cell) else None
+    return Finding(
+        check, kind, row.source, row.line, name_row(row) + also, column_of(table, field, row),
+        stands or (cell.text if cell else str(value)),
+        expected if isinstance(expected, str) else expect(expected, cell), cause,
+    )  # fmt: skip
+
+
+def of_cell(check: str, table: ScalingTable, line: GridRow, k: int, expected: Bounds, cause: str) -> Finding:
+    """The finding that one number of a grid cannot be, with a guess at why not.
+
+    Args:
+      check: whose finding it is.
+      table, line, k: table, line and column of the number.
+      expected: what it should be.
+      cause: what it is not.
+    """
+    cell = line.cells[k]
+    assert cell
+    where = (table.source, line.line, name_line(table, line), table.columns[k])
+    guess = misprints.guess(cell, expected)
+    return Finding(check, IMPOSSIBLE, *where, cell.text, expect(expected, cell), f"{cause}: {guess}")
+
+
+def name_line(table: ScalingTable, line: GridRow) -> str:
+    """A line of a table by its first cell, or its first two where the first repeats."""
+    first = line.texts[0] if line.texts else ""
+    if not first:
+        return f"line {line.line}"
+    repeated = sum(row.texts[0] == first for row in table.grid[:1000]) > 1 and len(line.texts) > 1
+    column = table.columns[0]
+    return ", ".join([f"{column} {first}", *([f"{table.columns[1]} {line.texts[1]}"] if repeated else [])])
 
 
 def name_row(row: ScalingRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import batches
-from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.audit.finding import UNLIKELY, Finding, name_row, of_row
 from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 
@@ -43,10 +43,10 @@ def _finding(name: str, table: ScalingTable, known: Sequence[WithDevices], odd: 
     sizes = ", ".join(f"{batches.size(row):g}" for row in known)
     devices = ", ".join(str(row.devices) for row in known)
     totals = ", ".join(f"{batches.size(row) * (1 if row.global_batch_size else row.devices):g}" for row in known)
-    first = getattr(odd[0], field)
-    return Finding(
-        name, UNLIKELY, odd[0].source, odd[0].line, " and ".join(map(name_row, odd)), column_of(table, field),
-        first.text, "the size that the other rows have, a device or together",
+    cause = (
         f"mixes weak and strong: split the table. {sizes} on {devices} devices is {totals} together: neither the same "
-        "in all rows (strong scaling) nor growing with the devices (weak), so that the rows are not of one series",
-    )  # fmt: skip
+        "in all rows (strong scaling) nor growing with the devices (weak), so that the rows are not of one series"
+    )
+    expected = "the size that the other rows have, a device or together"
+    also = "".join(f" and {name_row(row)}" for row in odd[1:])
+    return of_row(name, UNLIKELY, table, odd[0], field, expected, cause, also)

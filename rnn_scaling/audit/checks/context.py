@@ -1,4 +1,4 @@
-"""What a check sees beside its table, and the names of lines in its findings."""
+"""What a check sees beside its table: the one before it, what its series say of themselves, which columns are near."""
 
 from __future__ import annotations
 
@@ -73,13 +73,3 @@ def near(table: ScalingTable, k: int) -> range:
 def is_summary(line: GridRow) -> bool:
     """Whether a line sums up the others: its ratio may be the mean of theirs."""
     return bool(line.texts and _SUMMARY.search(line.texts[0]))
-
-
-def name_line(table: ScalingTable, line: GridRow) -> str:
-    """A line of a table by its first cell, or its first two where the first repeats."""
-    first = line.texts[0] if line.texts else ""
-    if not first:
-        return f"line {line.line}"
-    repeated = sum(row.texts[0] == first for row in table.grid[:1000]) > 1 and len(line.texts) > 1
-    column = table.columns[0]
-    return ", ".join([f"{column} {first}", *([f"{table.columns[1]} {line.texts[1]}"] if repeated else [])])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rnn_scaling.audit import baselines
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, name_row
+from rnn_scaling.audit.finding import UNLIKELY, Finding, name_row, of_row
 from rnn_scaling.audit.having import DevicesAndRate, having
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
 
@@ -29,11 +29,9 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             if first.devices == row.devices or not enough:
                 yield None
                 continue
-            yield Finding(
-                NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
-                f"another number than in the row of {name_row(first)}",
-                f"every digit as in the row of {first.devices} devices: one of the two was copied",
-            )  # fmt: skip
+            expected = f"another number than in the row of {name_row(first)}"
+            cause = f"every digit as in the row of {first.devices} devices: one of the two was copied"
+            yield of_row(NAME, UNLIKELY, table, row, "rate", expected, cause)
 
 
 def _significant(cell: Cell) -> int:

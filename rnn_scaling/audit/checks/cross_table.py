@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import baselines, misprints, rounding
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, of_row
 from rnn_scaling.audit.having import (
     DevicesAndEfficiency,
     DevicesAndRate,
@@ -79,10 +80,7 @@ def _efficiency(
             f"the speedup of this point is {a.speedup.text} at line {a.line}, where {need.low:.4g} to {need.high:.4g} "
             f"would fit: {misprints.guess(b.efficiency, value)}"
         )
-        yield Finding(
-            NAME, IMPOSSIBLE, b.source, b.line, name_row(b), column_of(table, "efficiency"), b.efficiency.text,
-            expect(value, b.efficiency), cause,
-        )  # fmt: skip
+        yield of_row(NAME, IMPOSSIBLE, table, b, "efficiency", value, cause)
 
 
 def _time_and_rate(table: ScalingTable, pairs: _TimesAndRates) -> Iterator[Finding | None]:
@@ -103,11 +101,9 @@ def _time_and_rate(table: ScalingTable, pairs: _TimesAndRates) -> Iterator[Findi
     if fixed <= 0 or worst > 0.1 * max(t.seconds.value for t, _ in pairs):
         cause = f"{len(differing)} of {len(pairs)} speedups differ beyond rounding: they are not of the same work"
     in_this = rate[0].source == table.source and rate[0] in table.rows
-    (row, printed), (other, expected) = (rate, time) if in_this else (time, rate)
-    yield Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "speedup"), printed.text,
-        f"{expected.text} (line {other.line}), if both are the speedup of one run", cause,
-    )  # fmt: skip
+    (row, _), (other, expected) = (rate, time) if in_this else (time, rate)
+    said = f"{expected.text} (line {other.line}), if both are the speedup of one run"
+    yield of_row(NAME, UNLIKELY, table, row, "speedup", said, cause)
 
 
 def _fixed_cost(pairs: _TimesAndRates) -> tuple[float, float, float]:
@@ -116,10 +112,7 @@ def _fixed_cost(pairs: _TimesAndRates) -> tuple[float, float, float]:
     each = _is_each([rate for _, rate in pairs], one)
     x = [1 / (rate.rate.value * (rate.devices if each else 1)) for _, rate in pairs]
     y = [time.seconds.value for time, _ in pairs]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    spread = sum((a - mean_x) ** 2 for a in x)
-    work = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y)) / spread if spread else 0.0
-    fixed = mean_y - work * mean_x
+    work, fixed = statistics.linear_regression(x, y) if len(set(x)) > 1 else (0.0, statistics.fmean(y))
     return work, fixed, max(abs(b - work * a - fixed) for a, b in zip(x, y))
 
 

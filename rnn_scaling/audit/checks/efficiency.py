@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks import speedup
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, of_row
 from rnn_scaling.audit.having import WithEfficiency, WithSpeedup, having
-from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingTable
 
 NAME = "efficiency"
@@ -27,13 +26,6 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     yield from _without_devices(table, having((r for r in table.rows if not r.devices), _SpeedupAndEfficiency))
 
 
-def _finding(table: ScalingTable, row: WithEfficiency, value: Bounds) -> Finding:
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "efficiency", row), row.efficiency.text,
-        expect(value, row.efficiency), misprints.guess(row.efficiency, value),
-    )  # fmt: skip
-
-
 def _without_devices(table: ScalingTable, rows: Sequence[_SpeedupAndEfficiency]) -> Iterator[Finding | None]:
     """The devices are speedup / efficiency: a whole number, and in one table the same for most rows."""
     implied = [rounding.of(row.speedup) / rounding.of(row.efficiency) for row in rows]
@@ -44,5 +36,6 @@ def _without_devices(table: ScalingTable, rows: Sequence[_SpeedupAndEfficiency])
     for row, value in zip(rows, implied):
         if value.meets(rounding.point(-number)):
             yield None
-        else:
-            yield _finding(table, row, rounding.of(row.speedup) / -number)
+            continue
+        expected = rounding.of(row.speedup) / -number
+        yield of_row(NAME, IMPOSSIBLE, table, row, NAME, expected, misprints.guess(row.efficiency, expected))

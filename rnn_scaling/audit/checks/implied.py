@@ -13,11 +13,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import misprints, rounding
-from rnn_scaling.audit.checks.context import Context, is_summary, name_line
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.checks.context import Context, is_summary
+from rnn_scaling.audit.finding import Finding, name_line, of_cell
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
+from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
 NAME = "implied"
@@ -96,11 +96,11 @@ def _column(table: ScalingTable, k: int, said: Mapping[int, Bounds], others: Seq
         if 2 * best < len(said):
             yield from _off_together(table, k, said, formulas)
         return
-    for i in formula.values:
-        line = table.grid[i]
-        cell = line.cells[k]
+    cause = f"not {formula.words}, which the other rows are"
+    for i, value in formula.values.items():
         disputed = any(said[i].meets(other.values[i]) for other, _ in leading if i in other.values)
-        yield _finding(table, line, k, cell, formula) if i in bad and cell and not disputed else None
+        wrong = i in bad and not disputed
+        yield of_cell(NAME, table, table.grid[i], k, value, cause) if wrong else None
 
 
 def _off_together(
@@ -115,25 +115,12 @@ def _off_together(
         apart = shared.high < 1 / _APART or shared.low > _APART
         if len(members) < len(formula.values) or not apart or widths * len(tried) > _CHANCE:
             continue
-        first = next(iter(formula.values))
+        first, value = next(iter(formula.values.items()))
         line = table.grid[first]
-        cell = line.cells[k]
-        if cell:
-            rest = len(formula.values) - 1
-            yield Finding(
-                NAME, IMPOSSIBLE, table.source, line.line, f"{name_line(table, line)} and {rest} other rows",
-                table.columns[k], cell.text, expect(formula.values[first], cell),
-                f"every number is {shared.middle:.4g} times {formula.words}: the row that says 1 is not their baseline",
-            )  # fmt: skip
+        row = f"{name_line(table, line)} and {len(formula.values) - 1} other rows"
+        cause = f"every number is {shared.middle:.4g} times {formula.words}: the row that says 1 is not their baseline"
+        yield dataclasses.replace(of_cell(NAME, table, line, k, value, ""), row=row, cause=cause)
         return
-
-
-def _finding(table: ScalingTable, line: GridRow, k: int, cell: Cell, formula: _Formula) -> Finding:
-    value = formula.values[table.grid.index(line)]
-    return Finding(
-        NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
-        expect(value, cell), f"not {formula.words}, which the other rows are: {misprints.guess(cell, value)}",
-    )  # fmt: skip
 
 
 def _good(said: Mapping[int, Bounds], formula: _Formula) -> set[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, of_row
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 
@@ -61,22 +61,14 @@ def _or_cut(cell: Cell) -> Bounds:
 
 
 def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, words: str, value: Bounds) -> Finding:
-    cell: Cell = getattr(row, total)
-    one: Cell = getattr(row, factor)
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, total, row), cell.text,
-        expect(value, cell),
-        f"not the {words}, {one.text}, x {row.devices} devices: {misprints.guess(cell, value)}",
-    )  # fmt: skip
+    cause = f"not the {words}, {getattr(row, factor).text}, x {row.devices} devices"
+    guess = misprints.guess(getattr(row, total), value)
+    return of_row(NAME, IMPOSSIBLE, table, row, total, value, f"{cause}: {guess}")
 
 
 def _of_factor(table: ScalingTable, row: ScalingRow, total: str, factor: str) -> Finding:
     cell: Cell = getattr(row, total)
     one: Cell = getattr(row, factor)
     value = rounding.of(cell) / (row.devices or 1)
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, factor, row), one.text,
-        expect(value, one),
-        f"not the total, {cell.text}, / {row.devices} devices, which the numbers beside it bear out: "
-        f"{misprints.guess(one, value)}",
-    )  # fmt: skip
+    cause = f"not the total, {cell.text}, / {row.devices} devices, which the numbers beside it bear out"
+    return of_row(NAME, IMPOSSIBLE, table, row, factor, value, f"{cause}: {misprints.guess(one, value)}")

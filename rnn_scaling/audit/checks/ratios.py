@@ -7,9 +7,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import misprints, rounding
-from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, is_summary, name_line, near
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, is_summary, near
+from rnn_scaling.audit.finding import Finding, of_cell
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
 from rnn_scaling.audit.tables.columns import plain, recognise
@@ -254,12 +254,11 @@ def _column(
         lines
     )  # a speedup above 1 is named in either order
     if sum(turned) > sum(holds) and not turns and slower and len(lines) > 1 and all(turned):
-        line, cell = lines[0][:2]
-        finding = _finding(table, line, k, cell, values[0], _spell(line, top, bottom))
+        line = lines[0][0]
         cause = (
             f"all {len(lines)} are the other way round: {_spell(line, bottom, top)} and not {_spell(line, top, bottom)}"
         )
-        yield dataclasses.replace(finding, cause=cause)
+        yield dataclasses.replace(of_cell(NAME, table, line, k, values[0], ""), cause=cause)
         return
     if sum(turned) > sum(holds):
         values, holds, top, bottom = inverse, turned, bottom, top
@@ -269,8 +268,9 @@ def _column(
         return
     if len(lines) > 2 and not any(holds):
         return  # the header means something else
-    for (line, cell, _, _), value, good in zip(lines, values, holds):
-        yield None if good or is_summary(line) else _finding(table, line, k, cell, value, _spell(line, top, bottom))
+    for (line, *_), value, good in zip(lines, values, holds):
+        fits = good or is_summary(line)
+        yield None if fits else of_cell(NAME, table, line, k, value, f"not {_spell(line, top, bottom)}")
 
 
 def _off_as_such(
@@ -290,12 +290,12 @@ def _off_as_such(
         or math.prod(one.high / one.low - 1 if one.low > 0 else 1 for one in factors) > _CHANCE
     ):
         return None
-    line, cell = lines[bad[0]][:2]
     cause = (
         f"{len(bad)} of {len(lines)} rows are {shared.middle:.4g} times the ratio of the two columns (first: {made_of})"
     )
     others = tuple(lines[i][0].line for i in bad[1:])
-    return dataclasses.replace(_finding(table, line, k, cell, values[bad[0]], made_of), cause=cause, others=others)
+    first = of_cell(NAME, table, lines[bad[0]][0], k, values[bad[0]], "")
+    return dataclasses.replace(first, cause=cause, others=others)
 
 
 def _spell(line: GridRow, top: Sequence[int], bottom: Sequence[int]) -> str:
@@ -321,13 +321,6 @@ def _relative(table: ScalingTable, k: int) -> Iterator[Finding | None]:
     best = max(range(len(candidates)), key=lambda i: sum(holds[i]))
     if 2 * sum(holds[best]) < len(lines):
         return
-    for (line, cell, part), value, good in zip(lines, candidates[best], holds[best]):
-        of_what = f"{part.text} / {whole.text if whole else 'sum'}"
-        yield None if good else _finding(table, line, k, cell, value, of_what)
-
-
-def _finding(table: ScalingTable, line: GridRow, k: int, cell: Cell, value: Bounds, made_of: str) -> Finding:
-    return Finding(
-        NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
-        expect(value, cell), f"not {made_of}: {misprints.guess(cell, value)}",
-    )  # fmt: skip
+    for (line, _, part), value, good in zip(lines, candidates[best], holds[best]):
+        cause = f"not {part.text} / {whole.text if whole else 'sum'}"
+        yield None if good else of_cell(NAME, table, line, k, value, cause)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rnn_scaling.audit import rounding, work_model
 from rnn_scaling.audit.checks.context import Context, Works
-from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import UNLIKELY, Finding, expect, of_row
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.work_model import Timed
@@ -52,9 +52,9 @@ def conclude(context: Context) -> Iterator[Finding | None]:
     whole = len(odd) == sum(one is table for one, _, _ in everything)
     others = f" and {len(odd) - 1} other rows" if len(odd) > 1 else ""
     place = "of this table" if whole and len(odd) > 1 else "here"
-    yield Finding(
-        NAME, UNLIKELY, row.source, row.line, f"{name_row(row)}{others}", column_of(table, "rate", row),
-        f"{row.rate.text} x {row.seconds.text} s = {value.middle:.6g} an item", expect(shared),
+    stands = f"{row.rate.text} x {row.seconds.text} s = {value.middle:.6g} an item"
+    cause = (
         f"rate x seconds an item {place} is {(value / shared).middle:.4g} of that in the {len(agreeing)} other tables "
-        "of the file",
-    )  # fmt: skip
+        "of the file"
+    )
+    yield of_row(NAME, UNLIKELY, table, row, "rate", expect(shared), cause, others, stands)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rnn_scaling.audit import baselines, batches, rounding, work_model
 from rnn_scaling.audit.checks import batch_rule
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import UNLIKELY, Finding, of_row
 from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
@@ -71,18 +71,13 @@ def _points(table: ScalingTable, known: Sequence[tuple[WithDevices, Bounds]]) ->
         elif row.rate and _is_each(row, value, [other for _, other in neighbours]):
             yield _each(table, row, row.rate)
         elif row.rate and _collapses([(row.devices, value) for row, value in known], k):
-            yield _collapse(table, row, row.rate, left)
+            yield _collapse(table, row, left)
         else:
             yield None
 
 
 def _superlinear(
-    table: ScalingTable,
-    row: WithDevices,
-    value: Bounds,
-    left: WithDevices,
-    left_value: Bounds,
-    others: list[Bounds],
+    table: ScalingTable, row: WithDevices, value: Bounds, left: WithDevices, left_value: Bounds, others: list[Bounds]
 ) -> Finding:
     rate = value * row.devices
     field = "speedup" if row.speedup else "rate" if row.rate else "efficiency"
@@ -94,10 +89,8 @@ def _superlinear(
         "were disturbed, or this run was another one: measure again"
     )
     expected = f"a speedup of {low:.2f} to {high:.2f}, at its neighbours' efficiency"
-    return Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, field),
-        cell.text if field == "speedup" else f"{cell.text} (speedup {rate.middle:.2f})", expected, cause,
-    )  # fmt: skip
+    stands = "" if field == "speedup" else f"{cell.text} (speedup {rate.middle:.2f})"
+    return of_row(NAME, UNLIKELY, table, row, field, expected, cause, stands=stands)
 
 
 def _collapses(known: Sequence[tuple[int, Bounds]], k: int) -> bool:
@@ -114,13 +107,14 @@ def _collapses(known: Sequence[tuple[int, Bounds]], k: int) -> bool:
     )
 
 
-def _collapse(table: ScalingTable, row: WithDevices, rate: Cell, left: WithDevices) -> Finding:
+def _collapse(table: ScalingTable, row: WithDevices, left: WithDevices) -> Finding:
     before = left.rate.text if left.rate else f"the point on {left.devices}"
-    return Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate", row), rate.text,
-        f"more than {before}, as up to {left.devices} devices", "collapses to less than half, after it rose with every "
-        "device: disturbed, mistyped, or out of memory or links; measure again",
-    )  # fmt: skip
+    cause = (
+        "collapses to less than half, after it rose with every device: disturbed, mistyped, or out of memory or links; "
+        "measure again"
+    )
+    expected = f"more than {before}, as up to {left.devices} devices"
+    return of_row(NAME, UNLIKELY, table, row, "rate", expected, cause)
 
 
 def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
@@ -133,8 +127,5 @@ def _is_each(row: WithDevices, value: Bounds, others: Sequence[Bounds]) -> bool:
 
 
 def _each(table: ScalingTable, row: WithDevices, rate: Cell) -> Finding:
-    expected = expect(rounding.of(rate) * row.devices, rate)
-    return Finding(
-        NAME, UNLIKELY, row.source, row.line, name_row(row), column_of(table, "rate"), rate.text, expected,
-        f"far below both neighbours, and in line with them when multiplied by {row.devices}: a worker's rate",
-    )  # fmt: skip
+    cause = f"far below both neighbours, and in line with them when multiplied by {row.devices}: a worker's rate"
+    return of_row(NAME, UNLIKELY, table, row, "rate", rounding.of(rate) * row.devices, cause)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding, verdicts
 from rnn_scaling.audit.checks.context import Context, Judged
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, column_of, name_row, of_row
 from rnn_scaling.audit.relations import TOTAL
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import Cell, ScalingTable
+from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.verdicts import EFFICIENCY, SPEEDUP, Verdict, Wrong
 from rnn_scaling.audit.whole_columns import WrongColumn
 
@@ -35,10 +35,9 @@ def findings(table: ScalingTable, judged: Judged) -> Iterator[tuple[str, Finding
 
 
 def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:
-    row, cell = column.rows[0], getattr(column.rows[0], column.field)
-    name = column_of(table, column.field, row)
-    shown = expect(column.expected[0], cell)
+    row = column.rows[0]
     if column.against:
+        name = column_of(table, column.field, row)
         fits = f"fits {column.against}" if not column.hits else f"fits in {column.hits} of the rows only"
         cause = f"the whole column {name} {fits}" + (f": {column.cause}" if column.cause else "")
     else:
@@ -48,30 +47,23 @@ def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:
             total = last.devices * last.rate.value
             cause += f" in {len(column.rows)} rows (the last: {last.devices} x {last.rate.text} = {total:.6g})"
     others = f" and {len(column.rows) - 1} other rows" if len(column.rows) > 1 else ""
-    return Finding(
-        SPEEDUP if column.field != EFFICIENCY else EFFICIENCY, IMPOSSIBLE, row.source, row.line,
-        f"{name_row(row)}{others}", name, cell.text, shown, cause,
-    )  # fmt: skip
+    by = EFFICIENCY if column.field == EFFICIENCY else SPEEDUP
+    return of_row(by, IMPOSSIBLE, table, row, column.field, column.expected[0], cause, others)
 
 
 def _of_cell(table: ScalingTable, verdict: Verdict, wrong: Wrong) -> Finding:
-    row, name = wrong.row, column_of(table, wrong.field, wrong.row)
     by = EFFICIENCY if wrong.field == EFFICIENCY or not verdict.by_speedup and not verdict.within else SPEEDUP
+    expected: Bounds | str = wrong.expected
     if wrong.field == "devices":
-        count = f"{wrong.expected.low:.0f}"
-        cause = f"everything else in this row is of {count} devices"
-        return Finding(
-            by, IMPOSSIBLE, row.source, row.line, name_row(row), name, str(row.devices), count, cause,
-        )  # fmt: skip
-    cell: Cell = getattr(row, wrong.field)
-    return Finding(
-        by, IMPOSSIBLE, row.source, row.line, name_row(row), name, cell.text if cell else "nothing",
-        expect(wrong.expected, cell), _cause(verdict, wrong, cell),
-    )  # fmt: skip
+        expected = f"{wrong.expected.low:.0f}"
+        cause = f"everything else in this row is of {expected} devices"
+    else:
+        cause = _cause(verdict, wrong)
+    return of_row(by, IMPOSSIBLE, table, wrong.row, wrong.field, expected, cause)
 
 
-def _cause(verdict: Verdict, wrong: Wrong, cell: Cell) -> str:
-    row = wrong.row
+def _cause(verdict: Verdict, wrong: Wrong) -> str:
+    row, cell = wrong.row, getattr(wrong.row, wrong.field)
     if wrong.baseline and wrong.field != SPEEDUP and wrong.field != EFFICIENCY:
         number = "time" if wrong.field == "seconds" else "rate"
         return f"the other rows are against this other {number}: the baseline was mistyped, or measured again"

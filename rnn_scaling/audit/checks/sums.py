@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import misprints
-from rnn_scaling.audit.checks.context import Context, name_line, near
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, expect
+from rnn_scaling.audit.checks.context import Context, near
+from rnn_scaling.audit.finding import Finding, of_cell
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
+from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 from rnn_scaling.audit.tables.columns import plain
 
 NAME = "sums"
@@ -52,9 +51,9 @@ def _column(table: ScalingTable, total: int, parts: Sequence[int]) -> Iterator[F
     holds = [_of(cell).meets(value) for (_, cell, _), value in zip(lines, values)]
     if not lines or 2 * sum(holds) < len(lines) or not any(holds):
         return  # another relation than a sum
-    for (line, cell, addends), value, good in zip(lines, values, holds):
+    for (line, _, addends), value, good in zip(lines, values, holds):
         made_of = " + ".join(addend.text for addend in addends)
-        yield None if good else _finding(table, line, total, cell, value, made_of)
+        yield None if good else of_cell(NAME, table, line, total, value, f"not the sum of {made_of}")
 
 
 def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
@@ -66,8 +65,8 @@ def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
         total = lines[-1].cells[k]
         if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency", ASIDE):
             continue
-        value, made_of = _sum(cells), f"the {len(cells)} lines above"
-        yield None if _of(total).meets(value) else _finding(table, lines[-1], k, total, value, made_of)
+        value, cause = _sum(cells), f"not the sum of the {len(cells)} lines above"
+        yield None if _of(total).meets(value) else of_cell(NAME, table, lines[-1], k, value, cause)
 
 
 def _of(cell: Cell) -> Bounds:
@@ -76,11 +75,3 @@ def _of(cell: Cell) -> Bounds:
 
 def _sum(cells: Sequence[Cell]) -> Bounds:
     return sum(map(_of, cells), Bounds(0.0, 0.0))
-
-
-def _finding(table: ScalingTable, line: GridRow, k: int, cell: Cell, value: Bounds, made_of: str) -> Finding:
-    cause = misprints.guess(cell, Bounds(max(value.low, 0.0), value.high))
-    return Finding(
-        NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
-        expect(value, cell), f"not the sum of {made_of}: {cause}",
-    )  # fmt: skip

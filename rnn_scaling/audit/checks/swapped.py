@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from rnn_scaling.audit.checks.context import Context, name_line
-from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, name_line
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "swapped"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rnn_scaling.audit.checks.context import Context, name_line
-from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, name_row
+from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, name_line, name_row
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingTable
 
 NAME = "values"

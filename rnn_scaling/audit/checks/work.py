@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import misprints, rounding, work_model
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, name_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, expect, of_row
 from rnn_scaling.audit.having import RateAndSeconds, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
@@ -24,7 +24,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     for row in having(table.rows, _WithWork):
         value = rounding.of(row.work) / rounding.of(row.seconds)
         good = rounding.of(row.work).meets(work_model.product(row))
-        yield None if good else _rate_finding(table, row, value, "the rate is not the work over the seconds")
+        cause = "the rate is not the work over the seconds"
+        yield None if good else of_row(NAME, IMPOSSIBLE, table, row, "rate", value, cause)
     trusted = _confirmed(table, context)
     models = context.models(table)
     for model in models:
@@ -65,9 +66,10 @@ def _series(
             yield _seconds_finding(table, row, model, settings, counted=confirmed[id(row)])
             continue
         value = model.items * settings / rounding.of(row.seconds)
-        yield _rate_finding(table, row, value, _cause(row, model, settings))
+        yield of_row(NAME, IMPOSSIBLE, table, row, "rate", value, _cause(row, model, settings))
     if model.absolute and model.kind != work_model.EACH:
-        yield from _window(table, model, _known_items(model, context))
+        of_samples = model.rows[0].rate_unit in work_model.SAMPLE_UNITS
+        yield from _window(table, model, 1.0 if of_samples else context.items_per_sample)
 
 
 def _known(table: ScalingTable, rows: Sequence[Timed], items: float | None) -> Iterator[Finding | None]:
@@ -76,7 +78,10 @@ def _known(table: ScalingTable, rows: Sequence[Timed], items: float | None) -> I
         return
     rows = [row for row in rows if work_model.has_settings(row)]
     fits = {
-        a_device: [_is_work(row, items * work_model.samples(row, with_devices=a_device)) for row in rows]
+        a_device: [
+            work_model.product(row).meets(rounding.point(items * work_model.samples(row, with_devices=a_device)))
+            for row in rows
+        ]
         for a_device in (True, False)
     }  # the batch size is a device's, or that of all of them
     a_device = sum(fits[True]) >= sum(fits[False])
@@ -90,17 +95,7 @@ def _known(table: ScalingTable, rows: Sequence[Timed], items: float | None) -> I
             f"rate x seconds is {(work_model.product(row) / settings).middle:.6g} items a sample, not {items:g}: the "
             "rate, the seconds or a setting is wrong"
         )
-        yield _rate_finding(table, row, value, cause)
-
-
-def _is_work(row: Timed, work: float) -> bool:
-    return work_model.product(row).meets(rounding.point(work))
-
-
-def _known_items(model: WorkModel, context: Context) -> float | None:
-    if model.rows[0].rate_unit in work_model.SAMPLE_UNITS:
-        return 1.0
-    return context.items_per_sample
+        yield of_row(NAME, IMPOSSIBLE, table, row, "rate", value, cause)
 
 
 def _cause(row: Timed, model: WorkModel, settings: float) -> str:
@@ -110,7 +105,7 @@ def _cause(row: Timed, model: WorkModel, settings: float) -> str:
             return f"the rate is one worker's, not the total of {row.devices}"
         devices = (ratio * row.devices).integers()
         if len(devices) == 1 and devices[0] > 0:
-            return f"rate x seconds is the work of {devices[0]} devices, not of {row.devices}: a row of another number"
+            return _of_other_devices(row, devices[0])
     if row.batches:
         for shift in (-1, 1):
             if ratio.meets(rounding.point((row.batches.value + shift) / row.batches.value)):
@@ -121,25 +116,18 @@ def _cause(row: Timed, model: WorkModel, settings: float) -> str:
     return f"rate x seconds is {ratio.middle:.4g} of the other rows' work: the rate, the seconds or a setting is wrong"
 
 
-def _rate_finding(table: ScalingTable, row: RateAndSeconds, value: Bounds, cause: str) -> Finding:
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "rate"), row.rate.text,
-        expect(value, row.rate), cause,
-    )  # fmt: skip
+def _of_other_devices(row: Timed, devices: int) -> str:
+    return f"rate x seconds is the work of {devices} devices, not of {row.devices}: a row of another number"
 
 
 def _seconds_finding(table: ScalingTable, row: Timed, model: WorkModel, settings: float, counted: bool) -> Finding:
     """The rate fits what was made from it: the seconds are wrong, or the devices, or the batch size."""
     value = model.items * settings / rounding.of(row.rate)
     devices = (work_model.product(row) / settings / model.items * row.devices).integers()
-    if not counted and model.kind == work_model.WEAK and len(devices) == 1 and devices[0] not in (0, row.devices):
-        known = {other.devices for other in model.rows}
-        if devices[0] not in known:
-            return Finding(
-                NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "devices", row),
-                str(row.devices), str(devices[0]),
-                f"rate x seconds is the work of {devices[0]} devices, not of {row.devices}: a row of another number",
-            )  # fmt: skip
+    is_new = len(devices) == 1 and devices[0] not in {0, *(other.devices for other in model.rows)}
+    if is_new and not counted and model.kind == work_model.WEAK:
+        cause = _of_other_devices(row, devices[0])
+        return of_row(NAME, IMPOSSIBLE, table, row, "devices", str(devices[0]), cause)
     for name in ("global_batch_size", "batch_size"):
         cell = getattr(row, name)
         others = (getattr(other, name) for other in model.rows if other is not row)
@@ -147,16 +135,10 @@ def _seconds_finding(table: ScalingTable, row: Timed, model: WorkModel, settings
         if cell and len(usual) == 1 and cell.value not in usual and model.kind != work_model.EACH:
             right = usual.pop()
             if (work_model.product(row) / settings * cell.value / right).meets(model.items):
-                return Finding(
-                    NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, name, row), cell.text,
-                    f"{right:g}", f"rate x seconds is the work of the batch size {right:g}, as in the other rows",
-                )  # fmt: skip
-    cell = row.seconds
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, name_row(row), column_of(table, "seconds", row), cell.text,
-        expect(value, cell), "the rate fits its speedup, and rate x seconds is not the work of the other rows: "
-        f"{misprints.guess(cell, value)}",
-    )  # fmt: skip
+                cause = f"rate x seconds is the work of the batch size {right:g}, as in the other rows"
+                return of_row(NAME, IMPOSSIBLE, table, row, name, f"{right:g}", cause)
+    cause = "the rate fits its speedup, and rate x seconds is not the work of the other rows"
+    return of_row(NAME, IMPOSSIBLE, table, row, "seconds", value, f"{cause}: {misprints.guess(row.seconds, value)}")
 
 
 def _each(table: ScalingTable, model: WorkModel) -> Finding:
@@ -165,10 +147,8 @@ def _each(table: ScalingTable, model: WorkModel) -> Finding:
         "a worker's rate printed as if it were the total: rate x seconds does not grow with the devices, although the "
         "batch is a device's and the seconds do not fall"
     )
-    return Finding(
-        NAME, IMPOSSIBLE, row.source, row.line, f"{name_row(row)} and the rows below", column_of(table, "rate"),
-        row.rate.text, expect(rounding.of(row.rate) * row.devices, row.rate), cause,
-    )  # fmt: skip
+    value = rounding.of(row.rate) * row.devices
+    return of_row(NAME, IMPOSSIBLE, table, row, "rate", value, cause, " and the rows below")
 
 
 def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Iterator[Finding | None]:
@@ -181,11 +161,11 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
             return
         ratio = model.items / known
         shift = next((s for s in (-1, 1) if _shifted(ratio, batches, s)), 0)
-        window = (
-            f"items counted over another window than the seconds ({ratio.middle:.5g} = {_fraction(batches, shift)})"
-        )
-        cause = window if shift else f"rate x seconds is {ratio.middle:.5g} of the work that the settings imply"
-        yield _items_finding(table, row, model, rounding.point(known), IMPOSSIBLE, cause)
+        cause = f"rate x seconds is {ratio.middle:.5g} of the work that the settings imply"
+        if shift:
+            fraction = f"{batches:.0f}/{batches + shift:.0f} or its inverse"
+            cause = f"items counted over another window than the seconds ({ratio.middle:.5g} = {fraction})"
+        yield _items_finding(table, row, model, known, IMPOSSIBLE, cause)
         return
     if model.items.integers() or model.items.high - model.items.low > 0.02 or batches < 2:
         return
@@ -197,7 +177,7 @@ def _window(table: ScalingTable, model: WorkModel, known: float | None) -> Itera
                     f"items counted over another window than the seconds: {model.items.middle:.6g} items a sample are "
                     f"{factor:.5g} of {whole[0]}, a batch more or less; confirm with --items_per_sample"
                 )
-                yield _items_finding(table, row, model, rounding.point(whole[0]), UNLIKELY, cause)
+                yield _items_finding(table, row, model, whole[0], UNLIKELY, cause)
                 return
 
 
@@ -206,14 +186,7 @@ def _shifted(ratio: Bounds, batches: float, shift: int) -> bool:
     return batches + shift > 0 and (ratio.meets(rounding.point(factor)) or ratio.meets(rounding.point(1 / factor)))
 
 
-def _fraction(batches: float, shift: int) -> str:
-    return f"{batches:.0f}/{batches + shift:.0f} or its inverse"
-
-
-def _items_finding(
-    table: ScalingTable, row: Timed, model: WorkModel, expected: Bounds, kind: str, cause: str
-) -> Finding:
-    return Finding(
-        NAME, kind, row.source, row.line, f"{name_row(row)} and the rows that agree with it", column_of(table, "rate"),
-        f"{row.rate.text} x {row.seconds.text} s = {model.items.middle:.6g} items a sample", expect(expected), cause,
-    )  # fmt: skip
+def _items_finding(table: ScalingTable, row: Timed, model: WorkModel, items: float, kind: str, cause: str) -> Finding:
+    stands = f"{row.rate.text} x {row.seconds.text} s = {model.items.middle:.6g} items a sample"
+    expected = expect(rounding.point(items))
+    return of_row(NAME, kind, table, row, "rate", expected, cause, " and the rows that agree with it", stands)

@@ -151,7 +151,7 @@ def _json_lines(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
                 bad.append(f"line {number}: not a JSON object; left out")
         for raw in json_rows.tables(objects):
             rows = [(number, texts) for number, (_, texts) in zip(numbers, raw.lines)]
-            yield dataclasses.replace(raw, line=numbers[0], title="", lines=rows, notes=tuple(bad))
+            yield dataclasses.replace(raw, line=numbers[0], lines=rows, notes=tuple(bad))
 
 
 def _folder(path: Path) -> ScalingTable:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from models.config import option
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
 from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import ranks
 
 _MODES = ", ".join(mode for mode in registry.VARIABLE_UPDATES if registry.is_distributed(mode))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.config import option
 from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
@@ -15,7 +16,6 @@ from rnn_scaling.machine.terminal import tell
 from rnn_scaling.records.files import write_text
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import option
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.spelling import spell

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from models import kernels
+from models.config import option
 from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import OPTIONS, option
+from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import any_trainer, certificates, folder
 from rnn_scaling.sweeps.any_trainer import TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions, Outcome, conduct

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import OPTIONS, option
+from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.our_trainer import OurTrainer

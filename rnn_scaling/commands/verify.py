@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import process
 from rnn_scaling.machine.cluster import launch as launches
 from rnn_scaling.machine.cluster.launch import ClusterError
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.config import RunConfig, option
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.settings.sweep_options import OF_ONE_RUN
 from rnn_scaling.sweeps import ranks

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from models.batch import Side
 from rnn_scaling.machine import doorway
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice
 _SHOWN_CHARS = 60

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Protocol
 
 from models.batch import Layout
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 
 
 @dataclasses.dataclass(frozen=True)

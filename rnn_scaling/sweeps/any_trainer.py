@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
-from rnn_scaling.settings.config import option
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import log_formats, template

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway
 from rnn_scaling.records import record
@@ -20,7 +21,6 @@ from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import option
 from rnn_scaling.sweeps import display, failure, folder, ranks
 from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator

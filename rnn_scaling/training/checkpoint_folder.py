@@ -22,8 +22,9 @@ from typing import Any
 
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import lock
-from rnn_scaling.settings.config import MeasureOptions, RunConfig
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import NOT_COMPARED
+from rnn_scaling.settings.run_options import MeasureOptions
 from rnn_scaling.settings.spelling import spell
 
 SCHEMA = "rnn_scaling.checkpoint/1"

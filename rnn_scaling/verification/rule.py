@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rnn_scaling.settings.config import TrainingOptions
 from rnn_scaling.settings.learning_rate import LearningRate, constant
+from rnn_scaling.settings.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
 MOMENTUM = 0.9

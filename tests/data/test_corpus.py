@@ -12,7 +12,7 @@ import pytest
 
 from models.batch import Side
 from rnn_scaling.data import corpus
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 
 SRC = b"one two\nthree\n"
 TGT = b"eins zwei\ndrei\n"

@@ -10,7 +10,7 @@ from rnn_scaling import registry
 from rnn_scaling.data import cifar10_files
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")

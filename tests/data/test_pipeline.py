@@ -11,7 +11,7 @@ import pytest
 from models.batch import Batch
 from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 
 pytestmark = pytest.mark.usefixtures("as_built")
 

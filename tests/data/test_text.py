@@ -13,7 +13,7 @@ import pytest
 from models.batch import Batch, Side
 from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
-from rnn_scaling.settings.config import DataOptions
+from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")

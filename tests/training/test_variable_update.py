@@ -223,7 +223,7 @@ def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
 @pytest.mark.parametrize("partition", [False, True])
 def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
     from models import workload
-    from rnn_scaling.settings.config import UpdateOptions
+    from rnn_scaling.settings.run_options import UpdateOptions
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.replica import UpdateRule, bytes_by_device

@@ -18,9 +18,10 @@ from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.naming import distinguishing, network, without_network
 from rnn_scaling.settings.read_when import NOT_COMPARED
+from rnn_scaling.settings.run_options import MeasureOptions
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
-HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(configs.MeasureOptions))
+HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(MeasureOptions))
 PLACES = ("host", "device", "copies", "dispatched")
 ENCODERS = ("encoder_type", "decoder_type")
 MOST_NAMED = 5  # types named in a line about a difference

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from models.config import option
 from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.config import RunConfig, option
+from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.netlab.link import Link, parse_delay, parse_rate
 

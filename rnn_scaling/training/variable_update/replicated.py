@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.settings.config import UpdateOptions
+from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.all_reduce.workers import Workers

@@ -1,0 +1,304 @@
+"""The options of a run, grouped; each field becomes a flag, a line of help and a record entry.
+
+A field's help begins with the choices that read it ("replicated: ..."), where not all do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from models.config import option
+from models.workloads import readers_of
+from rnn_scaling import registry
+from rnn_scaling.settings import presets
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceOptions:
+    """Devices: a tower runs on each."""
+
+    device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
+    num_devices: int = option(
+        1,
+        "towers, one on each device (0: all GPUs, or as many CPU devices as there are cores for); "
+        "logical devices when there are fewer real ones",
+        minimum=0,
+        maximum=1_024,
+    )
+    cpu_cores_per_device: int = option(
+        1, "cores a CPU device has; the process is bound to num_devices times as many", minimum=1, maximum=1_024
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameworkOptions:
+    """Framework: whose code trains the same network, from the same weights and batches (docs/frameworks.md)."""
+
+    framework: str = option(
+        "tensorflow",
+        f"{registry.in_words(registry.FRAMEWORKS)}; another than tensorflow wants ./run.sh setup-frameworks NAME",
+        choices=tuple(registry.FRAMEWORKS),
+    )
+    compile: bool = option(False, "torch: torch.compile the network")
+    keras_backend: str = option("tensorflow", "keras: what it runs on", choices=("tensorflow", "jax"))
+    malloc: str = option(
+        "system",
+        "glibc's memory: system (large arrays are given back and faulted in again) or keep (they stay with the "
+        "process: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set, whoever trains)",
+        choices=("system", "keep"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions:
+    """Cluster: worker processes that train together, on this machine or on several (docs/cluster.md)."""
+
+    num_workers: int = option(
+        1,
+        "worker processes, each with --num_devices towers; as many as mpirun, srun, Kubernetes or TF_CONFIG started "
+        "when not given",
+        minimum=1,
+        maximum=65_536,
+    )
+    num_ps: int = option(1, "processes that hold the variables, in modes that have such", minimum=1, maximum=1_024)
+    cluster_timeout: float = option(
+        60.0,
+        "seconds within which every process must join, and a fault must end the run",
+        minimum=1.0,
+        maximum=86_400.0,
+    )
+    cluster_heartbeat: float = option(
+        10.0,
+        "seconds without a sign of life after which a process counts as lost, --cluster_timeout at most",
+        minimum=0.1,
+        maximum=3_600.0,
+    )
+    coordinator_address: str = option(
+        "", "HOST:PORT at which rank 0 waits for the others, where the launcher does not tell it"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateOptions:
+    """Variable update: where variables live and how gradients meet."""
+
+    variable_update: str = option(
+        "independent",
+        registry.in_words(registry.VARIABLE_UPDATES),
+        choices=tuple(registry.VARIABLE_UPDATES),
+    )
+    independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
+    param_server_device: str | None = option(
+        None,
+        "parameter_server and keras_slicing: variables on the host's memory (cpu) or spread over the GPUs by bytes "
+        "(gpu); gpu where the towers run on GPUs",
+        choices=("cpu", "gpu"),
+    )
+    slice_on: str = option(
+        "host",
+        "keras_slicing: who cuts the global batch into the towers' slices: the host, which sends each device its own, "
+        "or each device, which gets the whole batch",
+        choices=("host", "device"),
+    )
+    partition_large_variables: bool = option(
+        False,
+        "parameter_server on GPUs or on several processes: split variables larger than the share of one",
+    )
+    staged_vars: bool = option(
+        False, "parameter_server: towers read a staged copy of the variables, exactly one step stale"
+    )
+    variable_consistency: str = option(
+        "strong",
+        "parameter_server and replicated: strong, or relaxed: gradients are applied exactly one step late, so that "
+        "their exchange overlaps the next step",
+        choices=("strong", "relaxed"),
+    )
+    all_reduce_spec: str = option(
+        "auto",
+        "replicated: alg[#shards][:limit:alg[#shards]...]; tensors up to limit (k, M, G: powers of 1024) go to the "
+        f"algorithm before it. alg: {', '.join(registry.ALL_REDUCES)}; auto: the best that the devices allow",
+    )
+    gradient_repacking: int = option(
+        0,
+        "replicated: concatenate the dense gradients and exchange them in this many equal pieces (0: off)",
+        minimum=0,
+        maximum=65_536,
+    )
+    agg_small_grads_max_bytes: int = option(
+        0, "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)", minimum=0
+    )
+    agg_small_grads_max_group: int = option(10, "replicated: at most this many small gradients in a pack", minimum=1)
+    sparse_gradients: str = option(
+        "gather",
+        "parameter_server, keras_slicing and replicated: exchange an embedding's gradient as its touched rows (gather) "
+        "or as a dense tensor (densify); the update is the same",
+        choices=("gather", "densify"),
+    )
+    compress_gradients: str = option(
+        "none",
+        "replicated and collective_all_reduce: exchange gradients in half precision or as 8-bit numbers with a scale, "
+        "what those lose added to the next step's; the update stays float32",
+        choices=("none", "bfloat16", "float16", "int8"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """Training."""
+
+    batch_size: int = option(
+        32,
+        "samples (sentence pairs, sentences, images) a tower a step: weak scaling, work a device constant",
+        minimum=1,
+        maximum=16_777_216,
+    )
+    global_batch_size: int = option(
+        0,
+        "samples of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
+        "remainder goes to the first towers (0: off)",
+        minimum=0,
+        maximum=16_777_216,
+    )
+    optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
+    learning_rate: float = option(0.001, "step size of the update rule")
+    lr_scaling: str = option(
+        "none",
+        "linear: the learning rate times the number of towers of all workers, whose batches of --batch_size make one "
+        "global batch that is as many times as large (Goyal et al. 2017)",
+        choices=("none", "linear"),
+    )
+    lr_warmup_batches: int = option(
+        0,
+        "lr_scaling: updates over which the learning rate rises evenly from --learning_rate to the scaled one (0: at "
+        "once)",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    max_gradient_norm: float = option(
+        0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
+    )
+    seed: int = option(
+        1,
+        "seed of the initial weights, the random batches, the shuffling and dropout",
+        minimum=0,
+        maximum=2_147_483_647,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """Data."""
+
+    data_source: str = option(
+        "device",
+        registry.in_words(registry.DATA_SOURCES),
+        choices=tuple(registry.DATA_SOURCES),
+    )
+    use_synthetic_data: bool = option(False, "the same as --data_source=device")
+    src_max_len: int = option(
+        30,
+        "nmt, nmt_attention: words of a source sentence at most; synthetic sentences have exactly these",
+        minimum=1,
+        maximum=65_536,
+    )
+    tgt_max_len: int = option(
+        30,
+        f"{readers_of('tgt_max_len')}: words of a target sentence at most, its end-of-sentence word included; "
+        "synthetic: exactly these",
+        minimum=1,
+        maximum=65_536,
+    )
+    src_file_name: str = option(
+        "", "nmt, nmt_attention, text: source sentences, one a line, words separated by blanks, UTF-8"
+    )
+    tgt_file_name: str = option(
+        "",
+        f"{readers_of('tgt_file_name')}, text: target sentences, for nmt line by line the translations of "
+        "src_file_name",
+    )
+    src_vocab_file: str = option(
+        "", "nmt, nmt_attention, text: source vocabulary, a word a line; the first src_vocab_size lines count"
+    )
+    tgt_vocab_file: str = option(
+        "",
+        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, a word a line; the first tgt_vocab_size lines count",
+    )
+    bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
+    eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
+    unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0, maximum=2_147_483_647)
+    num_buckets: int = option(
+        5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
+    )
+    data_dir: str = option("", "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image")
+    disable_shuffle: bool = option(False, "text and cifar10: keep the order of the files")
+    output_buffer_size: int = option(
+        10_000, "text and cifar10: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
+    )
+    num_parallel_calls: int = option(
+        2, "host, text and cifar10: threads that prepare batches", minimum=1, maximum=1_024
+    )
+    prefetch_data_to_device: bool | None = option(
+        None, "host, text and cifar10: copy batches to the devices ahead of the step; on when not given"
+    )
+    prefetch_buffer_size: int = option(
+        2, "host, text and cifar10: batches kept ready on each device", minimum=1, maximum=65_536
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureOptions:
+    """Measuring."""
+
+    num_warmup_batches: int = option(
+        10, "batches before the clock starts; none of their items or seconds count", minimum=0, maximum=1_000_000_000
+    )
+    num_batches: int = option(20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000)
+    until_steady: bool = option(
+        False, "go on after --num_batches until the run is steady and its rate is known to --target_ci"
+    )
+    target_ci: float = option(
+        0.02, "until_steady: relative half-width of the 95 % interval of the rate to reach (0.02: 2 %)", minimum=1e-4
+    )
+    max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
+    inter_op_parallelism_threads: int = option(
+        0,
+        "threads that dispatch operators; 0: one more than devices, with GPUs as many as cores at least",
+        minimum=0,
+        maximum=4_096,
+    )
+    intra_op_parallelism_threads: int = option(
+        0,
+        "threads inside operators on the CPU; 0: one, the cores of all devices if each has several, on GPUs all cores",
+        minimum=0,
+        maximum=4_096,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputOptions:
+    """Output."""
+
+    result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
+    log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
+    checkpoint_dir: str = option(
+        "", "save the run here every --save_every batches; the same command again goes on from the last of these"
+    )
+    save_every: int = option(100, "checkpoint_dir: batches between two checkpoints", minimum=1, maximum=1_000_000_000)
+    trace_batches: int = option(
+        0,
+        "after the measured batches: profile this many more and count the kernels of another two; times and counts go "
+        "into the record, traces into --log_dir (0: off)",
+        minimum=0,
+        maximum=1_000,
+    )
+    progress: bool = option(
+        True, "show the rate and time left on stderr while running: a bar on a terminal, else lines"
+    )
+    preset: str = option(
+        "small",
+        "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32), seed (95.7 M: vocabulary "
+        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of "
+        "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128); of images "
+        f"the batch alone: {presets.image_batches()}",
+        choices=tuple(presets.PRESETS),
+    )

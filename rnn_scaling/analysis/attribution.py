@@ -37,22 +37,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis import disturbance, shares
 from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, row_key
+from rnn_scaling.analysis.shares import ALL, Missing, Share
 from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
-ALL = 100.0  # points of efficiency: more than that cannot be lost
 REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
@@ -169,33 +169,6 @@ def _attribute(row: Row, by_key: Mapping[Key, Row]) -> Attribution | None:
     return _Attributor(row, base, by_key).attribute()
 
 
-Rates = Mapping[Key, float]  # items/s of each row
-Share = Callable[[Rates], float]  # a number, or a part of the ideal, as a function of the rates
-
-
-@dataclasses.dataclass(frozen=True)
-class _Level:
-    """A share as a function of the rates of the rows with these keys.
-
-    `interval` is that of the share where it is one ratio, whose interval is made on the scale of logarithms: whatever
-    says the same, as an efficiency and the loss against it, then has the same ends.
-    """
-
-    value: Share
-    keys: frozenset[Key] = frozenset()
-    interval: Interval | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Missing:
-    """An efficiency for which runs are missing: each one's options that differ from the row's."""
-
-    runs: tuple[Mapping[str, Any], ...]
-
-
-ONE = _Level(lambda rates: 1.0)
-
-
 class _Attributor:
     def __init__(self, row: Row, base: Row, by_key: Mapping[Key, Row]) -> None:
         self._row, self._base, self._n = row, base.key, row.num_devices
@@ -208,20 +181,20 @@ class _Attributor:
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
         efficiency = self._row.metric(EFFICIENCY)
-        loss = _Level(
+        loss = Share(
             lambda rates: 1 - rates[mine] / (n * rates[base]),
             frozenset({mine, base}),
-            efficiency and _less(1.0, efficiency),
+            efficiency and shares.less(1.0, efficiency),
         )
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
         levels = self._levels(reached, most)
-        known = {name: level for name, level in levels.items() if isinstance(level, _Level)}
+        known = {name: level for name, level in levels.items() if isinstance(level, Share)}
         parts = tuple(self._part(name, level) for name, level in levels.items())
         told_levels = [known[part.name] for part in parts if part.is_told]
-        residual = _without(loss, list(known.values())) if len(known) < len(levels) else None
+        residual = shares.without(loss, list(known.values())) if len(known) < len(levels) else None
         everything = len(told_levels) == len(levels)
-        residual_points = self._points(residual or _Level(lambda rates: 0.0))
+        residual_points = self._points(residual or Share(lambda rates: 0.0))
         loss_points = self._points(loss)
         return Attribution(
             row=self._row,
@@ -231,16 +204,16 @@ class _Attributor:
             residual=self._items(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            rest=self._part(REST, _Level(lambda rates: 0.0) if everything else _without(loss, told_levels)),
+            rest=self._part(REST, Share(lambda rates: 0.0) if everything else shares.without(loss, told_levels)),
             rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known.values())))),
             most=most,
         )
 
-    def _part(self, name: str, level: _Level | _Missing) -> Part:
-        if isinstance(level, _Missing) and self._row.is_ours:
+    def _part(self, name: str, level: Share | Missing) -> Part:
+        if isinstance(level, Missing) and self._row.is_ours:
             commands = (command(self._row.config, **changes) for changes in level.runs)
             return Part(name, None, None, tuple(dict.fromkeys(commands)))
-        if isinstance(level, _Missing):
+        if isinstance(level, Missing):
             return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, level.runs))))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= 0 <= points.ends[1]:
@@ -255,7 +228,7 @@ class _Attributor:
         options = " and ".join(word for word in words if word.partition("=")[0] not in scale.AXES)
         return f"{options} on {scale.in_words(scale.num_workers(changed), changed['num_devices'])}".strip()
 
-    def _by_load(self, level: _Level) -> float:
+    def _by_load(self, level: Share) -> float:
         """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""
         rows = {key: self._by_key[key] for key in level.keys}
         rates = [_rate(row).value for row in rows.values()]
@@ -279,13 +252,13 @@ class _Attributor:
             chain.append((INPUT, {}))
         return chain
 
-    def _most(self, reached: Iterable[_Level | _Missing]) -> float:
+    def _most(self, reached: Iterable[Share | Missing]) -> float:
         """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
         most = disturbance.most_efficiency(self._row)
-        points = [self._points(level) for level in reached if isinstance(level, _Level)]
+        points = [self._points(level) for level in reached if isinstance(level, Share)]
         return 1.0 if any((each.ends or (each.value,))[0] > ALL * most for each in points) else most
 
-    def _levels(self, reached: Mapping[str, _Level | _Missing], most: float) -> dict[str, _Level | _Missing]:
+    def _levels(self, reached: Mapping[str, Share | Missing], most: float) -> dict[str, Share | Missing]:
         """Each part, by name, as a share of the ideal.
 
         Args:
@@ -293,41 +266,41 @@ class _Attributor:
           most: what devices that share cores can reach.
         """
         config, n, mine, base = self._row.config, self._n, self._row.key, self._base
-        scale: _Level | _Missing = ONE
-        before: _Level | _Missing = ONE
-        parts: dict[str, _Level | _Missing] = {}
+        of_ideal: Share | Missing = shares.ONE  # what one device with a tower's share has of one with the whole batch
+        before: Share | Missing = shares.ONE
+        parts: dict[str, Share | Missing] = {}
         if config["global_batch_size"]:
-            scale = self._ratio({}, self._one, base)
-            parts[FIXED] = _difference(ONE, scale, ONE)
+            of_ideal = self._ratio({}, self._one, base)
+            parts[FIXED] = shares.difference(shares.ONE, of_ideal, shares.ONE)
         if most < 1:
-            at_most = _Level(lambda rates: most)
-            parts[OVERSUBSCRIPTION] = _difference(ONE, at_most, scale)
+            at_most = Share(lambda rates: most)
+            parts[OVERSUBSCRIPTION] = shares.difference(shares.ONE, at_most, of_ideal)
             before = at_most
         for name, after in reached.items():
-            parts[name] = _difference(before, after, scale)
+            parts[name] = shares.difference(before, after, of_ideal)
             before = after
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
             efficiency = self._row.metric(EFFICIENCY)
-            parts[IMBALANCE] = _Level(
+            parts[IMBALANCE] = Share(
                 lambda rates: slack * rates[mine] / (n * rates[base]),
                 frozenset({mine, base}),
                 efficiency.scaled(slack) if efficiency and slack else None,
             )
         return parts
 
-    def _efficiency(self, changes: Mapping[str, Any]) -> _Level | _Missing:
+    def _efficiency(self, changes: Mapping[str, Any]) -> Share | Missing:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
         many = row_key(self._row.config, self._row.unit, **changes)
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
-        if isinstance(level, _Missing):
+        if isinstance(level, Missing):
             return level
         reached, factor = level.value, (1 + slack) / self._n
         interval = level.interval and level.interval.scaled(factor)
-        return _Level(lambda rates: reached(rates) * factor, level.keys, interval)
+        return Share(lambda rates: reached(rates) * factor, level.keys, interval)
 
-    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> _Level | _Missing:
+    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> Share | Missing:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
         keys, missing = [], []
         for changes, key in ((below, key_below), (above, None)):
@@ -336,18 +309,18 @@ class _Attributor:
             if key not in self._by_key:
                 missing.append(changes)
         if missing:
-            return _Missing(tuple(missing))
+            return Missing(tuple(missing))
         bottom, top = keys
         interval = ratio(*(_rate(self._by_key[key]) for key in (top, bottom))) if top != bottom else None
-        return _Level(lambda rates: rates[top] / rates[bottom], frozenset(keys), interval)
+        return Share(lambda rates: rates[top] / rates[bottom], frozenset(keys), interval)
 
-    def _points(self, level: _Level) -> Interval:
+    def _points(self, level: Share) -> Interval:
         """In points of efficiency; no end is beyond what can be lost."""
         if level.interval:
-            return _bounded(level.interval.scaled(ALL))
+            return shares.bounded(level.interval.scaled(ALL))
         rates = {key: _rate(self._by_key[key]) for key in level.keys}
         function = level.value
-        return _bounded(combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values())))
+        return shares.bounded(combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values())))
 
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""
@@ -358,46 +331,3 @@ def _rate(row: Row) -> Interval:
     if row.rate is None:
         raise ValueError("expected a row with a good run")
     return row.rate
-
-
-def _less(whole: float, share: Interval) -> Interval:
-    """`whole` less the share, with the same ends."""
-    low = None if share.high is None else whole - share.high
-    high = None if share.low is None else whole - share.low
-    return dataclasses.replace(share, value=whole - share.value, low=low, high=high)
-
-
-def _shifted(share: Interval, by: float) -> Interval:
-    """The share and its ends, all moved."""
-    ends = None if share.ends is None else (share.ends[0] + by, share.ends[1] + by)
-    low, high = ends or (None, None)
-    return dataclasses.replace(share, value=share.value + by, low=low, high=high)
-
-
-def _bounded(points: Interval) -> Interval:
-    """Linear error propagation knows no bounds: more than all is not lost, unless a gain elsewhere is against it."""
-    if points.high is None or points.high <= max(ALL, points.value):
-        return points
-    return dataclasses.replace(points, high=max(ALL, points.value))
-
-
-def _without(loss: _Level, parts: Sequence[_Level]) -> _Level:
-    """The loss less these parts."""
-    known = math.fsum(part.value({}) for part in parts if not part.keys)
-    if not any(part.keys for part in parts):  # known exactly: the ends move with the number
-        interval = loss.interval and _shifted(loss.interval, -known)
-        return _Level(lambda rates: loss.value(rates) - known, loss.keys, interval)
-    keys = loss.keys.union(*(part.keys for part in parts))
-    return _Level(lambda rates: loss.value(rates) - math.fsum(part.value(rates) for part in parts), keys)
-
-
-def _difference(before: _Level | _Missing, after: _Level | _Missing, scale: _Level | _Missing) -> _Level | _Missing:
-    """(before - after) x scale; unknown where one of them is."""
-    levels = (before, after, scale)
-    if missing := [each for each in levels if isinstance(each, _Missing)]:
-        return _Missing(tuple(changes for each in missing for changes in each.runs))
-    first, second, factor = (each for each in levels if isinstance(each, _Level))
-    keys = first.keys | second.keys | factor.keys
-    is_exact = not first.keys and factor is ONE and second.interval is not None
-    interval = _less(first.value({}), second.interval) if is_exact and second.interval else None
-    return _Level(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys, interval)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import ALL, REPEATS, Attribution
+from rnn_scaling.analysis.attribution import REPEATS, Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.analysis.shares import ALL
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold

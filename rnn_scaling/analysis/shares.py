@@ -1,0 +1,85 @@
+"""Shares of an ideal as functions of the rates that they are made of: their differences, and what is left of a loss."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.rows import Key
+
+ALL = 100.0  # points of efficiency: more than that cannot be lost
+Rates = Mapping[Key, float]  # items/s of each row
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A number, or a part of the ideal, as a function of the rates of the rows with these keys.
+
+    `interval` is that of the share where it is one ratio, whose interval is made on the scale of logarithms: whatever
+    says the same, as an efficiency and the loss against it, then has the same ends.
+    """
+
+    value: Callable[[Rates], float]
+    keys: frozenset[Key] = frozenset()
+    interval: Interval | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """A share for which runs are missing: each one's options that differ from the row's."""
+
+    runs: tuple[Mapping[str, Any], ...]
+
+
+ONE = Share(lambda rates: 1.0)
+
+
+def less(whole: float, share: Interval) -> Interval:
+    """`whole` less the share, with the same ends."""
+    low = None if share.high is None else whole - share.high
+    high = None if share.low is None else whole - share.low
+    return dataclasses.replace(share, value=whole - share.value, low=low, high=high)
+
+
+def _shifted(share: Interval, by: float) -> Interval:
+    """The share and its ends, all moved."""
+    ends = None if share.ends is None else (share.ends[0] + by, share.ends[1] + by)
+    low, high = ends or (None, None)
+    return dataclasses.replace(share, value=share.value + by, low=low, high=high)
+
+
+def bounded(points: Interval) -> Interval:
+    """Linear error propagation knows no bounds: more than all is not lost, unless a gain elsewhere is against it."""
+    if points.high is None or points.high <= max(ALL, points.value):
+        return points
+    return dataclasses.replace(points, high=max(ALL, points.value))
+
+
+def without(loss: Share, parts: Sequence[Share]) -> Share:
+    """The loss less these parts."""
+    known = math.fsum(part.value({}) for part in parts if not part.keys)
+    if not any(part.keys for part in parts):  # known exactly: the ends move with the number
+        interval = loss.interval and _shifted(loss.interval, -known)
+        return Share(lambda rates: loss.value(rates) - known, loss.keys, interval)
+    keys = loss.keys.union(*(part.keys for part in parts))
+    return Share(lambda rates: loss.value(rates) - math.fsum(part.value(rates) for part in parts), keys)
+
+
+def difference(before: Share | Missing, after: Share | Missing, scale: Share | Missing) -> Share | Missing:
+    """(before - after) x scale; where runs are missing for one of them, all that are.
+
+    Args:
+      before, after: efficiencies, the first the larger one as a rule.
+      scale: what both are multiplied by to be shares of the ideal.
+    """
+    terms = (before, after, scale)
+    if missing := [each for each in terms if isinstance(each, Missing)]:
+        return Missing(tuple(changes for each in missing for changes in each.runs))
+    first, second, factor = (each for each in terms if isinstance(each, Share))
+    keys = first.keys | second.keys | factor.keys
+    is_exact = not first.keys and factor is ONE and second.interval is not None
+    interval = less(first.value({}), second.interval) if is_exact and second.interval else None
+    return Share(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys, interval)

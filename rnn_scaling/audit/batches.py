@@ -14,9 +14,8 @@ from rnn_scaling.audit.having import WithDevices, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 from rnn_scaling.audit.whole_columns import SAYS_EACH
-from rnn_scaling.audit.work_model import STEP_UNITS
+from rnn_scaling.audit.work_model import STEP_UNITS, STRONG, WEAK
 
-WEAK, STRONG = "weak", "strong"
 _ONE_PASS = re.compile(r"\bmicro|\bmbs\b")
 
 

@@ -8,26 +8,18 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import batches, relations, work_model
-from rnn_scaling.audit.batches import STRONG, WEAK
 from rnn_scaling.audit.having import DevicesAndSeconds, having
-from rnn_scaling.audit.relations import (
-    EACH,
-    GROWN,
-    GROWN_BESIDE_RATE,
-    STATED_EACH,
-    TIME,
-    TIME_BESIDE_RATE,
-    TOTAL,
-    Reading,
-)
+from rnn_scaling.audit.relations import EACH, GROWN, STATED_EACH, TIME, TOTAL, Reading
 from rnn_scaling.audit.scaling_table import ScalingRow, ScalingTable
 from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.verdicts import Verdict
 from rnn_scaling.audit.whole_columns import SAYS_EACH
+from rnn_scaling.audit.work_model import STRONG, WEAK
 
 # A further device that adds less than this share of the first: the knee. A step that keeps less than this: a fall.
 _KNEE, _FALL = 0.5, 0.9
 _MAX_POINTS = 200
+_IN_STEPS = dataclasses.replace(TOTAL)  # of a rate in steps, times the batch of all devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +114,7 @@ def _speeds(
         rows = batches.in_samples(table, rows)
         reading = None
     if reading is None and any(row.rate for row in rows):
-        reading = dataclasses.replace(TOTAL, words="steps") if steps else TOTAL
+        reading = _IN_STEPS if steps else TOTAL
     elif reading is None and any(row.rate_each for row in rows):
         reading = STATED_EACH
     elif reading is None and not steps and not any(row.speedup or row.efficiency for row in rows):
@@ -183,7 +175,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _rates(table: ScalingTable, reading: Reading | None, rows: Sequence[ScalingRow]) -> str:
-    if reading is not None and reading.words == "steps":
+    if reading is _IN_STEPS:
         return "steps"
     if not any(row.rate for row in rows):
         return "a worker's" if any(row.rate_each for row in rows) else ""
@@ -219,14 +211,11 @@ def _scaling(table: ScalingTable, verdict: Verdict, rows: Sequence[ScalingRow]) 
     if len(set(said)) == 1:
         return str(said[0])
     models = work_model.models(rows)
-    kinds = {model.kind for model in models} & {work_model.WEAK, work_model.STRONG}
+    kinds = {model.kind for model in models} & {WEAK, STRONG}
     if len(kinds) == 1 and all(any(model.fits) for model in models):
         return str(kinds.pop())
-    if verdict.reading in (TIME, TIME_BESIDE_RATE) and verdict.by_speedup and verdict.by_speedup.fit.hits:
-        return STRONG
-    if verdict.reading in (GROWN, GROWN_BESIDE_RATE) and verdict.by_speedup and verdict.by_speedup.fit.hits:
-        return WEAK
-    return ""
+    borne_out = verdict.by_speedup and verdict.by_speedup.fit.hits
+    return verdict.reading.scaling if verdict.reading and borne_out else ""
 
 
 def _phases(rows: Sequence[ScalingRow]) -> Iterator[tuple[str, float]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rnn_scaling.audit import rounding
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow
+from rnn_scaling.audit.work_model import STRONG, WEAK
 
 Values = Sequence[Bounds | None]
 _ONE = rounding.point(1.0)
@@ -25,15 +26,15 @@ class Reading:
     """One way to understand a measured column.
 
     field: of the row that is read.
-    words: what is said when this reading is not the plain one; "" for the plain ones.
     speed: a row's number that grows as the speedup does, or None.
     back: such a number and its row -> what the field should say.
+    scaling: what speedups of it say of the work, WEAK or STRONG; "" where they say nothing.
     """
 
     field: str
-    words: str
     speed: Callable[[ScalingRow], Bounds | None]
     back: Callable[[Bounds, ScalingRow], Bounds]
+    scaling: str = ""
 
 
 def _rate(row: ScalingRow) -> Bounds | None:
@@ -56,13 +57,11 @@ def _stated_worker_rate(row: ScalingRow) -> Bounds | None:
     return rounding.of(row.rate_each) * row.devices if row.rate_each and row.devices else None
 
 
-TOTAL = Reading("rate", "", _rate, lambda value, row: value)
-EACH = Reading("rate", "", _worker_rate, lambda value, row: value / (row.devices or 1))
-STATED_EACH = Reading("rate_each", "", _stated_worker_rate, lambda value, row: value / (row.devices or 1))
-TIME = Reading("seconds", "", _time, lambda value, row: _ONE / value)
-GROWN = Reading("seconds", "", _grown_time, lambda value, row: rounding.point(row.devices or 1) / value)
-TIME_BESIDE_RATE = dataclasses.replace(TIME, words="are of the times and not of the rates")
-GROWN_BESIDE_RATE = dataclasses.replace(GROWN, words="are of the times, of a work that grows with the devices")
+TOTAL = Reading("rate", _rate, lambda value, row: value)
+EACH = Reading("rate", _worker_rate, lambda value, row: value / (row.devices or 1))
+STATED_EACH = Reading("rate_each", _stated_worker_rate, lambda value, row: value / (row.devices or 1))
+TIME = Reading("seconds", _time, lambda value, row: _ONE / value, STRONG)
+GROWN = Reading("seconds", _grown_time, lambda value, row: rounding.point(row.devices or 1) / value, WEAK)
 
 
 @dataclasses.dataclass(frozen=True)

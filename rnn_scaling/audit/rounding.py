@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 
 _LARGEST = 1e18  # of whole numbers
+# Numbers that are all off by one factor, by chance in fewer tables than this; nearer to 1 it is digits cut off.
+_CHANCE, _APART = 1e-3, 1.04
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +72,14 @@ def twice(bounds: Bounds) -> Bounds:
 def point(value: float) -> Bounds:
     """A number that is known exactly."""
     return Bounds(value, value)
+
+
+def one_factor(ratios: Sequence[Bounds], tried: int = 1) -> Bounds | None:
+    """The factor, not 1, that all ratios may be; None where there is none, or by chance in `tried` attempts."""
+    shared, members = consensus(ratios)
+    chance = math.prod(min(1.0, ratio.high / ratio.low - 1) if ratio.low > 0 else 1.0 for ratio in ratios)
+    is_apart = shared.low > _APART or shared.high < 1 / _APART
+    return shared if is_apart and len(members) == len(ratios) and chance * tried <= _CHANCE else None
 
 
 def consensus(ranges: Sequence[Bounds]) -> tuple[Bounds, list[int]]:

@@ -8,17 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import baselines, relations, rounding, work_model
 from rnn_scaling.audit.baselines import Group
-from rnn_scaling.audit.relations import (
-    EACH,
-    GROWN,
-    GROWN_BESIDE_RATE,
-    STATED_EACH,
-    TIME,
-    TIME_BESIDE_RATE,
-    TOTAL,
-    Fit,
-    Reading,
-)
+from rnn_scaling.audit.relations import EACH, GROWN, STATED_EACH, TIME, TOTAL, Fit, Reading
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
@@ -153,10 +143,8 @@ def _related(
         plain, others = [like.reading], []
     elif any(row.rate for row in rows):
         of_steps = any(row.rate_unit in work_model.STEP_UNITS for row in rows)  # of all that go in step, or of each
-        plain, others = (
-            [TOTAL, EACH] if of_steps else [TOTAL],
-            [EACH, *([TIME_BESIDE_RATE, GROWN_BESIDE_RATE] if any(r.seconds for r in rows) else [])],
-        )
+        of_times = [TIME, GROWN] if any(row.seconds for row in rows) else []
+        plain, others = [TOTAL, EACH] if of_steps else [TOTAL], [EACH, *of_times]
     elif any(row.rate_each for row in rows):
         plain, others = [STATED_EACH], []
     else:

@@ -33,7 +33,6 @@ _MAX_COLUMNS, _MAX_LINES = 14, 200
 _LEAST_ROWS = 3  # that bear a relation out
 _CHANCE = 1e-3  # that the rows fit one of the formulas by chance
 _SIGNS = ("+", "-", "−")
-_APART = 1.04  # rows that all are further off than this have another baseline
 _NOTHING = 1e-12  # a change of 0 % shows nothing
 _WIDE = 0.25  # a cell that is known no better shows nothing
 
@@ -110,15 +109,13 @@ def _off_together(
     tried = [formula for formula in formulas if formula.against_a_row]
     for known, formula in itertools.product((said, {i: rounding.twice(value) for i, value in said.items()}), tried):
         ratios = [known[i] / value for i, value in formula.values.items() if value.low > 0]
-        shared, members = rounding.consensus(ratios)
-        widths = math.prod(min(1.0, ratio.high / ratio.low - 1) if ratio.low > 0 else 1.0 for ratio in ratios)
-        apart = shared.high < 1 / _APART or shared.low > _APART
-        if len(members) < len(formula.values) or not apart or widths * len(tried) > _CHANCE:
+        factor = rounding.one_factor(ratios, len(tried)) if len(ratios) == len(formula.values) else None
+        if factor is None:
             continue
         first, value = next(iter(formula.values.items()))
         line = table.grid[first]
         row = f"{name_line(table, line)} and {len(formula.values) - 1} other rows"
-        cause = f"every number is {shared.middle:.4g} times {formula.words}: the row that says 1 is not their baseline"
+        cause = f"every number is {factor.middle:.4g} times {formula.words}: the row that says 1 is not their baseline"
         yield dataclasses.replace(of_cell(NAME, table, line, k, value, ""), row=row, cause=cause)
         return
 

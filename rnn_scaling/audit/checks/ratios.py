@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -25,8 +24,7 @@ _UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
 _NO_SPEED = ("accuracy", "loss", "memory", "power", "epochs", "size", "price", "utilisation")
-# Rows of one factor, by chance in fewer tables than this; nearer to 1 it is digits that were cut off.
-_MANY, _CHANCE, _APART = 3, 1e-3, 1.04
+_MANY = 3  # rows of one factor
 _MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
@@ -281,17 +279,11 @@ def _off_as_such(
     bad = [i for i, good in enumerate(holds) if not good and not is_summary(lines[i][0])]
     if len(bad) < _MANY or 2 * len(bad) <= len(lines):
         return None
-    factors = [rounding.twice(rounding.of(lines[i][1])) / values[i] for i in bad]
-    shared, members = rounding.consensus(factors)
-    apart = shared.low > _APART or shared.high < 1 / _APART
-    if (
-        len(members) < len(bad)
-        or not apart
-        or math.prod(one.high / one.low - 1 if one.low > 0 else 1 for one in factors) > _CHANCE
-    ):
+    factor = rounding.one_factor([rounding.twice(rounding.of(lines[i][1])) / values[i] for i in bad])
+    if factor is None:
         return None
     cause = (
-        f"{len(bad)} of {len(lines)} rows are {shared.middle:.4g} times the ratio of the two columns (first: {made_of})"
+        f"{len(bad)} of {len(lines)} rows are {factor.middle:.4g} times the ratio of the two columns (first: {made_of})"
     )
     others = tuple(lines[i][0].line for i in bad[1:])
     first = of_cell(NAME, table, lines[bad[0]][0], k, values[bad[0]], "")

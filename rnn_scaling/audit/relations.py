@@ -207,11 +207,6 @@ def gains(values: Values) -> list[Bounds | None]:
     return [value + _ONE if value is not None and value != _ONE else value for value in values]
 
 
-def inverses(values: Values) -> list[Bounds | None]:
-    """Speedups of a column that prints the time in times of the baseline."""
-    return [_ONE / value if value is not None else None for value in values]
-
-
 def steps_agree(measured: Values, printed: Values) -> bool:
     """Whether every printed number (two at least) compares its row with the row before."""
     pairs = [

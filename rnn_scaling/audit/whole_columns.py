@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import relations, rounding
 from rnn_scaling.audit.finding import column_of
@@ -17,6 +17,7 @@ from rnn_scaling.audit.work_model import STEP_UNITS
 _COARSE = 0.02  # a number that was rounded by more explains anything
 _MAX_ROWS = 1000  # of a table in which every row is looked through for every series
 _ONE = rounding.point(1.0)
+BY_SPEEDUP, BY_EFFICIENCY, WITHIN = "by_speedup", "by_efficiency", "within"  # the relations of a Verdict
 # A speedup of something else than devices, or a rate that says itself that it is a worker's.
 _OTHER_THING = re.compile(
     r"\bvs\b|\bover\b|compared|against|relative|\bfp ?\d|\bbf ?\d|\btf32|\bint8|\bamp\b|mixed|precision|\bxla\b"
@@ -50,8 +51,7 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     Returns:
       Wrong columns, sentences on honest readings, and the verdict without the relations that these explain.
     """
-    related = {"ab": verdict.by_speedup, "ac": verdict.by_efficiency}
-    fits = {"ab": _fit(related["ab"]), "ac": _fit(related["ac"]), "bc": verdict.within}
+    fits = {BY_SPEEDUP: _fit(verdict.by_speedup), BY_EFFICIENCY: _fit(verdict.by_efficiency), WITHIN: verdict.within}
     off = {name for name, fit in fits.items() if fit and (fit.doubtful or fit.other_baseline)}
     columns, workers = _worker_rates(table, verdict)
     verdict, sentences = _by_other_columns(table, verdict)
@@ -61,39 +61,38 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
         return columns, sentences, verdict
     exchanged = _exchanged(table, verdict)
     if exchanged:
-        return [exchanged], [], without(verdict, {"ab", "ac", "bc"})
+        return [exchanged], [], _without(verdict, {BY_SPEEDUP, BY_EFFICIENCY, WITHIN})
     explained: set[str] = set()
-    if (
-        "ab" in off
-        and verdict.by_speedup
-        and verdict.by_speedup.fit.doubtful
-        and (said := _honest_speedup(table, verdict))
-    ):
+    related = verdict.by_speedup
+    if BY_SPEEDUP in off and related and related.fit.doubtful and (said := _honest_speedup(table, verdict)):
         sentences.append(f"the speedups {said}")
-        explained |= {"ab"} | ({"ac"} if "bc" not in off else {"bc"} if "ac" not in off else set())
-    if off - explained & {"ac", "bc"} and (said := _honest_efficiency(verdict)):
+        explained.add(BY_SPEEDUP)
+        if not {BY_EFFICIENCY, WITHIN} <= off:
+            explained.add(WITHIN if WITHIN in off else BY_EFFICIENCY)
+    if off - explained & {BY_EFFICIENCY, WITHIN} and (said := _honest_efficiency(verdict)):
         sentences.append(f"the efficiencies {said}")
-        explained |= {"ac", "bc"}
-    if nowhere and "ab" not in explained:
-        return [*columns, nowhere], sentences, without(verdict, {"ab", "bc"})
-    if {"ac", "bc"} & off == {"ac"} and fits["bc"] and fits["bc"].rest > fits["bc"].hits > 0:
-        explained.add("ac")  # made from the printed speedups, as coarse as these are: only a row of them is off
+        explained |= {BY_EFFICIENCY, WITHIN}
+    if nowhere and BY_SPEEDUP not in explained:
+        return [*columns, nowhere], sentences, _without(verdict, {BY_SPEEDUP, WITHIN})
+    within = fits[WITHIN]
+    if {BY_EFFICIENCY, WITHIN} & off == {BY_EFFICIENCY} and within and within.rest > within.hits > 0:
+        explained.add(BY_EFFICIENCY)  # made from the printed speedups, as coarse as these: only a row of them is off
     left = {name for name in off - explained if (fit := fits[name]) and (fit.refuted or fit.other_baseline)}
     wrong = _blamed(verdict, left, {name for name, fit in fits.items() if fit} - off - explained)
     wrong += columns
+    of_measured = {BY_SPEEDUP, BY_EFFICIENCY}
     for column in wrong:
-        explained |= {SPEEDUP: {"ab", "bc"}, EFFICIENCY: {"ac", "bc"}}.get(column.field, {"ab", "ac"})
-    return wrong, sentences, without(verdict, explained)
+        explained |= {SPEEDUP: {BY_SPEEDUP, WITHIN}, EFFICIENCY: {BY_EFFICIENCY, WITHIN}}.get(column.field, of_measured)
+    return wrong, sentences, _without(verdict, explained)
 
 
 def _fit(related: Related | None) -> Fit | None:
     return related.fit if related else None
 
 
-def without(verdict: Verdict, names: set[str]) -> Verdict:
-    """The verdict without some relations: "ab" of measured number and speedup, "ac", "bc"."""
-    gone = {"ab": "by_speedup", "ac": "by_efficiency", "bc": "within"}
-    return dataclasses.replace(verdict, **dict.fromkeys(gone[name] for name in names))  # type: ignore[arg-type]
+def _without(verdict: Verdict, names: set[str]) -> Verdict:
+    """The verdict without some of its relations."""
+    return dataclasses.replace(verdict, **dict.fromkeys(names))  # type: ignore[arg-type]
 
 
 def _is_scaling(verdict: Verdict) -> bool:
@@ -105,7 +104,7 @@ def _is_scaling(verdict: Verdict) -> bool:
 def _blamed(verdict: Verdict, off: set[str], holding: set[str]) -> list[WrongColumn]:
     """Of three columns the one that contradicts the other two; of two the derived one."""
     ab, ac, bc = _fit(verdict.by_speedup), _fit(verdict.by_efficiency), verdict.within
-    if "ab" in off and "ac" in off and "bc" in holding:
+    if BY_SPEEDUP in off and BY_EFFICIENCY in off and WITHIN in holding:
         if not (ab and ac and verdict.reading) or ab.other_baseline or ac.other_baseline:
             return []  # the baseline's cell is wrong
         back, constant = verdict.reading.back, _stated(ab, verdict.measured, verdict.speedups)
@@ -113,15 +112,16 @@ def _blamed(verdict: Verdict, off: set[str], holding: set[str]) -> list[WrongCol
             back(v * constant, row) if v is not None else None for row, v in zip(verdict.rows, verdict.speedups)
         ]
         return [_column(verdict, ab, verdict.reading.field, "neither the speedups nor the efficiencies", measured)]
-    if "ab" in off and ab and (ab.refuted or "ac" in holding or _shifted_speedups(verdict)):
+    if BY_SPEEDUP in off and ab and (ab.refuted or BY_EFFICIENCY in holding or _shifted_speedups(verdict)):
         constant = _stated(ab, verdict.measured, verdict.speedups)
         field = verdict.reading.field if verdict.reading else "rate"
-        against = f"neither the {_PLURAL[field]} nor the efficiencies" if "ac" in holding else f"no {_PLURAL[field]}"
+        plural = _PLURAL[field]
+        against = f"neither the {plural} nor the efficiencies" if BY_EFFICIENCY in holding else f"no {plural}"
         return [
             _column(verdict, ab, SPEEDUP, against, [v / constant if v is not None else None for v in verdict.measured])
         ]
-    fit = bc if "bc" in off else ac if "ac" in off else None
-    if fit is None or (fit is ac and ac.other_baseline and "ab" not in holding):
+    fit = bc if WITHIN in off else ac if BY_EFFICIENCY in off else None
+    if fit is None or (fit is ac and ac.other_baseline and BY_SPEEDUP not in holding):
         return []
     speeds = verdict.speedups if fit is bc else verdict.measured
     constant = fit.constant if fit is bc else _stated(fit, speeds, verdict.from_efficiencies)
@@ -260,7 +260,7 @@ def _honest_speedup(table: ScalingTable, verdict: Verdict) -> str:
         return "are what was gained: 90 % for 1.9 times"
     if relations.steps_agree(measured, [rounding.of(row.speedup) if row.speedup else None for row in verdict.rows]):
         return "compare each row with the row before"
-    name = _other_column(table, verdict, verdict.speedups, base, but=set(table.roles))
+    name = _other_column(table, verdict, verdict.speedups, base)
     return f"are of the column {name}" if name else ""
 
 
@@ -273,21 +273,17 @@ def _by_other_columns(table: ScalingTable, verdict: Verdict) -> tuple[Verdict, l
     ):
         if related is None or related.fit.whole or related.fit.rest < 3:
             continue
-        name = _other_column(table, verdict, printed, relations.anchors(verdict.rows, field), but=set(table.roles))
+        name = _other_column(table, verdict, printed, relations.anchors(verdict.rows, field))
         if name:
             sentences.append(f"the {'speedups' if field == SPEEDUP else 'efficiencies'} are of the column {name}")
-            verdict = without(verdict, {"ab" if field == SPEEDUP else "ac"})
+            verdict = _without(verdict, {BY_SPEEDUP if field == SPEEDUP else BY_EFFICIENCY})
     return verdict, sentences
 
 
-def _other_column(
-    table: ScalingTable, verdict: Verdict, printed: Values, base: Sequence[int], but: Collection[str] = ()
-) -> str:
+def _other_column(table: ScalingTable, verdict: Verdict, printed: Values, base: Sequence[int]) -> str:
     """The column of rates or times, a device or together, that bears all printed numbers out; "" for none."""
     for name, values in _other_columns(table, verdict.rows):
-        if name in but:
-            continue
-        inverse = relations.inverses(values)
+        inverse = [_ONE / value if value is not None else None for value in values]
         for speeds in (values, inverse):
             grown = [v * row.devices if v is not None and row.devices else None for v, row in zip(speeds, verdict.rows)]
             if any(_fits_all(relations.fit(column, printed, base)) for column in (speeds, grown)):
@@ -312,12 +308,12 @@ def _honest_efficiency(verdict: Verdict) -> str:
 
 
 def _other_columns(table: ScalingTable, rows: Sequence[ScalingRow]) -> Iterator[tuple[str, list[Bounds | None]]]:
-    """Every column of measured numbers, with its number in each row: no speedup, efficiency or count of devices."""
+    """Every column of measured numbers that was not read, with its number in each row."""
     lines: dict[int, GridRow] = {line.line: line for line in table.grid}
     if len(lines) != len(table.grid):
         return  # a turned table: its lines are its columns
     for k, name in enumerate(table.columns[:200]):
-        if table.roles.get(name) in (SPEEDUP, EFFICIENCY, "devices"):
+        if name in table.roles:
             continue
         cells = [lines[row.line].cells[k] if row.line in lines else None for row in rows]
         known = [cell for cell in cells if cell and cell.value > 0]

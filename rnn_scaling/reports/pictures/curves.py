@@ -46,6 +46,10 @@ class Frame:
         """The same as a sentence of its own."""
         return f"{self.start.capitalize()}." if self.start else ""
 
+    def inside(self, ends: Sequence[float]) -> list[float]:
+        """The ends of an interval as far as the axis goes."""
+        return [min(max(end, self.low), self.high) for end in ends]
+
 
 def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (), near: float = NEAR) -> Frame:
     """An axis on which the numbers can be told apart: from 0, or closer about them where they are near each other.
@@ -171,9 +175,9 @@ def _draw_dot(axes: Axes, series: SeriesSummary, y: int, look: dict[str, Any], e
     axes.axhline(y, color=figures.GRID, linewidth=0.6, zorder=0.5)
     axes.plot([value.value], [y], color=colour, marker=look["marker"], markersize=5.5)
     if value.half_width and value.ends:
-        seen = [min(max(end, edges.low), edges.high) for end in value.ends]
-        axes.plot(seen, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
-        for end, at, cut in zip(value.ends, seen, "<>"):
+        drawn = edges.inside(value.ends)
+        axes.plot(drawn, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+        for end, at, cut in zip(value.ends, drawn, "<>"):
             axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
     title = series.title if len(series.title) <= LABEL else f"{series.title[: LABEL - 1]}…"
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
@@ -204,10 +208,10 @@ def _draw_line(
     for at, (_, value) in zip(x, points):
         if value.half_width and value.ends:
             ends = [factor * end for end in value.ends]
-            seen = [min(max(end, edges.low), edges.high) for end in ends]
-            axes.plot([at, at], seen, color=look["color"], linewidth=1)
-            for end, inside, cut in zip(ends, seen, "v^"):
-                axes.plot([at], [inside], marker="_" if end == inside else cut, clip_on=False, **style)
+            drawn = edges.inside(ends)
+            axes.plot([at, at], drawn, color=look["color"], linewidth=1)
+            for end, height, cut in zip(ends, drawn, "v^"):
+                axes.plot([at], [height], marker="_" if end == height else cut, clip_on=False, **style)
 
 
 def _ticks(axes: Axes, counts: Sequence[int]) -> None:

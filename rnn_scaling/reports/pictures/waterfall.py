@@ -66,8 +66,8 @@ def frame_of(loss: Attribution) -> Frame:
         ends += [reached - end for end in value.ends or (value.value,)]
         reached -= value.value
         ends.append(reached)
-    seen = [min(max(end, 0.0), 1.25 * ideal) for end in ends]
-    low, high = min(seen), max(seen)
+    near = [min(max(end, 0.0), 1.25 * ideal) for end in ends]
+    low, high = min(near), max(near)
     if low < CLOSE * ideal:
         low, high = 0.0, 1.03 * high
     else:
@@ -95,9 +95,9 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
     axes.barh(y, value.value, left=reached - value.value, height=BAR, color=colour)
     if value.half_width and value.ends:
         ends = [reached - end for end in reversed(value.ends)]
-        seen = [min(max(end, edges.low), edges.high) for end in ends]
-        axes.plot(seen, [y, y], color=figures.INK, linewidth=1)
-        for end, at, cut in zip(ends, seen, "<>"):
+        drawn = edges.inside(ends)
+        axes.plot(drawn, [y, y], color=figures.INK, linewidth=1)
+        for end, at, cut in zip(ends, drawn, "<>"):
             axes.plot([at], [y], color=figures.INK, marker="|" if end == at else cut, markersize=5, clip_on=False)
 
 

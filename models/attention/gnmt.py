@@ -57,15 +57,7 @@ class Gnmt:
     def last_layer(
         self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor:
-        """What the projection reads, [T, B, U] or [B, T, U], in the dtype of products.
-
-        Args:
-          weights: by name.
-          source: embedded words [S, B, E], or [B, S, E].
-          target: [T, B, E], or [B, T, E].
-          batch: of one tower.
-          seed: draws the dropout.
-        """
+        """What the projection reads; arguments as in `step_wise.StepWise.last_layer`."""
         config = self._config
         dtype, rate = tf.as_dtype(config.compute_dtype), config.dropout
         if rate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -25,6 +25,23 @@ Slots = tuple[tf.Variable, ...]
 Rate = Any  # a number, or a float64 scalar
 
 
+class _Update(NamedTuple):
+    """What a rule is given: the arguments of `Optimizer.apply`, and the learning rate of this step."""
+
+    rate: Rate
+    variable: tf.Variable
+    slots: Slots
+    gradient: Gradient
+    scale: tf.Tensor | None
+    step: tf.Tensor
+
+    @property
+    def scaled_rate(self) -> tf.Tensor:
+        """The learning rate with the gradient's scale, which saves a pass over the gradient."""
+        rate = tf.cast(self.rate, self.variable.dtype)
+        return rate if self.scale is None else rate * tf.cast(self.scale, self.variable.dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
     """An update rule. It holds no state: the caller keeps the slots of each copy of each variable.
@@ -35,7 +52,7 @@ class Optimizer:
     name: str
     learning_rate: LearningRate
     num_slots: int
-    _update: Callable[..., Any]
+    _rule: Callable[[_Update], Any]
 
     def slots(self, variable: tf.Variable, device: str) -> Slots:
         """The state that one variable needs, zeros of its shape on `device`. Not for use in a tf.function."""
@@ -66,7 +83,7 @@ class Optimizer:
             rate = self.learning_rate.last
             if not self.learning_rate.is_constant:
                 rate = self.learning_rate.at(tf.cast(step, tf.float64), tf.minimum)
-            return self._update(rate, variable, slots, gradient, scale, step)
+            return self._rule(_Update(rate, variable, slots, gradient, scale, step))
 
 
 def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
@@ -81,83 +98,55 @@ def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
     """
     if name not in _RULES:
         raise ValueError(f"expected one of {', '.join(_RULES)}, got {name!r}")
-    num_slots, update = _RULES[name]
+    num_slots, rule = _RULES[name]
     rate = learning_rate if isinstance(learning_rate, LearningRate) else constant(learning_rate)
-    return Optimizer(name, rate, num_slots, update)
+    return Optimizer(name, rate, num_slots, rule)
 
 
-def _scaled(learning_rate: Rate, scale: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
-    rate = tf.cast(learning_rate, dtype)
-    return rate if scale is None else rate * tf.cast(scale, dtype)
-
-
-def _sgd(
-    learning_rate: Rate,
-    variable: tf.Variable,
-    slots: Slots,
-    gradient: Gradient,
-    scale: tf.Tensor | None,
-    step: tf.Tensor,
-) -> Any:
+def _sgd(update: _Update) -> Any:
     """w -= lr g."""
-    rate = _scaled(learning_rate, scale, variable.dtype)
+    handle, rate, gradient = update.variable.handle, update.scaled_rate, update.gradient
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.raw_ops.ResourceScatterSub(
-            resource=variable.handle, indices=gradient.indices, updates=rate * gradient.values
-        )
-    return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+        return tf.raw_ops.ResourceScatterSub(resource=handle, indices=gradient.indices, updates=rate * gradient.values)
+    return tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=gradient)
 
 
-def _momentum(
-    learning_rate: Rate,
-    variable: tf.Variable,
-    slots: Slots,
-    gradient: Gradient,
-    scale: tf.Tensor | None,
-    step: tf.Tensor,
-) -> Any:
-    """a = 0.9 a - lr g; w += a. The scale goes into lr, which saves a pass over the gradient."""
+def _momentum(update: _Update) -> Any:
+    """a = 0.9 a - lr g; w += a."""
     return tf.raw_ops.ResourceApplyKerasMomentum(
-        var=variable.handle,
-        accum=slots[0].handle,
-        lr=_scaled(learning_rate, scale, variable.dtype),
-        grad=densify(gradient),
-        momentum=tf.constant(MOMENTUM, variable.dtype),
+        var=update.variable.handle,
+        accum=update.slots[0].handle,
+        lr=update.scaled_rate,
+        grad=densify(update.gradient),
+        momentum=tf.constant(MOMENTUM, update.variable.dtype),
     )
 
 
-def _adam(
-    learning_rate: Rate,
-    variable: tf.Variable,
-    slots: Slots,
-    gradient: Gradient,
-    scale: tf.Tensor | None,
-    step: tf.Tensor,
-) -> Any:
+def _adam(update: _Update) -> Any:
     """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
 
     Source: Kingma and Ba, 2015, the variant that ends section 2; t = step + 1.
     """
-    dtype = variable.dtype
-    dense = densify(gradient)
+    dtype, (m, v) = update.variable.dtype, update.slots
+    dense = densify(update.gradient)
     # In float64, since 1 - b2^t loses three of float32's seven digits at the first steps. The kernel would compute it
     # so from its beta powers: it gets powers of zero and a rate that is corrected already.
-    count = tf.cast(step + 1, tf.float64)
-    rate = learning_rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))
+    count = tf.cast(update.step + 1, tf.float64)
+    rate = update.rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))
     rate /= 1.0 - tf.pow(tf.constant(ADAM_BETA_1, tf.float64), count)
     zero = tf.zeros([], dtype)
     return tf.raw_ops.ResourceApplyAdam(
-        var=variable.handle,
-        m=slots[0].handle,
-        v=slots[1].handle,
+        var=update.variable.handle,
+        m=m.handle,
+        v=v.handle,
         beta1_power=zero,
         beta2_power=zero,
         lr=tf.cast(rate, dtype),
         beta1=tf.constant(ADAM_BETA_1, dtype),
         beta2=tf.constant(ADAM_BETA_2, dtype),
         epsilon=tf.constant(ADAM_EPSILON, dtype),
-        grad=dense if scale is None else dense * tf.cast(scale, dtype),
+        grad=dense if update.scale is None else dense * tf.cast(update.scale, dtype),
     )
 
 
-_RULES: dict[str, tuple[int, Callable[..., Any]]] = {"sgd": (0, _sgd), "momentum": (1, _momentum), "adam": (2, _adam)}
+_RULES = {"sgd": (0, _sgd), "momentum": (1, _momentum), "adam": (2, _adam)}

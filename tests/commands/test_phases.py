@@ -1,4 +1,4 @@
-"""./run.sh phases, and what the report says of traced runs: exact text, numbers, pictures, and what cannot be used."""
+"""./run.sh phases: exact text, numbers, pictures, and what cannot be used."""
 
 import copy
 import errno
@@ -11,15 +11,12 @@ import types
 
 import pytest
 
-from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.commands import phases as command
-from rnn_scaling.commands import report
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.step_names import LETTERS, PARTS
 from rnn_scaling.records.step_parts import TimedStep, Trace
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.page import inside
@@ -307,65 +304,11 @@ def test_reading_loads_neither_tensorflow_nor_matplotlib(run_file):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_report_shows_where_a_step_goes(tmp_path, capsys):
-    two = [step(0.8), step(1.2)]
-    for k, found in enumerate((traced(*THREE), traced(*two, loss=2.0), traced(loss=3.0))):
-        write(found, tmp_path / f"{k}.json")
-    assert report.main([str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    assert 'id="steps"' in page and "the first of these parts that holds" in page
-    assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
-    assert "over the 5 traced steps of 2 runs" in page and "Straggler: tower 1 is last in every step" in page
-    assert "#010203" not in page  # every colour is one of the page's
-    table = (tmp_path / "table.md").read_text()
-    assert "Where a step goes on 2 devices:" in table and "exchange, exposed" in table
-    (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
-    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(0.1)
-    assert row["step"]["straggler"]["tower"] == 1
-
-
-def test_the_report_counts_operators_and_kernels(tmp_path, capsys):
-    write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
-    loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
-    fields = fields_of(loops)["trace"]
-    fields["kernels"]["by_type"] = {"MatMul": 4188}
-    fields["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
-    write(changed(loops, trace=fields), tmp_path / "loops.json")
-    assert report.main([str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188 / 0]</td><td>4.00</td>" in page
-    assert "Both counted steps of each" in page
-    (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
-    assert [(each["encoder"], each["operators"], each["kernels"]) for each in group["counts"]] == [
-        ("cudnn_lstm", 720, 1047),
-        ("dynamic_rnn", 720, 4188),
-    ]
-
-
-def test_the_report_names_counts_that_differ(tmp_path, capsys):
-    fields = fields_of(traced(*THREE))["trace"]
-    fields["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
-    fields["kernels"]["by_type"] = {"MatMul": 1048}
-    write(changed(traced(*THREE), trace=fields), tmp_path / "a.json")
-    assert report.main([str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
-    assert "Both counted steps" not in page and page.count("Counts that are not the same") == 1
-
-
 def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
     write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
     (tmp_path / "logs" / "links").mkdir()
     (tmp_path / "logs" / "links" / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')  # no run
     assert f"there are some in {tmp_path}/logs/a: name these" in told(capsys, tmp_path / "logs")[2]
-
-
-def test_a_report_without_traces_says_nothing_of_them(tmp_path, capsys):
-    write(traced(), tmp_path / "a.json")
-    assert report.main([str(tmp_path)]) == 0
-    assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
-    fields = json.loads((tmp_path / "report.json").read_text())
-    assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
 
 
 def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, monkeypatch):
@@ -375,30 +318,3 @@ def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, mon
     table = text[text.index("| Part (ms)") :].split("\n\n")[0]
     section = out[out.index("### cudnn_lstm, replicated, 2 devices (docs/results/phases/") :]
     assert section.split("\n\n")[1] == table
-
-
-def test_independent_runs_have_no_straggler():
-    found = step_parts.of([traced(*THREE, variable_update="independent")])
-    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
-
-
-def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
-    found = step_parts.of([traced(*THREE, variable_consistency="relaxed")])
-    assert found.straggler[0] is None and "no gradients of a step are exchanged within it" in found.straggler[1]
-
-
-def test_clusters_of_xla_have_no_tower_and_it_is_said():
-    found = step_parts.of([traced(*THREE, xla=True)])
-    assert found.straggler[0] is None and "XLA's clusters" in found.straggler[1]
-    assert steps.notes(found)[-1] == steps.CLUSTERS
-    assert found.concurrency is None and "cannot be said: XLA's clusters" in steps.notes(found)[1]
-    (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
-    assert alone.settings[0].concurrency is None
-    (alone,) = dispatch_threads.probes([traced(*THREE)], {2: 3})
-    assert alone.settings[0].concurrency > 1
-    assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
-
-
-def test_every_part_has_a_meaning_and_a_letter_of_its_own():
-    assert set(steps.MEANING) == set(PARTS)
-    assert len(set(LETTERS)) == len(PARTS) == len(LETTERS)

@@ -1,0 +1,97 @@
+"""What a report says of traced runs: where a step goes, counts of operators and kernels, and who is the straggler."""
+
+import json
+
+import pytest
+
+from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.analysis.steps import parts as step_parts
+from rnn_scaling.commands import report
+from rnn_scaling.records import record
+from rnn_scaling.records.step_names import LETTERS, PARTS
+from rnn_scaling.reports import steps
+from tests.support.records import changed, fields_of
+from tests.support.traced_runs import step, traced
+
+THREE = (step(0.9), step(1.0), step(1.1))
+
+
+def test_the_report_shows_where_a_step_goes(tmp_path):
+    two = [step(0.8), step(1.2)]
+    for k, run in enumerate((traced(*THREE), traced(*two, loss=2.0), traced(loss=3.0))):
+        record.write(run, tmp_path / f"{k}.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert 'id="steps"' in page and "the first of these parts that holds" in page
+    assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
+    assert "over the 5 traced steps of 2 runs" in page and "Straggler: tower 1 is last in every step" in page
+    assert "#010203" not in page  # every colour is one of the page's
+    table = (tmp_path / "table.md").read_text()
+    assert "Where a step goes on 2 devices:" in table and "exchange, exposed" in table
+    (row,) = json.loads((tmp_path / "report.json").read_text())["series"][0]["rows"]
+    assert row["step"]["steps"] == 5 and row["step"]["step_s"]["mean"] == pytest.approx(0.1)
+    assert row["step"]["straggler"]["tower"] == 1
+
+
+def test_the_report_counts_operators_and_kernels(tmp_path):
+    record.write(traced(*THREE, encoder_type="cudnn_lstm", decoder_type="cudnn_lstm"), tmp_path / "fused.json")
+    loops = traced(*THREE, encoder_type="dynamic_rnn", decoder_type="dynamic_rnn", loss=2.0)
+    fields = fields_of(loops)["trace"]
+    fields["kernels"]["by_type"] = {"MatMul": 4188}
+    fields["kernels"]["steps"] = [{"host": 4188, "device": 0, "copies": 0, "dispatched": 0}] * 2
+    record.write(changed(loops, trace=fields), tmp_path / "loops.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<td>1,047 [1,047 / 0]</td><td>4,188 [4,188 / 0]</td><td>4.00</td>" in page
+    assert "Both counted steps of each" in page
+    (group,) = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
+    assert [(each["encoder"], each["operators"], each["kernels"]) for each in group["counts"]] == [
+        ("cudnn_lstm", 720, 1047),
+        ("dynamic_rnn", 720, 4188),
+    ]
+
+
+def test_the_report_names_counts_that_differ(tmp_path):
+    fields = fields_of(traced(*THREE))["trace"]
+    fields["kernels"]["steps"][1] = {"host": 1048, "device": 0, "copies": 0, "dispatched": 0}
+    fields["kernels"]["by_type"] = {"MatMul": 1048}
+    record.write(changed(traced(*THREE), trace=fields), tmp_path / "a.json")
+    assert report.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "a.json: counted step 2 differs from step 1: host 1048 instead of 1047</li>" in page
+    assert "Both counted steps" not in page and page.count("Counts that are not the same") == 1
+
+
+def test_a_report_without_traces_says_nothing_of_them(tmp_path):
+    record.write(traced(), tmp_path / "a.json")
+    assert report.main([str(tmp_path)]) == 0
+    assert "Where a step goes" not in (tmp_path / "report.html").read_text() + (tmp_path / "table.md").read_text()
+    fields = json.loads((tmp_path / "report.json").read_text())
+    assert "counts" not in fields and "step" not in fields["series"][0]["rows"][0]
+
+
+def test_independent_runs_have_no_straggler():
+    parts = step_parts.of([traced(*THREE, variable_update="independent")])
+    assert parts.straggler[0] is None and "no gradients of a step are exchanged within it" in parts.straggler[1]
+
+
+def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
+    parts = step_parts.of([traced(*THREE, variable_consistency="relaxed")])
+    assert parts.straggler[0] is None and "no gradients of a step are exchanged within it" in parts.straggler[1]
+
+
+def test_clusters_of_xla_have_no_tower_and_it_is_said():
+    parts = step_parts.of([traced(*THREE, xla=True)])
+    assert parts.straggler[0] is None and "XLA's clusters" in parts.straggler[1]
+    assert steps.notes(parts)[-1] == steps.CLUSTERS
+    assert parts.concurrency is None and "cannot be said: XLA's clusters" in steps.notes(parts)[1]
+    (alone,) = dispatch_threads.probes([traced(*THREE, xla=True)], {2: 3})
+    assert alone.settings[0].concurrency is None
+    (alone,) = dispatch_threads.probes([traced(*THREE)], {2: 3})
+    assert alone.settings[0].concurrency > 1
+    assert steps.CLUSTERS not in steps.notes(step_parts.of([traced(*THREE)]))
+
+
+def test_every_part_has_a_meaning_and_a_letter_of_its_own():
+    assert set(steps.MEANING) == set(PARTS)
+    assert len(set(LETTERS)) == len(PARTS) == len(LETTERS)

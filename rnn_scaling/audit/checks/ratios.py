@@ -11,12 +11,11 @@ from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, is_summary, 
 from rnn_scaling.audit.finding import Finding, of_cell
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
-from rnn_scaling.audit.tables.columns import plain, recognise
+from rnn_scaling.audit.tables.columns import FROM_TO, plain, recognise, words_of
 
 NAME = "ratios"
 _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<bottom>[^()\[\]/]+?)[\s)\]]*(?:ratio)?\s*")
 _VERSUS = re.compile(r"(?:speed-?up|ratio|gain)?\s*(?:of)?\s*(?P<top>.+?)\s+(?:vs\.?|over)\s+(?P<bottom>.+)")
-_FROM_TO = re.compile(r".*[(:,]\s*(?P<bottom>[\w. ]+?)(?: to | - |-to-| -> )(?P<top>[\w. ]+?)\)?")
 _PERCENT_OF = re.compile(r"%\s*of\s+(?P<bottom>.+?)(?:\s*#\d+)?")
 _SAYS_RATIO = frozenset({"speedup", "speed", "up", "ratio", "gain", "of", "to", "vs", "over", "x", "factor"})
 _SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"parallel", "par"})
@@ -59,7 +58,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 def _goes_one_way(table: ScalingTable, header: str, ratio: _Ratio) -> bool:
     """Whether a header says what is over what: "speedup (A to B)" of rates is B / A."""
     of_rates = all(table.roles.get(table.columns[i]) == "rate" for side in ratio for i in side)
-    return of_rates and "speed" in header and _FROM_TO.fullmatch(header) is not None
+    return of_rates and "speed" in header and FROM_TO.fullmatch(header) is not None
 
 
 def _is_of_devices(context: Context, table: ScalingTable) -> bool:
@@ -117,10 +116,10 @@ def _over(table: ScalingTable, k: int, header: str) -> _Ratio | None:
 
 def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, float] | None:
     """The column, none of `but`, whose words are most like a name, and how much; None when none or two are."""
-    wanted = _words(name)
+    wanted = words_of(name)
     named = [(i, table.columns[i]) for i in near(table, but[0])]
     scores = sorted(
-        ((len(wanted & _words(other)) / max(len(wanted | _words(other)), 1), i) for i, other in named
+        ((len(wanted & words_of(other)) / max(len(wanted | words_of(other)), 1), i) for i, other in named
          if i not in but and ": " not in other),
         reverse=True,
     )  # fmt: skip
@@ -129,26 +128,24 @@ def _alike(table: ScalingTable, but: Sequence[int], name: str) -> tuple[int, flo
     return scores[0][1], scores[0][0]
 
 
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9%]+", plain(name)))
-
-
 def _versus(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """The columns of one quantity and one unit that differ in the two names of the header alone."""
-    match = _VERSUS.fullmatch(header) or (_FROM_TO.fullmatch(header) if "speed" in header else None)
-    if not match:
+    if match := _VERSUS.fullmatch(header):
+        top, bottom = words_of(match["top"]), words_of(match["bottom"])
+    elif "speed" in header and (match := FROM_TO.fullmatch(header)):
+        top, bottom = words_of(match["second"]), words_of(match["first"])
+    else:
         return None
-    top, bottom = _words(match["top"]), _words(match["bottom"])
-    about = _words(header[: match.start("bottom")] + header[match.end("bottom") :]) - top - bottom - _SAYS_RATIO
+    about = words_of(header) - top - bottom - _SAYS_RATIO
     sides: dict[tuple[object, ...], _Ratio] = {}
     named_by_both: list[tuple[tuple[frozenset[str], str, frozenset[str]], int]] = []
     for i, name in ((i, table.columns[i]) for i in near(table, k)):
-        words = _words(re.sub(r" #\d+$", "", name))
+        words = words_of(re.sub(r" #\d+$", "", name))
         of_top, of_bottom = top <= words, bottom <= words
         compared = _is_value(table, i) and not _DERIVED.search(name.lower()) and _may_be_faster(name, header)
         if i == k or not (of_top or of_bottom) or not compared or table.roles.get(name) in _NOT_COMPARED:
             continue
-        rest = frozenset(words - (top if of_top else set()) - (bottom if of_bottom else set()))
+        rest = words - (top if of_top else frozenset()) - (bottom if of_bottom else frozenset())
         quantity = (rest, table.roles.get(name, ""), _units(table, i))
         if of_top and of_bottom:  # "mixed + XLA" beside "mixed" is the side that has no column yet
             named_by_both.append((quantity, i))
@@ -186,10 +183,10 @@ def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """A speedup beside "Sequential" and "Parallel": of the row itself."""
     if table.roles.get(table.columns[k]) != "speedup":
         return None
-    about = _words(header) - _SAYS_RATIO
+    about = words_of(header) - _SAYS_RATIO
     sides: _Ratio = ([], [])
     for i, name in ((i, table.columns[i]) for i in near(table, k)):
-        words = _words(name)
+        words = words_of(name)
         for side, names in zip(sides, (_SERIAL, _PARALLEL)):
             if words & names and words - names - _UNITS == about and _is_value(table, i):
                 side.append(i)
@@ -209,11 +206,11 @@ def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
 
 
 def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
-    wanted = _words(name)
+    wanted = words_of(name)
     return [
         i
         for i, other in ((i, table.columns[i]) for i in near(table, k))
-        if i != k and wanted <= _words(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
+        if i != k and wanted <= words_of(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
     ]
 
 

@@ -52,8 +52,7 @@ def _bounds(table: Grid, kinds: Sequence[Column], value: int, stem: str) -> bool
     role = kinds[value].role
     if not stem:
         return role in _MEASURED
-    words = set(re.findall(r"[a-z0-9%]+", columns.plain(table.columns[value])))
-    same = set(re.findall(r"[a-z0-9%]+", stem)) <= words
+    same = columns.words_of(stem) <= columns.words_of(table.columns[value])
     return same or (role in _MEASURED and columns.recognise(stem).role == role)
 
 

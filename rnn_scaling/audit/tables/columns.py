@@ -12,6 +12,8 @@ from rnn_scaling.audit.tables import vocabulary as words
 # The role of columns that compare two others: understood, and no field of a row.
 COMPARED = "compared"
 
+# "speedup (FP32 to mixed)"
+FROM_TO = re.compile(r"(?P<of>.*?)[(:,]\s*(?P<first>[\w. -]+?)\s*(?: to |-to-|-> ?|→|\s-\s)\s*(?P<second>[\w. -]+?)\)?")
 _DEVICES = re.compile(words.DEVICES)
 _PER_PART = re.compile(words.PER_PART)
 _LIST_OF_DEVICES = re.compile(rf"(?:{words.LISTS_OF_DEVICES})(?: used)?")
@@ -108,6 +110,11 @@ def plain(header: str) -> str:
     return re.sub(r"(?:\[\^?\w{1,2}\]|\^\w|[†‡§¹²³⁴*])+$", "", text.strip(" :*`")).strip(" :*`")
 
 
+def words_of(header: str) -> frozenset[str]:
+    """The words and numbers of a header, in the form of `plain`."""
+    return frozenset(re.findall(r"[a-z0-9%]+", plain(header)))
+
+
 @functools.lru_cache(maxsize=65536)
 def recognise(header: str) -> Column:
     """What a column with this header says; role and other are "" when it is not understood."""
@@ -155,8 +162,8 @@ def _compared(text: str) -> Column | None:
         if re.match(r"baseline|base\b|first", other) and gains:
             return Column("speedup", sure=False)
         return Column(COMPARED) if gains or "ratio" in text or against[0][:2] in ("vs", "ve") else None
-    if gains and re.search(r"[(:,]\s*[\w. -]+?(?: to | - |-to-| ?-> ?| ?→ ?)[\w. -]+\)?$", text):
-        return Column(COMPARED)  # "speedup (FP32 to mixed)"
+    if gains and FROM_TO.fullmatch(text):
+        return Column(COMPARED)
     faster = re.search(r"speed-? ?up|faster|gain", text)
     if faster and re.search(words.PRECISIONS, text) and not re.search(rf"{words.FULL_PRECISION}|scaling", text):
         return Column(COMPARED, unit="precision")  # "AMP speedup": unless the table has one of FP32 too

@@ -5,17 +5,13 @@ Only two columns of one quantity and one unit are compared, and only those that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rnn_scaling.audit.tables import columns
-from rnn_scaling.audit.tables.columns import COMPARED, Column
+from rnn_scaling.audit.tables.columns import COMPARED, Column, words_of
 from rnn_scaling.audit.tables.grid import Grid
 from rnn_scaling.audit.tables.kinds import Pair
 
-_FROM_TO = re.compile(
-    r"(?P<of>.*?)[(:,]\s*(?P<first>[\w. -]+?)\s*(?: to |-to-|-> ?|→|\s-\s)\s*(?P<second>[\w. -]+?)\)?"
-)
 _FALLS = ("seconds",)  # less is faster: the first is above the line
 
 
@@ -51,14 +47,14 @@ def _pair_above(table: Grid, pair: Pair) -> tuple[str, str]:
 
 def _named(table: Grid, kinds: Sequence[Column], k: int) -> tuple[str, str] | None:
     """The two columns that "speedup (A to B)" names, of one quantity; None where none or several may be meant."""
-    match = _FROM_TO.fullmatch(columns.plain(table.columns[k]))
+    match = columns.FROM_TO.fullmatch(columns.plain(table.columns[k]))
     if not match:
         return None
-    first, second = _words(match["first"]), _words(match["second"])
+    first, second = words_of(match["first"]), words_of(match["second"])
     pairs = [
         (a, b)
         for a in _holding(table, kinds, k, first, second)
-        for b in _holding(table, kinds, k, second, first) or _holding(table, kinds, k, second, set())
+        for b in _holding(table, kinds, k, second, first) or _holding(table, kinds, k, second, frozenset())
         if a != b
         and kinds[a].quantity == kinds[b].quantity
         and _rest(table, a, first | second) == _rest(table, b, first | second)
@@ -74,19 +70,15 @@ def _named(table: Grid, kinds: Sequence[Column], k: int) -> tuple[str, str] | No
     return (names[a], names[b]) if kinds[a].role in _FALLS else (names[b], names[a])
 
 
-def _holding(table: Grid, kinds: Sequence[Column], k: int, wanted: set[str], other: set[str]) -> list[int]:
+def _holding(table: Grid, kinds: Sequence[Column], k: int, wanted: frozenset[str], other: frozenset[str]) -> list[int]:
     """Measured columns whose headers hold all of the wanted words, and not all of the other's."""
     return [
         i
         for i, kind in enumerate(kinds)
-        if i != k and kind.role in ("rate", "rate_each", "seconds") and wanted <= _words(table.columns[i])
-        and not (other - wanted and other <= _words(table.columns[i]))
+        if i != k and kind.role in ("rate", "rate_each", "seconds") and wanted <= words_of(table.columns[i])
+        and not (other - wanted and other <= words_of(table.columns[i]))
     ]  # fmt: skip
 
 
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", columns.plain(text)))
-
-
-def _rest(table: Grid, k: int, but: set[str]) -> set[str]:
-    return _words(table.columns[k]) - but - {"precision"}
+def _rest(table: Grid, k: int, but: frozenset[str]) -> frozenset[str]:
+    return words_of(table.columns[k]) - but - {"precision"}

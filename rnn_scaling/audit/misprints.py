@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell
@@ -29,16 +29,16 @@ def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = 
         shifted = [Bounds(value - stands.half_ulp, value + stands.half_ulp) for value in moved]
         if any(expected.meets(value) for value in shifted):
             return f"off by a factor of {name}: a slipped decimal point or another unit"
-    if _is_exchange(stands, expected):
+    if _is_typed(stands, expected, _exchanged):
         return "two digits exchanged while typing"
     places = [place for place, value in (others or {}).items() if printed.meets(value)]
     if len(places) == 1:
         return f"this is the value of {places[0]}: copied or exchanged"
     if sum(c.isdigit() for c in stands.text) < _ENOUGH:  # of two digits one is always the mistyped one
         return NO_CAUSE
-    if _is_one_more_or_less(stands, expected):
+    if _is_typed(stands, expected, _one_more_or_less):
         return "a digit too few or too many"
-    if _is_one_digit(stands, expected):
+    if _is_typed(stands, expected, _one_other):
         return "one digit mistyped"
     return NO_CAUSE
 
@@ -54,26 +54,25 @@ def _is_cut(stands: Cell, expected: Bounds) -> bool:
     return abs(cut - stands.value) < 0.01 * step and expected.low < stands.value + step
 
 
-def _fits(stands: Cell, text: str, expected: Bounds) -> bool:
-    value = float(text)
-    return expected.meets(Bounds(value - stands.half_ulp, value + stands.half_ulp))
+def _is_typed(stands: Cell, expected: Bounds, slips: Callable[[str], Iterable[str]]) -> bool:
+    """Whether one of the texts that a slip of the fingers makes the printed number of is expected."""
+    half, text = stands.half_ulp, _digits(stands, stands.value)
+    meant = (float(other) for other in slips(text) if other != text)
+    return any(expected.meets(Bounds(value - half, value + half)) for value in meant)
 
 
-def _is_exchange(stands: Cell, expected: Bounds) -> bool:
-    a = _digits(stands, stands.value)
-    swapped = [a[:k] + a[k + 1] + a[k] + a[k + 2 :] for k in range(len(a) - 1) if a[k].isdigit() and a[k + 1].isdigit()]
-    return any(text != a and _fits(stands, text, expected) for text in swapped)
+def _exchanged(text: str) -> list[str]:
+    pairs = [k for k in range(len(text) - 1) if text[k].isdigit() and text[k + 1].isdigit()]
+    return [text[:k] + text[k + 1] + text[k] + text[k + 2 :] for k in pairs]
 
 
-def _is_one_more_or_less(stands: Cell, expected: Bounds) -> bool:
-    """Whether one digit left out, or one typed twice, gives the printed number."""
-    a = _digits(stands, stands.value)
-    twice = [a[:k] + a[k + 1 :] for k in range(1, len(a)) if a[k].isdigit() and a[k] == a[k - 1]]
-    lost = [a[:k] + digit + a[k:] for k in range(len(a) + 1) for digit in "0123456789" if a[:k].isdigit() or not a[:k]]
-    return any(_fits(stands, text, expected) for text in (*twice, *lost))
+def _one_more_or_less(text: str) -> list[str]:
+    """Without a digit that was typed twice, or with one that was left out."""
+    twice = [text[:k] + text[k + 1 :] for k in range(1, len(text)) if text[k].isdigit() and text[k] == text[k - 1]]
+    places = [k for k in range(len(text) + 1) if text[:k].isdigit() or not text[:k]]
+    return [*twice, *(text[:k] + digit + text[k:] for k in places for digit in "0123456789")]
 
 
-def _is_one_digit(stands: Cell, expected: Bounds) -> bool:
-    a = _digits(stands, stands.value)
-    places = [k for k in range(len(a)) if a[k].isdigit()]
-    return any(_fits(stands, a[:k] + digit + a[k + 1 :], expected) for k in places for digit in "0123456789")
+def _one_other(text: str) -> list[str]:
+    places = [k for k in range(len(text)) if text[k].isdigit()]
+    return [text[:k] + digit + text[k + 1 :] for k in places for digit in "0123456789"]

@@ -96,13 +96,11 @@ class Framework(Choice):
     Attributes:
       package: whose import it needs, in an environment of its own beside that of the suite; empty: it is ours.
       least: the oldest version of the package that it is written for.
-      beside: other packages of that environment whose versions matter.
       has_equal_towers: whether all towers must have batches of one size.
     """
 
     package: str = ""
     least: str = ""
-    beside: tuple[str, ...] = ()
     has_equal_towers: bool = False
 
 
@@ -272,9 +270,7 @@ _OURS = (
 FRAMEWORKS: Mapping[str, Framework] = {
     "tensorflow": Framework("rnn_scaling.training.benchmark", "ours", reads=_OURS),
     "torch": Framework("rnn_scaling.trainers.torch", "PyTorch", reads=("compile",), package="torch", least="2.6"),
-    "jax": Framework(
-        "rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", beside=("jaxlib",), has_equal_towers=True
-    ),
+    "jax": Framework("rnn_scaling.trainers.jax", "JAX", package="jax", least="0.6", has_equal_towers=True),
     "keras": Framework(
         *("rnn_scaling.trainers.keras", "Keras 3"),
         reads=("keras_backend",),

@@ -73,13 +73,11 @@ class Best:
       subsets: nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first.
       worst: the farthest link within each of them; "": a single GPU.
       count: how many are equally good.
-      exhaustive: every subset was looked at; otherwise a search that may miss a better one.
     """
 
     subsets: tuple[tuple[int, ...], ...]
     worst: str
     count: int
-    exhaustive: bool
 
 
 def read() -> Topology | None:
@@ -142,8 +140,7 @@ def best_subsets(topology: Topology, count: int) -> Best:
     if not 1 <= count <= size:
         raise ValueError(f"expected 1 to {size} GPUs, got {count}")
     worth = [[_worth(link) for link in row] for row in topology.links]
-    exhaustive = size <= EXHAUSTIVE
-    candidates = itertools.combinations(range(size), count) if exhaustive else _beam(worth, count)
+    candidates = itertools.combinations(range(size), count) if size <= EXHAUSTIVE else _beam(worth, count)
     best: tuple[int, int] | None = None
     equal: list[tuple[int, ...]] = []
     for subset in candidates:
@@ -154,7 +151,7 @@ def best_subsets(topology: Topology, count: int) -> Best:
             equal.append(subset)
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
     named = tuple(tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED])
-    return Best(named, _worst(topology, equal[0]), len(equal), exhaustive)
+    return Best(named, _worst(topology, equal[0]), len(equal))
 
 
 def better(topology: Topology, used: Sequence[int]) -> Best | None:

@@ -50,13 +50,13 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
 
 
 def _may_be_compared(kind: Column) -> bool:
-    return kind.role in ("rate", "rate_each", "seconds") or (not kind.role and kind.other in ("", "latency", "time"))
+    return kind.role in columns.TIMED or (not kind.role and kind.other in ("", "latency", "time"))
 
 
 def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:
     """Whether the headers say before and after: of times the first is above the line, of rates the second."""
     names = [columns.plain(table.columns[k]) for k in (top, bottom)]
-    if kinds[top].role in ("rate", "rate_each"):
+    if kinds[top].role in columns.RATES:
         names.reverse()
     before, after = names
     return bool(_BEFORE.search(before) and _AFTER.search(after)) and not (
@@ -82,7 +82,7 @@ def _is_of_devices(table: Grid, k: int, kinds: Sequence[Column], devices: Device
     counted = [(int(n.value), row) for n, row in zip(devices.values, table.rows) if n and n.value >= 1]
     first = min((n for n, _ in counted), default=0)
     for i, kind in enumerate(kinds):
-        if kind.role not in ("rate", "rate_each", "seconds"):
+        if kind.role not in columns.TIMED:
             continue
         bases = [cell for n, row in counted if n == first and (cell := row.cells[i])]
         rest = [(g, cell) for n, row in counted if n > first and (g := row.cells[k]) and (cell := row.cells[i])]

@@ -11,6 +11,9 @@ from rnn_scaling.audit.tables import vocabulary as words
 
 # The role of columns that compare two others: understood, and no field of a row.
 COMPARED = "compared"
+RATES = ("rate", "rate_each")
+TIMED = (*RATES, "seconds")
+MEASURED = (*TIMED, "speedup", "efficiency")
 
 # "speedup (FP32 to mixed)"
 FROM_TO = re.compile(r"(?P<of>.*?)[(:,]\s*(?P<first>[\w. -]+?)\s*(?: to |-to-|-> ?|→|\s-\s)\s*(?P<second>[\w. -]+?)\)?")
@@ -130,6 +133,14 @@ def recognise(header: str) -> Column:
     if _DEVICES.fullmatch(counted):
         return Column("devices", unit=noun(counted))
     return _compared(text) or _quantity(text) or _rate(text) or _seconds(text) or _counts(text) or _other(text)
+
+
+def of_unit(unit: str) -> Column:
+    """What a unit behind a number says of it: a time, a rate; role "" for every other."""
+    if unit.lower() in words.TIME_UNITS:
+        return Column("seconds")
+    kind = recognise(unit)
+    return kind if kind.role in RATES else Column()
 
 
 @functools.lru_cache(maxsize=1024)

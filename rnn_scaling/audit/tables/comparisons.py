@@ -61,7 +61,7 @@ def _named(table: Grid, kinds: Sequence[Column], k: int) -> tuple[str, str] | No
     ]
     wanted = columns.recognise(match["of"].replace("speedup", "").strip()).role
     pairs = [pair for pair in pairs if kinds[pair[0]].role == wanted] or pairs if wanted else pairs
-    rates = [pair for pair in pairs if kinds[pair[0]].role in ("rate", "rate_each")]
+    rates = [pair for pair in pairs if kinds[pair[0]].role in columns.RATES]
     pairs = rates or [pair for pair in pairs if kinds[pair[0]].role in _FALLS]
     if len(pairs) != 1:
         return None
@@ -75,7 +75,7 @@ def _holding(table: Grid, kinds: Sequence[Column], k: int, wanted: frozenset[str
     return [
         i
         for i, kind in enumerate(kinds)
-        if i != k and kind.role in ("rate", "rate_each", "seconds") and wanted <= words_of(table.columns[i])
+        if i != k and kind.role in columns.TIMED and wanted <= words_of(table.columns[i])
         and not (other - wanted and other <= words_of(table.columns[i]))
     ]  # fmt: skip
 

@@ -88,10 +88,8 @@ def _class(text: str) -> str:
     unit = cell.unit.lower() if cell else ""
     if unit in ("x", "×", "times"):
         return "speedup"
-    if unit in words.TIME_UNITS:
-        return "seconds"
-    if columns.recognise(unit).role in ("rate", "rate_each"):
-        return "rate"
+    if role := columns.of_unit(unit).role:
+        return "rate" if role in columns.RATES else role
     return "devices" if re.fullmatch(words.COUNTED, unit) else "%" if unit == "%" else ""
 
 

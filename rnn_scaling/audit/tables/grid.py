@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from rnn_scaling.audit.scaling_table import GridRow, decimal_comma, parse_bare, parse_cell, strip_marks
 from rnn_scaling.audit.tables import columns, compound, counts
-from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.columns import MEASURED, Column
 
 _Lines = list[tuple[int, list[str]]]
-_MEASURED = ("speedup", "efficiency", "rate", "rate_each", "seconds")
 _NO_SETTING = ("accuracy", "loss", "memory", "power", "utilisation", "bandwidth", "latency", "compute rate")
 _MAX_NOTES = 1000
 _COMMA = re.compile(
@@ -100,9 +99,8 @@ def _transposed(header: list[str], lines: _Lines) -> tuple[list[str], _Lines]:
     if len(header) < 3 or not lines or not _counts_across(header):
         return header, lines
     roles = [columns.recognise(texts[0]) for _, texts in lines]
-    if not any(kind.role in _MEASURED for kind in roles) or 2 * sum(bool(kind.quantity) for kind in roles) <= len(
-        roles
-    ):
+    understood = sum(bool(kind.quantity) for kind in roles)
+    if not any(kind.role in MEASURED for kind in roles) or 2 * understood <= len(roles):
         return header, lines
     bare = columns.recognise(header[0]).role == "devices"
     named = [text if bare else str(count.number) if (count := counts.in_header(text)) else "" for text in header]
@@ -158,7 +156,7 @@ def _filled_down(header: Sequence[str], lines: _Lines) -> _Lines:
     kept = 0
     for name in header:
         kind = columns.recognise(name)
-        if kind.role in (*_MEASURED, "devices", "ids", "work") or (kind.role == "" and kind.other in _NO_SETTING):
+        if kind.role in (*MEASURED, "devices", "ids", "work") or (kind.role == "" and kind.other in _NO_SETTING):
             break
         kept += 1
     if not kept or not lines[0][1][0]:
@@ -176,7 +174,7 @@ def _filled_down(header: Sequence[str], lines: _Lines) -> _Lines:
 
 def _in_decimal_points(header: Sequence[str], lines: _Lines) -> _Lines:
     """The lines with decimal points, where the measured columns have decimal commas ("1.446,3") and no points."""
-    measured = [k for k, name in enumerate(header) if columns.recognise(name).role in _MEASURED]
+    measured = [k for k, name in enumerate(header) if columns.recognise(name).role in MEASURED]
     sample = [texts[k] for _, texts in lines[:200] for k in measured if texts[k]]
     with_comma = [text for text in sample if "," in text and _COMMA.fullmatch(text)]
     if not any(_ONLY_A_DECIMAL_COMMA.fullmatch(text) for text in with_comma):

@@ -31,7 +31,6 @@ _POSITIVE = (
     "accumulation",
 )
 _LONG_NUMBER = re.compile(r"\d{100,}")
-_SAYS_ENOUGH = frozenset({"rate", "rate_each", "speedup", "efficiency", "seconds"})
 
 
 def interpret(raw: RawTable, source: str) -> ScalingTable:
@@ -65,7 +64,7 @@ def interpret(raw: RawTable, source: str) -> ScalingTable:
         raw.line,
         raw.title,
         table.columns,
-        tuple(series_of.by_setting(series_of.by_batch(rows))) if _SAYS_ENOUGH & set(roles.values()) else (),
+        tuple(series_of.by_setting(series_of.by_batch(rows))) if set(columns.MEASURED) & set(roles.values()) else (),
         table.rows,
         tuple(notes),
         roles,
@@ -196,7 +195,7 @@ class _Points:
         places = {**self.plan.shared, **group.places}
         of = self.plan.kinds
         read = [(field, k, of[k]) for field, k in places.items() if field in (*_POSITIVE, unnamed.BY_UNIT)]
-        rate = next((of[places[f]] for f in ("rate", "rate_each") if f in places), Column())
+        rate = next((of[places[f]] for f in columns.RATES if f in places), Column())
         stated = next((of[k].scaling for k in places.values() if of[k].scaling), "") or self.stated
         fixed: dict[str, Any] = {"rate_unit": rate.unit, "rate_scope": rate.scope, "scaling": stated}
         if "speedup" in places:
@@ -223,7 +222,7 @@ def _numbers(cells: Sequence[Cell | None], places: Sequence[tuple[str, int, Colu
     for field, k, kind in places:
         cell = cells[k]
         if field == unnamed.BY_UNIT and cell:
-            kind = unnamed.of_unit(cell.unit)
+            kind = columns.of_unit(cell.unit)
             field = kind.role
         cell = scaled(cell, kind) if cell else None
         if cell and cell.value > 0:

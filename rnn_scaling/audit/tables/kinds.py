@@ -70,11 +70,8 @@ def _by_unit(table: Grid, k: int) -> Column:
     units = {cell.unit for row in table.rows if (cell := row.cells[k])}
     if len(units) != 1:
         return Column()
-    unit = units.pop()
-    if unit in words.TIME_UNITS:
-        return Column(other="time")
-    kind = columns.recognise(unit)
-    return kind if kind.role in ("rate", "rate_each") else Column()
+    kind = columns.of_unit(units.pop())
+    return Column(other="time") if kind.role == "seconds" else kind
 
 
 def _letters(table: Grid, kinds: list[Column]) -> tuple[list[Column], Pair | None]:

@@ -15,7 +15,7 @@ from rnn_scaling.audit.tables.grid import Grid
 from rnn_scaling.audit.tables.unnamed import Curve
 
 # Fields that a wide table repeats for each thing that it compares ("images/sec | speedup | images/sec | speedup").
-REPEATED = ("rate", "rate_each", "speedup", "efficiency")
+REPEATED = (*columns.RATES, "speedup", "efficiency")
 _NO_FIELD = ("", ASIDE, COMPARED, "devices", "ids", "per_part")
 
 
@@ -98,7 +98,7 @@ def _across(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...], said:
     for k, (_, rest) in across.items():
         out[k] = columns.recognise(re.sub(r"\b(?:on|with|for|using|at)\b\s*$|^(?:on|with|for|at)\b", "", rest).strip())
         names[k] = ""
-        if out[k].role not in unnamed.MEASURED:
+        if out[k].role not in columns.MEASURED:
             unknown.setdefault(rest if rest not in ("t", "s", "e") else "", []).append(k)
     for rest, where in unknown.items():
         curves: list[Curve] = [[(across[k][0], cell) for k in where if (cell := row.cells[k])] for row in table.rows]
@@ -145,7 +145,7 @@ def _named_after_things(
     table: Grid, kinds: Sequence[Column], labels: tuple[int, ...], devices: Devices, said: Sequence[str]
 ) -> Layout | None:
     """Model names over columns of rates: every column is a series of its own."""
-    if devices.values is None or any(kind.role in unnamed.MEASURED and kind.sure for kind in kinds):
+    if devices.values is None or any(kind.role in columns.MEASURED and kind.sure for kind in kinds):
         return None
     things = [
         k for k, kind in enumerate(kinds)
@@ -173,7 +173,7 @@ def _named_after_things(
     rest = _by_fields(table, kinds, labels)
     taken = {k for places in own.values() for k in places.values()}
     out = tuple(kind if k in things else one if one.sure or k in taken else Column() for k, one in enumerate(kinds))
-    return Layout(labels, {f: k for f, k in rest.shared.items() if f not in unnamed.MEASURED}, groups, out)
+    return Layout(labels, {f: k for f, k in rest.shared.items() if f not in columns.MEASURED}, groups, out)
 
 
 def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) -> Layout:

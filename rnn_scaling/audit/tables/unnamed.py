@@ -11,12 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.audit.tables import columns
-from rnn_scaling.audit.tables import vocabulary as words
-from rnn_scaling.audit.tables.columns import Column
+from rnn_scaling.audit.tables.columns import MEASURED, RATES, Column, of_unit
 
 # The role of columns whose cells tell row by row what they are: "250 QPS", "15 ms".
 BY_UNIT = "by_unit"
-MEASURED = ("rate", "rate_each", "speedup", "efficiency", "seconds")
 # Of a quantity that grows with the devices: how much it must, and in how many of the steps.
 _GROWS, _STEPS = 1.25, 0.7
 
@@ -37,7 +35,7 @@ def quantity(said: Iterable[str], curves: Sequence[Curve], growth_tells: bool) -
     by_unit = _by_unit(cells)
     for text in said:
         named = _named(text)
-        if named and (not by_unit or by_unit.role == named.role or (by_unit.role, named.role) == ("rate", "rate_each")):
+        if named and (not by_unit or by_unit.role == named.role or (by_unit.role, named.role) == RATES):
             return named if _possible(named, curves) else Column()
     if by_unit is None and all(of_unit(cell.unit).role for cell in cells):
         return Column(BY_UNIT)
@@ -65,14 +63,6 @@ def _by_unit(cells: Sequence[Cell]) -> Column | None:
         return Column("efficiency")
     kinds = [of_unit(unit) for unit in units]
     return kinds[0] if kinds[0].role and len(set(kinds)) == 1 else None
-
-
-def of_unit(unit: str) -> Column:
-    """What a unit behind a number says of it: a time, a rate; role "" for every other."""
-    if unit.lower() in words.TIME_UNITS:
-        return Column("seconds")
-    kind = columns.recognise(unit)
-    return kind if kind.role in ("rate", "rate_each") else Column()
 
 
 def _firsts(curves: Sequence[Curve]) -> list[tuple[int, Cell]]:

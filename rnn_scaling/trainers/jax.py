@@ -56,27 +56,8 @@ def build(work: Work, rank: int) -> Callable[[], float]:
         for name, value in weights.items()
     }
     words = np.array(work.loss_items, np.float64)
-    divisor = float(words.sum() if work.exchanges else words[0])
-    loss_sum = _loss_of(work)
-
-    def update(weights: Any, slots: Any, batch: Any, rate: jax.Array) -> Any:
-        """Of one tower, whose part of what is sharded has a first axis of length 1."""
-        batch = jax.tree.map(lambda part: part[0], batch)
-        if not work.exchanges:
-            weights, slots = jax.tree.map(lambda part: part[0], (weights, slots))
-        loss, gradients = jax.value_and_grad(loss_sum)(weights, batch)
-        if work.exchanges:
-            gradients = jax.lax.psum(gradients, TOWERS)
-        following = {
-            name: _updated(optimizer, weights[name], slots[name], gradients[name] / divisor, rate) for name in weights
-        }
-        weights, slots = ({name: pair[which] for name, pair in following.items()} for which in range(2))
-        if not work.exchanges:
-            weights, slots = jax.tree.map(lambda part: part[None], (weights, slots))
-        return weights, slots, loss[None]
-
     sharded = jax.shard_map(
-        update,
+        _update_of(work, float(words.sum() if work.exchanges else words[0])),
         mesh=mesh,
         in_specs=(kept, kept, PartitionSpec(TOWERS), PartitionSpec()),
         out_specs=(kept, kept, PartitionSpec(TOWERS)),
@@ -95,6 +76,33 @@ def build(work: Work, rank: int) -> Callable[[], float]:
         return float(np.asarray(losses, np.float64).sum() / words.sum())
 
     return step
+
+
+def _update_of(work: Work, divisor: float) -> Callable[..., Any]:
+    """The function (weights, slots, batch, rate) -> weights and slots after an update, and the loss, of one tower.
+
+    `divisor` is what the gradients of the summed loss are divided by.
+    """
+    loss_sum = _loss_of(work)
+
+    def update(weights: Any, slots: Any, batch: Any, rate: jax.Array) -> Any:
+        """What is sharded has a first axis of length 1."""
+        batch = jax.tree.map(lambda part: part[0], batch)
+        if not work.exchanges:
+            weights, slots = jax.tree.map(lambda part: part[0], (weights, slots))
+        loss, gradients = jax.value_and_grad(loss_sum)(weights, batch)
+        if work.exchanges:
+            gradients = jax.lax.psum(gradients, TOWERS)
+        following = {
+            name: _updated(work.optimizer, weights[name], slots[name], gradients[name] / divisor, rate)
+            for name in weights
+        }
+        weights, slots = ({name: pair[which] for name, pair in following.items()} for which in range(2))
+        if not work.exchanges:
+            weights, slots = jax.tree.map(lambda part: part[None], (weights, slots))
+        return weights, slots, loss[None]
+
+    return update
 
 
 def kernel(work: Work) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import rounding
-from rnn_scaling.audit.checks.context import MANY_COLUMNS, Context, is_summary, near
+from rnn_scaling.audit.checks.context import Context, is_summary, near
 from rnn_scaling.audit.finding import Finding, of_cell
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, Cell, GridRow, ScalingTable
@@ -24,7 +24,6 @@ _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
 _NO_SPEED = ("accuracy", "loss", "memory", "power", "epochs", "size", "price", "utilisation")
 _MANY = 3  # rows of one factor
-_MAX_BESIDE, _MAX_LINES = 8, 500
 _ALIKE = 1 / 3  # share of words that a name in a header must have in common with the column that it means
 _Ratio = tuple[list[int], list[int]]  # columns whose mean is above and below the line
 
@@ -37,9 +36,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if not any(line.cells[k] for line in table.grid):
             continue
         if name in table.roles:
-            ratio = _parallel(table, k, header) or (
-                None if of_devices else _read(table, name) or _beside(table, k, header)
-            )
+            ratio = _parallel(table, k, header) or (None if of_devices else _read(table, name))
             if ratio:
                 yield from _column(table, k, *ratio)
             continue
@@ -51,8 +48,6 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         )
         if ratio:
             yield from _column(table, k, *ratio, turns=not _goes_one_way(table, header, ratio))
-        elif beside := _beside(table, k, header):
-            yield from _column(table, k, *beside)
 
 
 def _goes_one_way(table: ScalingTable, header: str, ratio: _Ratio) -> bool:
@@ -64,32 +59,6 @@ def _goes_one_way(table: ScalingTable, header: str, ratio: _Ratio) -> bool:
 def _is_of_devices(context: Context, table: ScalingTable) -> bool:
     """Whether the speedups were compared with what the rows measured."""
     return any(judged.verdict.by_speedup and judged.verdict.by_speedup.fit.hits for judged in context.judged(table))
-
-
-def _beside(table: ScalingTable, k: int, header: str) -> _Ratio | None:
-    """Two columns of one unit whose ratio is this speedup in most lines, two at least: "before | after | gain"."""
-    if not re.search(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b", header):
-        return None
-    if len(table.columns) > MANY_COLUMNS:
-        return None
-    values = [i for i in near(table, k) if i != k and _is_value(table, i)]
-    values = [i for i in values if table.roles.get(table.columns[i]) not in _NOT_COMPARED][:_MAX_BESIDE]
-    lines = [line for line in table.grid[:_MAX_LINES] if line.cells[k]]
-    fits: dict[tuple[int, int], int] = {}
-    for a in values:
-        for b in values:
-            pairs = [(line.cells[k], line.cells[a], line.cells[b]) for line in lines] if a != b else []
-            fits[a, b] = sum(
-                rounding.of(said).meets(rounding.of(above) / rounding.of(below))
-                for said, above, below in pairs
-                if said and above and below and min(above.value, below.value) > 0 and abs(said.value - 1) > 0.02
-            )
-    best = max(fits.values(), default=0)
-    pairs_of_best = [pair for pair, count in fits.items() if count == best]
-    if best < 2 or 2 * best <= len(lines) or len(pairs_of_best) > 1:
-        return None
-    above, below = pairs_of_best[0]
-    return ([above], [below]) if _units(table, above) == _units(table, below) else None
 
 
 def _read(table: ScalingTable, name: str) -> _Ratio | None:

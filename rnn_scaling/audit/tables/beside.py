@@ -20,6 +20,7 @@ from rnn_scaling.audit.tables.grid import Grid
 
 _BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
 _AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
+_GAIN = re.compile(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b")
 _TRIED = 8  # columns on the left of a speedup that it may compare
 _MANY = 32  # speedups of one table; of more, each is tried with the two columns beside it
 
@@ -32,7 +33,7 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
       kinds: what each of its columns says.
       devices: where its devices stand.
     """
-    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup"]
+    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup" or _says_gain(table, k, kind)]
     numeric = [k for k, kind in enumerate(kinds) if _may_be_compared(kind) and any(row.cells[k] for row in table.rows)]
     numeric = [k for k in numeric if k not in devices.columns]
     tried = _TRIED if len(gains) <= _MANY else 2
@@ -41,12 +42,17 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
         at = bisect.bisect_left(numeric, k)
         near = numeric[max(0, at - tried) : at] or numeric[at : at + tried]
         pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
-        said = [pair for pair in pairs if _says(table, kinds, *pair)]
+        said = [pair for pair in pairs if kinds[k].role and _says(table, kinds, *pair)]
         borne = [pair for pair in pairs if _bears_out(table, k, *pair)]
         compared = borne or (said if len(said) == 1 and len(near) == 2 else [])
         if compared and not _is_of_devices(table, k, kinds, devices):
             out[k] = compared[0]
     return out
+
+
+def _says_gain(table: Grid, k: int, kind: Column) -> bool:
+    """Whether a header without another meaning names a comparison, of whatever."""
+    return not kind.quantity and _GAIN.search(columns.plain(table.columns[k])) is not None
 
 
 def _may_be_compared(kind: Column) -> bool:

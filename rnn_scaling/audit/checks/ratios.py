@@ -18,8 +18,6 @@ _OVER = re.compile(r"\s*(?:ratio)?[\s(\[:]*(?P<top>[^()\[\]/]+?)\s*/\s*(?P<botto
 _VERSUS = re.compile(r"(?:speed-?up|ratio|gain)?\s*(?:of)?\s*(?P<top>.+?)\s+(?:vs\.?|over)\s+(?P<bottom>.+)")
 _PERCENT_OF = re.compile(r"%\s*of\s+(?P<bottom>.+?)(?:\s*#\d+)?")
 _SAYS_RATIO = frozenset({"speedup", "speed", "up", "ratio", "gain", "of", "to", "vs", "over", "x", "factor"})
-_SERIAL, _PARALLEL = frozenset({"sequential", "serial", "seq"}), frozenset({"parallel", "par"})
-_UNITS = frozenset({"s", "ms", "sec", "time", "seconds", "min"})
 _DERIVED = re.compile(r"speed-? ?up|scaling|efficien|ratio|gain")
 _NOT_COMPARED = ("speedup", "efficiency", "batch_size", "global_batch_size", "devices")
 _NO_SPEED = ("accuracy", "loss", "memory", "power", "epochs", "size", "price", "utilisation")
@@ -36,8 +34,7 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         if not any(line.cells[k] for line in table.grid):
             continue
         if name in table.roles:
-            ratio = _parallel(table, k, header) or (None if of_devices else _read(table, name))
-            if ratio:
+            if not of_devices and (ratio := _read(table, name)):
                 yield from _column(table, k, *ratio)
             continue
         if re.fullmatch(r"(?:%|relative|rel\.?)(?: #\d+)?", header):
@@ -148,39 +145,15 @@ def _units(table: ScalingTable, i: int) -> frozenset[str]:
     return frozenset(cell.unit for line in table.grid for cell in line.numbers([i]))
 
 
-def _parallel(table: ScalingTable, k: int, header: str) -> _Ratio | None:
-    """A speedup beside "Sequential" and "Parallel": of the row itself."""
-    if table.roles.get(table.columns[k]) != "speedup":
-        return None
-    about = words_of(header) - _SAYS_RATIO
-    sides: _Ratio = ([], [])
-    for i, name in ((i, table.columns[i]) for i in near(table, k)):
-        words = words_of(name)
-        for side, names in zip(sides, (_SERIAL, _PARALLEL)):
-            if words & names and words - names - _UNITS == about and _is_value(table, i):
-                side.append(i)
-    return (
-        sides
-        if len(sides[0]) == len(sides[1]) == 1 and _units(table, sides[0][0]) == _units(table, sides[1][0])
-        else None
-    )
-
-
 def _percent_of(table: ScalingTable, k: int, header: str) -> _Ratio | None:
     """ "% of X": the value column nearest on the left, over the first column that says X."""
     match = _PERCENT_OF.fullmatch(header)
-    left = [i for i in near(table, k) if i < k and _is_value(table, i)]
-    bottom = _holding(table, k, match["bottom"])[:1] if match else []
-    return ([left[-1]], bottom) if left and bottom and left[-1] != bottom[0] else None
-
-
-def _holding(table: ScalingTable, k: int, name: str) -> list[int]:
-    wanted = words_of(name)
-    return [
-        i
-        for i, other in ((i, table.columns[i]) for i in near(table, k))
-        if i != k and wanted <= words_of(other) and _is_value(table, i) and table.roles.get(other) not in _NOT_COMPARED
-    ]
+    values = [i for i in near(table, k) if i != k and _is_value(table, i)] if match else []
+    left = [i for i in values if i < k]
+    wanted = words_of(match["bottom"]) if match else frozenset()
+    said = [i for i in values if wanted <= words_of(table.columns[i])]
+    bottom = next((i for i in said if table.roles.get(table.columns[i]) not in _NOT_COMPARED), None)
+    return ([left[-1]], [bottom]) if left and bottom is not None and left[-1] != bottom else None
 
 
 def _is_value(table: ScalingTable, i: int) -> bool:

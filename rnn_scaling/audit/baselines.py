@@ -1,13 +1,10 @@
-"""Which row a speedup is against, and which rate on one device the rows agree on."""
+"""Which row the numbers of a series are against."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling.audit import rounding
-from rnn_scaling.audit.having import RateAndSpeedup
-from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
 
 
@@ -52,17 +49,3 @@ def _nearest(name: str, others: dict[str, ScalingRow]) -> str | None:
     best = max(shared.values(), default=0)
     nearest = [other for other, count in shared.items() if count == best]
     return nearest[0] if len(nearest) == 1 and (best > 0 or len(others) == 1) else None
-
-
-def implied_by_speedup(row: RateAndSpeedup) -> Bounds:
-    """The rate on one device that a row's rate and speedup imply."""
-    return rounding.of(row.rate) / rounding.of(row.speedup)
-
-
-def efficiency_of(row: ScalingRow, baseline: ScalingRow | None) -> Bounds | None:
-    """Efficiency from the rates, else from the printed speedup."""
-    if not row.devices:
-        return None
-    if baseline is not None and baseline.rate and row.rate:
-        return rounding.of(row.rate) / rounding.of(baseline.rate) / row.devices
-    return rounding.of(row.speedup) / row.devices if row.speedup else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.audit import baselines, misprints, rounding
+from rnn_scaling.audit import misprints, rounding
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, of_row
 from rnn_scaling.audit.having import (
@@ -119,5 +119,5 @@ def _fixed_cost(pairs: _TimesAndRates) -> tuple[float, float, float]:
 def _is_each(rows: Sequence[DevicesAndRate], one: DevicesAndRate) -> bool:
     """Whether the speedups say that the rates are a worker's."""
     rest = having((row for row in rows if row is not one), _Compared)
-    implied = [baselines.implied_by_speedup(row) * row.devices for row in rest]
+    implied = [rounding.of(row.rate) / rounding.of(row.speedup) * row.devices for row in rest]
     return bool(rest) and 2 * sum(value.meets(rounding.of(one.rate)) for value in implied) > len(rest)

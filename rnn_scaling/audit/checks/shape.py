@@ -43,7 +43,9 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 def _efficiency(row: WithDevices, base: ScalingRow | None) -> Bounds | None:
     if row is base and row.devices == 1:
         return Bounds(1.0, 1.0)
-    by_rate = baselines.efficiency_of(row, base)
+    by_rate = None
+    if base and base.rate and row.rate:
+        by_rate = rounding.of(row.rate) / rounding.of(base.rate) / row.devices
     if row.speedup:  # coarser, but right where the rates are a worker's
         by_speedup = rounding.of(row.speedup) / row.devices
         if by_rate is None or by_rate.meets(by_speedup):

@@ -91,13 +91,8 @@ def in_header(text: str) -> Count | None:
     return None
 
 
-def in_cell(text: str, noun: str) -> int | None:
-    """The devices that a cell under a header of devices says.
-
-    Args:
-      text: of the cell.
-      noun: what the header counts, one of vocabulary.NOUNS.
-    """
+def in_cell(text: str) -> int | None:
+    """The devices that a cell under a header of devices says."""
     plain = text.strip()
     if re.fullmatch(r"\d{1,9}", plain):
         return int(plain)

@@ -69,7 +69,7 @@ def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
     inner = bool(both) and columns.noun(both["b"]) != "nodes" if both else False  # "Nodes (GPUs)": "2 (16)" is 16
     grouped = all(re.fullmatch(r"[1-9]\d{0,2}(?:\.\d{3})+|\d{0,3}", text) for text in texts)  # "1.152" GPUs are 1152
     out = [
-        cell if cell and not inner and not (grouped and "." in text) else _cell(text, kind.unit, inner)
+        cell if cell and not inner and not (grouped and "." in text) else _cell(text, inner)
         for text, cell in zip(texts, (row.cells[k] for row in table.rows))
     ]
     if kind.unit in ("threads", "cores", "processes") and any(cell and cell.value == 1 for cell in out):
@@ -84,12 +84,12 @@ def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:
     return out
 
 
-def _cell(text: str, unit: str, inner: bool) -> Cell | None:
+def _cell(text: str, inner: bool) -> Cell | None:
     beside = _BOTH.fullmatch(text) if inner else None
     if beside:
         return Cell(float(beside[1]), 0, text)
     plain = text.replace(".", "") if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", text) else text
-    number = counts.in_cell(plain, unit) if text else None
+    number = counts.in_cell(plain) if text else None
     return Cell(float(number), 0, text) if number is not None else None
 
 

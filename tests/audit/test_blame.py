@@ -130,3 +130,9 @@ def test_the_finer_of_two_columns_says_what_is_in_line(tmp_path):
     rows = [("GPUs", "tokens/s", "speedup"), (1, 1000, "1.0"), (2, 1950, "1.9"), (4, 3700, "3.7"), (8, 7000, "7.2")]
     (found,) = run(tmp_path, table(rows), "t.txt").findings
     assert (found.line, found.column, found.stands) == (5, "speedup", "7.2"), found
+
+
+def test_of_columns_that_are_models_that_of_the_row_is_named(tmp_path):
+    rows = [("GPUs", "InceptionV3", "ResNet-50"), (1, 142, 219), (2, 284, 422), (4, 569, 852), (8, 1131, "173.4")]
+    (found,) = run(tmp_path, "Images/s\n\n" + table(rows), "t.txt").findings
+    assert (found.line, found.column, found.stands) == (7, "ResNet-50", "173.4"), found

@@ -104,7 +104,7 @@ _RECURRENT = (
 _IMAGES = ("data_format", "dataset")
 
 
-def image_entry(
+def _image_entry(
     module: str,
     help: str,
     flops_an_image: float | Mapping[str, float],
@@ -143,11 +143,11 @@ def image_entry(
 
 def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> Entry:
     module, batch_sizes = "models.images.keras_applications", {"small": 8, "seed": 32}
-    return image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
+    return _image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
 
 
 def _cifar10_entry(module: str, help: str, flops_an_image: float) -> Entry:
-    return image_entry(f"models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128})
+    return _image_entry(f"models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128})
 
 
 WORKLOADS = {
@@ -186,7 +186,7 @@ WORKLOADS = {
     "resnet101_v2": _keras_entry("ResNet-101 v2", 42_930_831_360),
     "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
     "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
-    "alexnet": image_entry(
+    "alexnet": _image_entry(
         "models.images.alexnet",
         "AlexNet",
         {"imagenet": 4_892_179_200, "cifar10": 186_838_272},

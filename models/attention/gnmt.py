@@ -35,7 +35,7 @@ class Gnmt:
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
-        self._encoder, self._decoder = encoder_stacks(config), decoder_stacks(config)
+        self._encoder, self._decoder = _encoder_stacks(config), _decoder_stacks(config)
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
         decoder = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
         self._encode = [encoder.build(stack) for stack in self._encoder]
@@ -96,7 +96,7 @@ class Gnmt:
         return stacks.swap_time_and_batch(contexts) if self._config.time_major else contexts
 
 
-def encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
+def _encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     """Each layer of the encoder by itself; the first has the directions that --direction says."""
     encoder = [layers.one_layer(config, config.embedding_dim, 2 if config.direction == "bi" else 1)]
     while len(encoder) < config.num_encoder_layers:
@@ -104,9 +104,9 @@ def encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     return encoder
 
 
-def decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
+def _decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     """Each layer of the decoder by itself."""
-    read = config.num_units + _width(encoder_stacks(config)[-1])
+    read = config.num_units + _width(_encoder_stacks(config)[-1])
     later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
     return [layers.one_layer(config, config.embedding_dim), *later]
 

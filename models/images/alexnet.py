@@ -21,7 +21,7 @@ _CONVOLUTIONS = {2: (192, 5), 3: (384, 3), 4: (384, 3), 5: (256, 3)}  # number -
 _POOLED = (2, 5)
 
 
-def imagenet_body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
+def _imagenet_body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
     """The layers below the logits, for images of 227 x 227."""
     with layers.scope("conv_1"):
         x = tf.nn.relu(layers.convolution(images, 64, 11, stride=4, padding="VALID", biased=True))
@@ -59,7 +59,7 @@ def _normalized(layers: Layers, x: tf.Tensor) -> tf.Tensor:
 
 # --dataset -> the layers below the logits, the images' size, the classes
 _NETWORKS: dict[str | None, tuple[Body, int, int]] = {
-    "imagenet": (imagenet_body, 227, 1000),
+    "imagenet": (_imagenet_body, 227, 1000),
     "cifar10": (cifar10_body, 32, 10),
 }
 

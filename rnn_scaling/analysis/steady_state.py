@@ -195,7 +195,7 @@ def _start_up(y: np.ndarray) -> int:
 
 def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
-    n, enough, long_run = len(series.y), shortest_run(len(series.y)), series.noise.long_run
+    n, enough, long_run = len(series.y), _shortest_run(len(series.y)), series.noise.long_run
     start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
@@ -233,7 +233,7 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
     return run, disturbed
 
 
-def shortest_run(n: int) -> int:
+def _shortest_run(n: int) -> int:
     """Batches that a steady part needs in a run of n: 30 and a quarter of them; two thirds in a run below 45."""
     return max(min(30, 2 * n // 3), math.ceil(n / 4))
 

@@ -56,13 +56,8 @@ def scaling(table: ScalingTable, rows: Sequence[ScalingRow]) -> str | None:
     return WEAK if len(weak) == len(known) else STRONG if len(strong) == len(known) else ""
 
 
-def samples_a_step(table: ScalingTable, rows: Sequence[ScalingRow]) -> list[float] | None:
-    """Samples of all devices in a step of each row, up to one factor; None where the table does not tell.
-
-    Args:
-      table: that the rows stand in: its headers tell a batch of one device.
-      rows: of one series.
-    """
+def _samples_a_step(table: ScalingTable, rows: Sequence[ScalingRow]) -> list[float] | None:
+    """Samples of all devices in a step of each row, up to one factor; None where the table does not tell."""
     devices = [row.devices for row in having(rows, WithDevices)]
     if len(devices) < len(rows):
         return None
@@ -82,7 +77,7 @@ def in_samples(table: ScalingTable, rows: Sequence[ScalingRow]) -> list[ScalingR
     """The rows of one series with steps a second as samples a second, and without them where a step is not known."""
     if not any(row.rate and row.rate_unit in STEP_UNITS for row in rows):
         return list(rows)
-    factors: Sequence[float | None] = samples_a_step(table, rows) or [None] * len(rows)
+    factors: Sequence[float | None] = _samples_a_step(table, rows) or [None] * len(rows)
     out = []
     for row, factor in zip(rows, factors):
         rate = row.rate

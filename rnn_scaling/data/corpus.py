@@ -72,7 +72,7 @@ def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
       DataError: if a file breaks a rule of this module.
     """
     vocabularies = [
-        read_vocabulary(getattr(data, f"{side.name}_vocab_file"), side.vocab_size, flag=f"{side.name}_vocab")
+        _read_vocabulary(getattr(data, f"{side.name}_vocab_file"), side.vocab_size, flag=f"{side.name}_vocab")
         for side in sides
     ]
     bos_ids = [
@@ -125,7 +125,7 @@ def _count_equal_lines(files: Mapping[str, str]) -> int:
     return next(iter(lines.values()))
 
 
-def read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
+def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
     """The first `vocab_size` words of a vocabulary.
 
     Args:

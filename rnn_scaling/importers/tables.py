@@ -25,7 +25,7 @@ def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
 
 def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
-    tables = [rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
+    tables = [_rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
     tables += [checked.as_table(findings, comparisons) for findings, comparisons in audited or []]
     scores = mlperf_scores.table(logs)
     tables += [scores] if scores else []
@@ -37,7 +37,7 @@ def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     return tables
 
 
-def rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
+def _rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
     """The rows of one unit by series and devices, with speedup and efficiency against their runs on one device."""
     ordered = sorted(rows, key=lambda row: (row.series, row.devices or 0))
     derived = baselines.derive(ordered)

@@ -38,7 +38,7 @@ def prepare(space: Any, steps: Sequence[TracedStep], devices: Sequence[str]) -> 
     _Towers(space.planes.add(id=len(space.planes), name=TOWERS_PLANE), steps, devices).write()
 
 
-def line_name(tower: int, device: str) -> str:
+def _line_name(tower: int, device: str) -> str:
     """ "tower 0 (/cpu:0)" of tower 0 on "/job:localhost/.../device:CPU:0"."""
     return f"tower {tower} (/{device.rpartition('/')[2].removeprefix('device:').lower()})"
 
@@ -65,7 +65,7 @@ class _Towers:
     def write(self) -> None:
         parts = [phases.segments(step, len(self._devices)) for step in self._steps]
         for tower, device in enumerate(self._devices):
-            name = line_name(tower, device)
+            name = _line_name(tower, device)
             line = self._line(name)
             for step in parts:
                 for part, start, end in step[tower]:

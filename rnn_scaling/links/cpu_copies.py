@@ -20,7 +20,7 @@ def address(tensor: tf.Tensor) -> int:
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data
 
 
-def hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
+def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
     """A function that brings a tensor of one device to another, and the variable that holds it there.
 
     Args:
@@ -49,7 +49,7 @@ def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: Te
       repeats: of each size.
       tell: is told rounds done, rounds in all, what.
     """
-    made = [hand_over(devices[0], devices[1], size) for size in sizes]
+    made = [_hand_over(devices[0], devices[1], size) for size in sizes]
     copied = [address(run()) != address(variable.read_value()) for run, variable in made]
     jobs = [rounds.prepared(run) for run, _ in made]
     times = rounds.in_rounds(

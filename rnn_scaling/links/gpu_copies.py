@@ -153,7 +153,7 @@ def measure(
             BUDGET_S,
             after_round=lambda done, _: tell(done, repeats, "copies"),
         )
-        errors = arrival_errors(buffers, devices, stack, origin)
+        errors = _arrival_errors(buffers, devices, stack, origin)
     made = []
     for number, link in enumerate(all_links):
         rows = range(number * len(sizes), (number + 1) * len(sizes))
@@ -231,7 +231,7 @@ class _Way:
         return max(ended) - min(began)
 
 
-def arrival_errors(
+def _arrival_errors(
     buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
 ) -> dict[str, str]:
     """Link -> what is wrong, for every link on which bytes arrive changed or not at all.

@@ -54,11 +54,11 @@ def _losses(row: Row) -> str:
     which = "In its run" if len(row.good) == 1 else f"In {len(runs)} of its {len(row.good)} runs"
     workers = "a worker was lost" if len(lost) == len(runs) else "workers were lost"
     return (
-        f"{which} on {row.devices} {workers} ({why_lost(lost[0])}): the rate is not that of {row.num_workers} workers."
+        f"{which} on {row.devices} {workers} ({_why_lost(lost[0])}): the rate is not that of {row.num_workers} workers."
     )
 
 
-def why_lost(rank: Rank) -> str:
+def _why_lost(rank: Rank) -> str:
     """ "rank 2 on b: killed by signal 9"; the line that was said of it where that names it already."""
     if rank.error and rank.error.startswith(f"rank {rank.rank} "):
         return rank.error.rstrip(".")
@@ -172,8 +172,8 @@ def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
         many = folded if len(told.ranks) > MOST_RANKS else ""
         lines.append(f"sd is the standard deviation over the {len(told.ranks[0].seconds)} measured batches.{many}")
     if run.workers:
-        lines += [f"Lost: {why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
-        lines += [f"Failed: {why_lost(rank)}." for rank in run.workers.ranks if rank.error][:MOST_RANKS]
+        lines += [f"Lost: {_why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
+        lines += [f"Failed: {_why_lost(rank)}." for rank in run.workers.ranks if rank.error][:MOST_RANKS]
         lines += [f"Common window: {run.workers.window}."] if run.workers.window else []
     return lines
 

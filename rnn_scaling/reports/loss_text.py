@@ -36,7 +36,7 @@ def parts_sentence(loss: Attribution) -> str:
     """The told parts and what is left: "8.0 ± 2.0 points are contention. The rest, 3 ± 4, ..."."""
     lost = [f"{plus_minus(part.points, 1)} are {part.name}" for part in loss.told if _value(part) > 0]
     gained = [
-        f"{part.name} gives back {plus_minus(negated(part.points), 1)}"
+        f"{part.name} gives back {plus_minus(_negated(part.points), 1)}"
         for part in loss.told
         if part.points and _value(part) < 0
     ]
@@ -65,7 +65,7 @@ def nothing_told(losses: Sequence[Attribution]) -> str:
     return f"0 or {BY_LOAD}" if any(_loaded(loss) or loss.rest.may_be_load for loss in losses) else "0"
 
 
-def negated(value: Interval | None) -> Interval | None:
+def _negated(value: Interval | None) -> Interval | None:
     """The interval of the number with its sign turned."""
     if value is None:
         return None

@@ -34,7 +34,7 @@ def markdown(run: RunRecord, variables: bool = True) -> str:
     elif not collectives:
         parts.append("No device sends another anything.\n")
     if graph.slicing is not None:
-        parts += [f"{_how_sliced(graph.slicing)}\n", markdown_table(*slices_grid(graph.slicing))]
+        parts += [f"{_how_sliced(graph.slicing)}\n", markdown_table(*_slices_grid(graph.slicing))]
     if collectives:
         parts.append(f"What collective operators exchange is not counted here: {collectives}.\n")
     if variables:
@@ -91,7 +91,7 @@ def copies_grid(graph: Graph) -> Grid:
     return head, lines
 
 
-def slices_grid(slicing: Slicing) -> Grid:
+def _slices_grid(slicing: Slicing) -> Grid:
     """A line a direction: bytes of the global batch that move in a step, as predicted and as counted."""
     head = ["From", "to", "of the batch, predicted", "in the graph"]
     return head, [

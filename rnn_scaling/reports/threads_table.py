@@ -28,7 +28,7 @@ INK, MUTED, RULE = "#1a1d21", "#5b636d", "#d9dde2"
 def markdown(probes: Sequence[Probe]) -> str:
     """The table and what it says, for each configuration."""
     parts = ["# Threads that dispatch operators\n"]
-    for title, members in by_title(probes).items():
+    for title, members in _by_title(probes).items():
         parts += [f"## {title}\n", table(members), _note(members), "".join(f"- {line}\n" for line in lines(members))]
     return "\n".join(part for part in parts if part)
 
@@ -36,12 +36,12 @@ def markdown(probes: Sequence[Probe]) -> str:
 def summary(probes: Sequence[Probe]) -> str:
     """The same for the terminal."""
     parts = []
-    for title, members in by_title(probes).items():
+    for title, members in _by_title(probes).items():
         parts += [f"### {title}\n", table(members), _note(members), "".join(f"- {line}\n" for line in lines(members))]
     return "\n".join(part for part in parts if part)
 
 
-def by_title(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
+def _by_title(probes: Sequence[Probe]) -> dict[str, list[Probe]]:
     """The probes of each configuration, by number of devices."""
     titled: dict[str, list[Probe]] = {}
     for probe in probes:

@@ -75,17 +75,17 @@ def kind_of(field: dataclasses.Field) -> str:
     return str(field.type).split("|")[0].strip()
 
 
-def flag_of(field: dataclasses.Field) -> str:
+def _flag_of(field: dataclasses.Field) -> str:
     """The flag's name: the field's, without the underscore that keeps it from being a keyword of Python (from_)."""
     return field.name.rstrip("_")
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
     """Every option of the groups by flag."""
-    return {flag_of(field): field for group in groups for field in dataclasses.fields(group)}
+    return {_flag_of(field): field for group in groups for field in dataclasses.fields(group)}
 
 
-def parse_value(name: str, kind: str, text: str) -> Any:
+def _parse_value(name: str, kind: str, text: str) -> Any:
     """Text -> value of an option.
 
     Args:
@@ -131,7 +131,7 @@ def share(text: str) -> float:
 
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     if field.metadata["parse"] is None:
-        return parse_value(name, kind_of(field), text)
+        return _parse_value(name, kind_of(field), text)
     try:
         return field.metadata["parse"](text)
     except ValueError as e:
@@ -357,7 +357,7 @@ def _help_lines(field: dataclasses.Field) -> list[str]:
         head, body = f"  {_shape(field)}", rules["help"]
     else:
         shown = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[kind_of(field)]
-        head, body = f"  --{flag_of(field)}={shown}", rules["help"]
+        head, body = f"  --{_flag_of(field)}={shown}", rules["help"]
         body += "" if "default: " in body else f" (default: {_shown(field.default)})"
     return [head, *(f"      {line}" for line in textwrap.wrap(body, width=92))]
 

@@ -72,7 +72,7 @@ class Starter:
           words: its flags.
           has_streams: what rank 0 says goes where this process's output goes.
         """
-        environments = on_loopback(config.num_processes)
+        environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
         return each_rank(config, [command] * len(environments), environments, has_streams)
 
@@ -114,7 +114,7 @@ def names(config: RunConfig) -> list[str]:
     return [role if role == "coordinator" else f"{role} {roles[:rank].count(role)}" for rank, role in enumerate(roles)]
 
 
-def on_loopback(count: int) -> list[dict[str, str]]:
+def _on_loopback(count: int) -> list[dict[str, str]]:
     """The variables of each rank's environment that say how `count` of them meet on this machine alone.
 
     Raises:

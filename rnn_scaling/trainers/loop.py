@@ -101,7 +101,7 @@ def run(framework: Framework, work: Work) -> int:
         return _Run(framework, work, rank, stack.close).main()
 
 
-def towers_of(framework: Framework, work: Work, rank: int) -> range:
+def _towers_of(framework: Framework, work: Work, rank: int) -> range:
     """Numbers of the towers that a process trains.
 
     Args:
@@ -146,7 +146,7 @@ class _Run:
         leave: removes the folder of a record that nobody asked for.
         """
         self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
-        self._towers = towers_of(framework, work, rank)
+        self._towers = _towers_of(framework, work, rank)
         self._num_ranks = work.num_devices if framework.group else 1
         self._ranks: Ranks | None = None
 

@@ -50,7 +50,7 @@ def _lstm(weights: Mapping[str, np.ndarray], part: str, forget_bias: float) -> t
         suffix = f"l{layer}" + ("_reverse" if direction else "")
         bias = weights[name.replace("/kernel", "/bias")].copy()
         bias[2 * units : 3 * units] += forget_bias
-        kernel, bias = gates_ifgo(weights[name].T), gates_ifgo(bias)
+        kernel, bias = _gates_ifgo(weights[name].T), _gates_ifgo(bias)
         with torch.no_grad():
             getattr(module, f"weight_ih_{suffix}").copy_(torch.tensor(kernel[:, :-units]))
             getattr(module, f"weight_hh_{suffix}").copy_(torch.tensor(kernel[:, -units:]))
@@ -59,7 +59,7 @@ def _lstm(weights: Mapping[str, np.ndarray], part: str, forget_bias: float) -> t
     return module
 
 
-def gates_ifgo(rows: np.ndarray) -> np.ndarray:
+def _gates_ifgo(rows: np.ndarray) -> np.ndarray:
     """Gates i, j, f, o along axis 0 in PyTorch's order i, f, g, o."""
     i, j, f, o = np.split(rows, 4)
     return np.concatenate([i, f, j, o])

@@ -111,7 +111,7 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
             if _fits(evidence, name, change[name], promise):
                 labels[name].append(label)
             elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], promise)) is not None:
-                labels[name].append(of_factor(factor, len(evidence.fresh)))
+                labels[name].append(_of_factor(factor, len(evidence.fresh)))
     return {name: each or [UNKNOWN] for name, each in labels.items()}
 
 
@@ -166,7 +166,7 @@ def _of_towers(
                 )
 
 
-def of_factor(factor: float, num_towers: int) -> Label:
+def _of_factor(factor: float, num_towers: int) -> Label:
     """What it means that a variable changes by `factor` times the right change, with so many towers."""
     if abs(factor) < NEAR:
         return Label("not updated", "{what} {do} not change{where}", 0.0)

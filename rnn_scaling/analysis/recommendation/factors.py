@@ -196,7 +196,7 @@ def modes(lists: Mapping[str, Sequence[Any]], machine: Machine) -> list[Candidat
         for chosen in itertools.product(*read.values()):
             changes = {"variable_update": mode, **dict(zip(read, chosen))}
             candidate = Candidate(tuple((n, v) for n, v in changes.items() if v is not None))
-            problems = problems_of(candidate, first, machine)
+            problems = _problems_of(candidate, first, machine)
             if not problems:
                 made.setdefault(_key(candidate, first, machine), candidate)
             lines += problems
@@ -250,8 +250,8 @@ def options(
         values = listed[1:] or list(factor.others(config, machine.num_cores))
         made = [Candidate((*pivot.changes, (name, value)), name) for value in values]
         is_named = len(listed) > 1
-        of_each.append([each for each in made if is_named or not problems_of(each, first, machine)])
-        if is_named and (lines := [line for each in made for line in problems_of(each, first, machine)]):
+        of_each.append([each for each in made if is_named or not _problems_of(each, first, machine)])
+        if is_named and (lines := [line for each in made for line in _problems_of(each, first, machine)]):
             raise flags.FlagErrors(lines)
     in_turns = itertools.chain.from_iterable(itertools.zip_longest(*of_each))
     return [candidate for candidate in in_turns if candidate is not None]
@@ -262,7 +262,7 @@ def resolved(given: Mapping[str, Any], machine: Machine) -> RunConfig:
     return configs.resolve(given, num_gpus=machine.num_gpus, num_cores=machine.num_cores)
 
 
-def problems_of(candidate: Candidate, first: Mapping[str, Any], machine: Machine) -> list[str]:
+def _problems_of(candidate: Candidate, first: Mapping[str, Any], machine: Machine) -> list[str]:
     """Why a candidate cannot run; what the base gives and this one does not read is no reason.
 
     Args:

@@ -204,8 +204,8 @@ class _Points:
 
     def _devices(self, i: int) -> int | None:
         if self.table.quantity:
-            return as_devices(self.table.rows[i].cells[0])
-        return as_devices(self.counted.values[i]) if self.counted.values is not None else None
+            return _as_devices(self.table.rows[i].cells[0])
+        return _as_devices(self.counted.values[i]) if self.counted.values is not None else None
 
     @staticmethod
     def _stated_in(labels: Sequence[str]) -> str:
@@ -256,7 +256,7 @@ def _unit_of(numbers: Mapping[str, Cell]) -> str:
     return columns.recognise(rate.unit).unit if rate and rate.unit else ""
 
 
-def as_devices(cell: Cell | None) -> int | None:
+def _as_devices(cell: Cell | None) -> int | None:
     """A whole number of devices from 1 up, else None."""
     return int(cell.value) if cell and cell.value >= 1 and float(cell.value).is_integer() else None
 

@@ -70,13 +70,13 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
     with opened(options.file) as db:
         if options.output:
             cut.check(options.file, options.output, options.force)  # before reading for minutes
-        layout = recognized(db)
+        layout = _recognized(db)
         span = summary.trace_span(db, layout)
         if span is None:
             raise TraceDbError(
                 options.file, "; ".join([f"no event with a time in this {layout.tool} file", *db.problems])
             )
-        window = window_of(options, span)
+        window = _window_of(options, span)
         summarised = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
         note = ""
         if options.output:
@@ -88,7 +88,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
         return report.markdown(summarised, str(options.file), db.problems, options.top) + note, db.problems
 
 
-def recognized(db: TraceDatabase) -> Layout:
+def _recognized(db: TraceDatabase) -> Layout:
     """The layout of the database by the first schema that knows its tables.
 
     Raises:
@@ -104,7 +104,7 @@ def recognized(db: TraceDatabase) -> Layout:
     )
 
 
-def window_of(options: TraceDbOptions, span: tuple[int, int]) -> Window:
+def _window_of(options: TraceDbOptions, span: tuple[int, int]) -> Window:
     """The window of the command line.
 
     Raises:

@@ -83,7 +83,7 @@ class Summary:
     launches: int
 
 
-def table_rows(db: TraceDatabase) -> dict[str, int | None]:
+def _table_rows(db: TraceDatabase) -> dict[str, int | None]:
     """Rows of each table; None where the file is too damaged to count them."""
     return {
         table: next((count for (count,) in db.rows(table, f"SELECT count(*) FROM {quoted(table)}")), None)
@@ -128,7 +128,7 @@ def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: 
     api = by_name("api")
     return Summary(
         layout=layout,
-        tables=table_rows(db),
+        tables=_table_rows(db),
         span=span,
         window=(window.start, span[1] if window.end is None else window.end),
         kernels=by_name(KERNEL),

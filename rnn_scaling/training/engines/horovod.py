@@ -85,7 +85,7 @@ def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
     return variables
 
 
-def interface_of(host: str) -> str:
+def _interface_of(host: str) -> str:
     """Name of this machine's network interface that has the address of `host`.
 
     Raises:
@@ -106,7 +106,7 @@ def _prepare_gloo(place: Place) -> None:
     os.environ.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=str(port))
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s)))
     if "HOROVOD_GLOO_IFACE" not in os.environ:
-        os.environ["HOROVOD_GLOO_IFACE"] = interface_of(ports.split(place.addresses[JOB][place.index])[0])
+        os.environ["HOROVOD_GLOO_IFACE"] = _interface_of(ports.split(place.addresses[JOB][place.index])[0])
     if place.index == 0:
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 

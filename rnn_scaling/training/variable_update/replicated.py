@@ -34,7 +34,7 @@ class Replicated(Replicas):
         self._options = options
         self._densifies = options.sparse_gradients == "densify"
         gathers = options.compress_gradients == compression.GATHERED
-        self._segments = () if gathers else resolve_segments(options.all_reduce_spec, engine)
+        self._segments = () if gathers else _resolve_segments(options.all_reduce_spec, engine)
         self._workers = Workers(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
         shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
@@ -109,7 +109,7 @@ class Replicated(Replicas):
         return changed
 
 
-def resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:
+def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:
     """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
     if spec == all_reduce_spec.AUTO and engine.size > 1:
         spec = all_reduce_spec.AUTO_OVER_WORKERS

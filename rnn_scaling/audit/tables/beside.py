@@ -21,6 +21,8 @@ from rnn_scaling.audit.tables.grid import Grid
 _BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
 _AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
 _GAIN = re.compile(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b")
+_SPEEDUP = frozenset({"speedup", "speed", "up", "x"})
+_COMPARED = ("", "latency", "time", "compute rate")
 _TRIED = 8  # columns on the left of a speedup that it may compare
 _MANY = 32  # speedups of one table; of more, each is tried with the two columns beside it
 
@@ -42,9 +44,11 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
         at = bisect.bisect_left(numeric, k)
         near = numeric[max(0, at - tried) : at] or numeric[at : at + tried]
         pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
-        said = [pair for pair in pairs if kinds[k].role and _says(table, kinds, *pair)]
+        about = columns.words_of(table.columns[k]) - _SPEEDUP  # "MCMC speedup" is of two columns that say MCMC
+        named = [i for i in near if about <= columns.words_of(table.columns[i])] or near
+        said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)] if kinds[k].role else []
         borne = [pair for pair in pairs if _bears_out(table, k, *pair)]
-        compared = borne or (said if len(said) == 1 and len(near) == 2 else [])
+        compared = borne or (said if len(said) == 1 else [])
         if compared and not _is_of_devices(table, k, kinds, devices):
             out[k] = compared[0]
     return out
@@ -56,7 +60,7 @@ def _says_gain(table: Grid, k: int, kind: Column) -> bool:
 
 
 def _may_be_compared(kind: Column) -> bool:
-    return kind.role in columns.TIMED or (not kind.role and kind.other in ("", "latency", "time"))
+    return kind.role in columns.TIMED or (not kind.role and kind.other in _COMPARED)
 
 
 def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:

@@ -95,6 +95,9 @@ def _letters(table: Grid, kinds: list[Column]) -> tuple[list[Column], Pair | Non
 
 
 def _pair(table: Grid, kinds: Sequence[Column]) -> Pair | None:
+    """ "Sequential | Parallel" beside one speedup; of several each looks for its own two columns."""
+    if sum(kind.role == "speedup" for kind in kinds) > 1:
+        return None
     free = [
         k for k, kind in enumerate(kinds) if kind.role in ("", "seconds") and any(row.cells[k] for row in table.rows)
     ]

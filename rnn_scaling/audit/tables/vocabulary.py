@@ -149,7 +149,7 @@ MODELS = (
 SERIAL = r"sequential|serial|single[ -](?:gpu|thread(?:ed)?|core|process|node|device|cpu)|non-?parallel|one (?:gpu|thread|core|process|device)"
 PARALLEL = r"parallel|multi-?[ -]?(?:gpu|thread(?:ed|ing)?|core|process(?:ing)?|node|device)|distributed"
 # Two columns that a speedup beside them compares: without, and with, what the table is about.
-BEFORE = r"old|before|baseline|original|reference|naive|unoptimi[sz]ed|un-?fused|eager|without|w/o|no \w+|stock|vanilla|legacy|default|traditional|sync(?:hronous)?|sequential|serial|single[ -]thread(?:ed)?"
-AFTER = r"new|after|optimi[sz]ed|ours|improved|current|proposed|fused|compiled|with|accelerated|tuned|custom|this work|patched|candidate|captured|adaptive|overlap(?:ped)?|async(?:hronous)?|parallel|multi[ -]thread(?:ed)?"
+BEFORE = r"old|before|baseline|original|reference|naive|unoptimi[sz]ed|un-?fused|eager|without|w/o|no \w+|stock|vanilla|legacy|default|traditional|sync(?:hronous)?|sequential|serial|seq|single[ -]thread(?:ed)?"
+AFTER = r"new|after|optimi[sz]ed|ours|improved|current|proposed|fused|compiled|with|accelerated|tuned|custom|this work|patched|candidate|captured|adaptive|overlap(?:ped)?|async(?:hronous)?|parallel|par|multi[ -]thread(?:ed)?"
 PRECISIONS = r"\bamp\b|fp ?16|fp ?32|tf ?32|bf(?:loat)? ?16|fp ?8|int ?8|mixed(?: |-)?(?:precision)?|half(?: |-)precision|single(?: |-)precision|tensor ?cores?|\bxla\b|\bdali\b|precision|float ?16|float ?32"
 FULL_PRECISION = r"fp ?32|tf ?32|single(?: |-)precision|float ?32|full(?: |-)precision|\bno amp\b"

@@ -74,7 +74,7 @@ class Cell:
     text: what stands in the source.
     unit: what follows the number in the cell ("%", "x", "s", ...), "" for none.
     spread: how far the interval or the deviation beside the number reaches, in the unit of `value`; 0 for none. It says
-      that the number is a mean, and nothing about how the mean was rounded.
+      that the number is a mean, and of how the mean was rounded only what zeros at the end of both say.
     step: what the last printed digit counts, where that is no power of ten ("1.5 h" in seconds: 360); else 0.
     """
 
@@ -267,7 +267,8 @@ def _plus_minus(value: Cell | None, spread: Cell | None) -> Cell | None:
         return None
     if spread.unit and not value.unit:  # "55.4 ± 0.2 s": of both; of "1.63 ± 2 %" nobody knows what it is of
         return None if spread.unit == "%" else dataclasses.replace(value, unit=spread.unit, spread=spread.value)
-    return dataclasses.replace(value, spread=_in_unit(spread, value))
+    zeros = min(_trailing_zeros(value), _trailing_zeros(spread)) if value.value and spread.value else 0
+    return dataclasses.replace(value, digits=value.digits - zeros, spread=_in_unit(spread, value))
 
 
 def _in_unit(cell: Cell, other: Cell) -> float:

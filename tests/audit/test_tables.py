@@ -84,12 +84,12 @@ SPREADS = {
     "1.63 [1.5, 1.7]": (1.63, 2, 0.13), "1.63 (95 % CI 1.5 to 1.7)": (1.63, 2, 0.13), "1.63 [1.5-1.7]": (1.63, 2, 0.13),
     "77.5 % ± 1.2": (0.775, 3, 0.012), "88 % [85 %, 90 %]": (0.88, 2, 0.03), "55.4k ± 0.2k": (55400, -2, 200),
     "160 [120, 220]": (160, -1, 60), "1,600 [1,200, 2,200]": (1600, -2, 600), "160 [121, 220]": (160, 0, 60),
-    "55.4 ± 0.2 s": (55.4, 1, 0.2), "0 [0, 0]": (0, 0, 0),
+    "55.4 ± 0.2 s": (55.4, 1, 0.2), "8,200 ± 320": (8200, -1, 320), "100 ± 5": (100, 0, 5), "0 [0, 0]": (0, 0, 0),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", SPREADS)
-def test_a_spread_stands_beside_its_number_and_does_not_round_it(text):
+def test_a_spread_stands_beside_its_number_and_rounds_it_by_zeros_of_both_alone(text):
     cell = parse_cell(text)
     assert (cell.value, cell.digits, cell.spread) == pytest.approx(SPREADS[text])
     assert not set(cell.text) & set("±[(")

@@ -75,7 +75,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     Raises:
       FlagErrors: naming every conflict of any combination, once.
     """
-    encoders_given = "encoder_type" in lists
+    asked_for = lists.keys()
     lists = {**_defaults(lists, num_gpus, num_cores), **lists}
     # From the lists alone and not, as in reports, from what the runs came to: a sweep is resumed by the files' names.
     varied = [name for name, values in lists.items() if len(values) > 1 or name in (FRAMEWORK, *NAMED)]
@@ -85,7 +85,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-        if not encoders_given and config.model.encoder_type not in kernels.of_cell(config.model.unit_type):
+        if "encoder_type" not in asked_for and config.model.encoder_type not in kernels.of_cell(config.model.unit_type):
             continue  # a default of other cells
         ignored = unread(config, given)
         given = {name: value for name, value in given.items() if name not in ignored}
@@ -94,7 +94,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
         runs.setdefault(identity(config.flat()), Run(name_of(given, varied), given, config))
     lines += [
-        f"{spell(name, ','.join(map(str, lists[name])))} is read by none of the runs" for name in lists.keys() - read
+        f"{spell(name, ','.join(map(str, lists[name])))} is read by none of the runs" for name in asked_for - read
     ]
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))

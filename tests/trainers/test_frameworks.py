@@ -17,7 +17,7 @@ from rnn_scaling import registry
 from rnn_scaling.machine import other_python
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts
+from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
@@ -184,6 +184,10 @@ def test_a_sweep_over_frameworks_gives_all_the_same_data_and_drops_what_one_does
     assert [run.name for run in runs if run.config.frameworks.compile] == [
         *("torch-independent-1-compile=true", "torch-replicated-1-compile=true")
     ]
+    runs = plan({"framework": ["torch"], "num_devices": [1]}, num_gpus=0, num_cores=2)
+    assert [run.name for run in runs] == ["torch-independent-1", "torch-replicated-1"]
+    with pytest.raises(flags.FlagErrors, match="--encoder_type=cudnn_lstm is read by none of the runs"):
+        plan({"framework": ["torch"], "encoder_type": ["cudnn_lstm"]}, num_gpus=0, num_cores=2)
 
 
 PYTHON = """#!/bin/sh

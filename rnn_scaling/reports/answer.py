@@ -58,11 +58,19 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
     several = [each for each in series if most_devices(each) > 1]
     if not several:
         text = f"None of the {len(series)} series was measured on several devices."
-        return " ".join([*_on_one_device(series, ""), text])
+        return " ".join([*_on_one_device(*_not_wrong(series, "")), text])
     one_model = [each for each in several if registry.trains_one_model(_mode(each))]
-    candidates = one_model or several
     training = " that train one model" if one_model and len(one_model) < len(several) else ""
-    return " ".join([*_on_one_device(candidates, training), *_on_several(series, candidates, training)])
+    candidates, training = _not_wrong(one_model or several, training)
+    return " ".join([*_on_one_device(candidates, training), *_on_several(series, several, candidates, training)])
+
+
+def _not_wrong(series: Sequence[SeriesSummary], training: str) -> tuple[Sequence[SeriesSummary], str]:
+    """(those that are not known to train wrong, if there are any; what they have in common, for the sentence)."""
+    right = [each for each in series if not certified.is_wrong(each)]
+    if len(right) in (0, len(series)):
+        return series, training
+    return right, f"{training} and are not known to train wrong" if training else " that are not known to train wrong"
 
 
 def _on_one_device(series: Sequence[SeriesSummary], training: str) -> list[str]:
@@ -72,22 +80,36 @@ def _on_one_device(series: Sequence[SeriesSummary], training: str) -> list[str]:
     return fastest(measured, 1, training) if len(programs) > 1 else []
 
 
-def _on_several(series: Sequence[SeriesSummary], candidates: Sequence[SeriesSummary], training: str) -> list[str]:
+def _on_several(
+    series: Sequence[SeriesSummary],
+    several: Sequence[SeriesSummary],
+    candidates: Sequence[SeriesSummary],
+    training: str,
+) -> list[str]:
     """Which is fastest on the most devices that all have.
 
     Args:
       series: of one kind of scaling.
-      candidates: those among them that can be the fastest.
+      several: those among them that were measured on several devices.
+      candidates: those among these that can be the fastest.
       training: what these have in common, for the sentence.
     """
     if len(candidates) == 1:
-        only = "trains one model" if training else "was measured on several devices"
-        return [f"One of the {len(series)} series {only}.", sentence(candidates[0])]
+        only = _of_one(training) or " was measured on several devices"
+        # A series that was measured on one device alone, or failed, may train one model too.
+        where = " on several devices" if training and len(several) < len(series) else ""
+        among = f"{len(several) if where else len(series)} series{where}"
+        return [f"One of the {among}{only}.", sentence(candidates[0])]
     count = common_count(candidates)
     if count is None:
         text = f"The series{training} have no number of devices above 1 in common. None of them is called the fastest."
         return [text, *conditions(candidates, None)]
     return fastest(candidates, count, training)
+
+
+def _of_one(training: str) -> str:
+    """What several series have in common, said of one: " that train and are" as " trains and is"."""
+    return training.replace(" that train ", " trains ").replace(" that are ", " is ").replace(" and are ", " and is ")
 
 
 def _overview(series: Sequence[SeriesSummary]) -> str:
@@ -104,7 +126,8 @@ def _overview(series: Sequence[SeriesSummary]) -> str:
             texts += ["These two cannot be told apart."]
     if len(once) > 1 and not judged:
         low, high = once[0], once[-1]
-        texts += [f"Going by one run each, {len(once)} series reach {_span(low, high)}; how sure that is nobody knows."]
+        runs = "one run each" if all(map(_went_by_one_run_each, once)) else "a single run on a side"
+        texts += [f"Going by {runs}, {len(once)} series reach {_span(low, high)}; how sure that is nobody knows."]
     elif once:
         texts += [f"{len(once)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
     if unjudged := len(series) - len(judged) - len(once):
@@ -147,6 +170,11 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     if len(columns_of) < 2:
         return list(columns_of)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
+
+
+def _went_by_one_run_each(series: SeriesSummary) -> bool:
+    rows = (series.largest.row, series.largest.row.baseline) if series.largest else ()
+    return all(len(row.good) == 1 for row in rows if row)
 
 
 def _is_judged(series: SeriesSummary) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.certificate import Certificate, joined
-from rnn_scaling.reports.summary import Summary, listed
+from rnn_scaling.reports.summary import SeriesSummary, Summary, listed
 
 HEAD = "Certificate"
 NONE = "not certified"
@@ -38,6 +38,11 @@ def words(row: Row) -> list[object]:
     """(verdict, sentence) for a file."""
     certificate = of_row(row)
     return [NONE, ""] if certificate is None else [of_rows([row]), certificate.sentence]
+
+
+def is_wrong(series: SeriesSummary) -> bool:
+    """Whether any row of a series is known to train wrong: it is never called the fastest."""
+    return any((certificate := of_row(row.row)) and not certificate.holds for row in series.rows)
 
 
 def alarms(summary: Summary) -> list[str]:

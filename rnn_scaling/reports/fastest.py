@@ -92,6 +92,8 @@ def _would_tell(rates: Sequence[Interval], among: int) -> str:
         (each.standard_error or 0.0) / each.value * t_detectable(_quantile(among), POWER, each.degrees * grown)
         for each in changes
     ]
+    if not max(effects):  # of logs that print few digits
+        return "Their rates are the same to the last digit that is told."
     least = -100 * math.expm1(-max(effects) / math.sqrt(grown))
     return f"--repeats={repeats} would most likely show differences of {rounded_up(least)} %."
 

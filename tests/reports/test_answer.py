@@ -41,6 +41,8 @@ def test_the_first_sentence_is_about_the_fastest_series_that_trains_one_model():
     assert answer.lead(made).startswith("One of the 2 series trains one model. cudnn_lstm, replicated reaches 70.0")
     span = answer.overview(made)
     assert span.startswith("2 series reach between 70.0 ") and "90.0 " in span and span.count("on 2 devices") == 1
+    alone = answer.lead(of([*attributed(), timed(1, 100, variable_update="mirrored")]))
+    assert alone.startswith("One of the 2 series on several devices trains one model. cudnn_lstm, replicated")
 
 
 def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
@@ -98,6 +100,12 @@ def test_one_run_is_never_a_firm_statement():
     assert "±" not in one and "±" not in table.text(made) and not answer.kinds(made.series)
     mixed = answer.lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
     assert "about" in mixed and "going by one run on 1 device" in mixed
+    modes = ("replicated", "mirrored")
+    several = [
+        timed(n, 100 * n, k, variable_update=mode) for mode in modes for n in (1, 2) for k in range(3) if n < 2 or not k
+    ]
+    said = answer.overview(of(several))
+    assert said.startswith("Going by a single run on a side, 2 series reach between ") and "one run each" not in said
     assert "about" not in answer.lead(of(attributed()))
 
 

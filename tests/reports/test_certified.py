@@ -9,7 +9,7 @@ import json
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.reports import answer, csv_table, json_report, table
 from tests.support.records import changed
-from tests.support.scaling_runs import attributed, of
+from tests.support.scaling_runs import attributed, of, timed
 
 RIGHT = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal within 1e-5: as it should be."}
 WRONG = {"verdict": "sum", "holds": False, "sentence": "WRONG from batch 0 on: gradients are summed."}
@@ -51,6 +51,25 @@ def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
     assert table.render(summary).decode().count("WRONG: sum") == 3
     assert json.loads(json_report.render(summary))["answer"] == lead
     assert "TRAINS WRONG" not in answer.lead(certified(RIGHT))
+
+
+def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
+    def lead(*wrong, rates=(("parameter_server", 90), ("mirrored", 130), ("replicated", 100))):
+        runs = [timed(n, rate * n, k, variable_update=mode) for mode, rate in rates for n in (1, 2) for k in range(3)]
+        return answer.lead(
+            of([changed(r, certificate=WRONG if r.config["variable_update"] in wrong else {}) for r in runs])
+        )
+
+    assert "The fastest of the 3 series on 2 devices is cudnn_lstm, mirrored" in lead()
+    said = lead("mirrored")
+    assert said.startswith("TRAINS WRONG") and (
+        "The fastest of the 2 series that are not known to train wrong on 2 devices is cudnn_lstm, replicated" in said
+    )
+    assert "One of the 3 series is not known to train wrong. cudnn_lstm, parameter" in lead("mirrored", "replicated")
+    beside = (("independent", 200), ("mirrored", 130), ("replicated", 100))
+    assert "One of the 3 series trains one model and is not known to train wrong." in lead("mirrored", rates=beside)
+    all_wrong = lead(*dict(beside), rates=beside)
+    assert "The fastest of the 2 series that train one model on 2 devices is cudnn_lstm, mirrored" in all_wrong
 
 
 def test_without_certificates_nothing_is_said_of_them():

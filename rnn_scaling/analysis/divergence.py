@@ -1,4 +1,4 @@
-"""Whether a training left its optimum behind: a loss that is finite, and many times what it began with."""
+"""Whether a training left its optimum behind: a loss of many times what it began with, or none that is finite."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def growth(losses: Sequence[float | None]) -> float | None:
     if len(known) < 2 or known[0] <= 0 or known[-1] < MANIFOLD * known[0]:
         return None
     return known[-1] / known[0]
+
+
+def end_of_loss(losses: Sequence[float | None]) -> int | None:
+    """The batch from which on no finite loss is told, where each one before had one, two at least; None elsewhere.
+
+    A trainer that tells its loss now and then has gaps from the start, and one that never does has none to lose.
+    """
+    end = next((k for k, loss in enumerate(losses) if loss is None), 0)
+    return end if end > 1 and all(loss is None for loss in losses[end:]) else None

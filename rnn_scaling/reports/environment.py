@@ -55,16 +55,20 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
 def cautions(records: Sequence[RunRecord]) -> list[str]:
     """What a reader must know before trusting the numbers, one sentence each."""
     lines = []
-    logical = [r.resolved.device_type for r in records if r.resolved.logical_devices]
-    if any(kind != "CPU" for kind in logical):
+    kinds = [r.resolved.device_type for r in records]
+    logical = [kind for r, kind in zip(records, kinds) if r.resolved.logical_devices]
+    of_gpus = [kind for kind in logical if kind != "CPU"]
+    if of_gpus:
         lines.append(
-            f"In {_runs(len(logical))} of {len(records)} several towers share one real GPU (logical devices): "
+            f"In {_runs(len(of_gpus))} of {len(records)} several towers share one real GPU (logical devices): "
             "this shows what the software costs, not how hardware scales."
         )
-    elif logical:
+    if len(of_gpus) < len(logical):
+        others = sum(kind not in ("CPU", None) for kind in kinds)
+        where = f"In {_runs(len(records) - others)} of {len(records)} the" if others else "The"
         lines.append(
-            "The devices are cores of one CPU: they share its caches, memory and clock, so this is not how separate "
-            "machines or GPUs scale."
+            f"{where} devices are cores of one CPU: they share its caches, memory and clock, so this is not how "
+            "separate machines or GPUs scale."
         )
     crowded = sum(bool(r.resolved.oversubscribed) for r in records)
     if crowded:

@@ -44,15 +44,16 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     steady = _steady(rows, names)
     machines = tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items())
     several = len(machines) > 1
+    losses = {name: loss for own in rows_of.values() for name, loss in _losses(own, rows).items()}
+    placed = [(number, members) for number, own in enumerate(rows_of.values(), 1) for members in by_series(own)]
     summaries = tuple(
         SeriesSummary(
             title=f"{title}, machine {number}" if several else title,
             rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
             machine=f"machine {number}" if several else "",
         )
-        for number, own in enumerate(rows_of.values(), 1)
-        for losses, series in [(_losses(own, rows), by_series(own))]
-        for title, members in zip(titles(series), series)
+        # Together: what the series of one machine have in common may be what tells them from another's.
+        for title, (number, members) in zip(titles([members for _, members in placed]), placed)
     )
     return Summary(
         name=name,
@@ -67,6 +68,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         running=tuple(run.name for run in running),
         learning=learning.of(rows, target),
         diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
+        without_loss=tuple(run.name for run in runs if divergence.end_of_loss(run.record.batches.loss)),
     )
 
 

@@ -123,6 +123,7 @@ class Summary:
     machines: tuple[tuple[str, int], ...] = ()  # name, runs
     running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
     diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
+    without_loss: tuple[str, ...] = ()  # files of runs whose loss was finite at first alone
     learning: Learning | None = None  # where a target was given, or runs counted right predictions
 
     @property
@@ -240,21 +241,22 @@ class Summary:
 
     @property
     def _growth(self) -> list[str]:
-        """That the loss of runs grew manifold."""
-        if not self.diverged:
-            return []
-        files = listed([*self.diverged[:3], *([f"{len(self.diverged) - 3} more"] if len(self.diverged) > 3 else [])])
-        return [f"The loss grew more than {divergence.MANIFOLD}-fold in {files}: {divergence.REMEDY}."]
+        """That the loss of runs grew manifold, or beyond all numbers."""
+        said = {
+            f"The loss grew more than {divergence.MANIFOLD}-fold in": self.diverged,
+            "After some batches no finite loss is told in": self.without_loss,
+        }
+        return [f"{what} {_some(files)}: {divergence.REMEDY}." for what, files in said.items() if files]
 
     @functools.cached_property
     def hand_made(self) -> list[str]:
         """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
-        groups: dict[Key, list[Row]] = {}
+        groups: dict[tuple[str, Key], list[Row]] = {}
         for each in self.series:
-            if not each.strong:
-                row = each.rows[0].row
+            row = each.rows[0].row
+            if row.batch_size is not None:
                 key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
-                groups.setdefault(key, []).extend(each.row for each in each.rows)
+                groups.setdefault((each.machine, key), []).extend(each.row for each in each.rows)
         return [line for rows in groups.values() if (line := _hand_made(rows))]
 
     def supplying(self, command: str) -> str:
@@ -273,6 +275,11 @@ def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[Seri
 def listed(names: Sequence[str]) -> str:
     """ "a", "a and b", "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _some(files: Sequence[str]) -> str:
+    """The first three, and how many more there are."""
+    return listed([*files[:3], *([f"{len(files) - 3} more"] if len(files) > 3 else [])])
 
 
 def _runs(count: int) -> str:
@@ -314,13 +321,14 @@ def _caution(difference: Difference) -> str:
 def _hand_made(rows: Sequence[Row]) -> str | None:
     """What to say of rows that differ in devices and batch size alone, with one product and no other row."""
     ordered = sorted(rows, key=lambda row: row.num_devices)
-    totals = {row.num_devices * row.config["batch_size"] for row in rows}
-    if len(totals) > 1 or len(rows) < 2:
+    totals = {row.global_batch_size for row in rows}
+    if len(totals) > 1 or len({row.batch_size for row in rows}) < 2:
         return None
     config, total = ordered[0].config, totals.pop()
-    sizes = ", ".join(f"--batch_size={row.config['batch_size']} on {devices(row.num_devices)}" for row in ordered)
+    sizes = ", ".join(f"--batch_size={row.batch_size} on {devices(row.num_devices)}" for row in ordered)
+    title = ", ".join(filter(None, [network(config), config["variable_update"]]))
     return (
-        f"{network(config)}, {config['variable_update']}: {sizes} is strong scaling made by hand "
+        f"{title}: {sizes} is strong scaling made by hand "
         f"({total} {ordered[0].samples} a step in all), so each is a series of its own without speedup; "
         f"--global_batch_size={total} makes them one."
     )

@@ -54,6 +54,10 @@ def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     assert "--batch_size=16 on 4 devices" in line and "--global_batch_size=64" in line and line in of(runs).cautions
     assert not of([*runs, timed(1, 100, batch_size=32)]).hand_made, "a sweep over batch sizes is no such thing"
     assert not of(runs[1:2]).hand_made
+    alike = [run(1, 200.0, variable_update="collective_all_reduce", num_workers=2)]
+    alike += [run(2, 200.0, variable_update="collective_all_reduce", num_workers=1)]
+    assert not of(alike).hand_made, "two devices in two processes or in one are one batch size"
+    assert not of([*on("A", runs[:1]), *on("B", runs[1:2])]).hand_made, "on two machines they are no series"
 
 
 def on(cpu, runs, cores=8):
@@ -74,6 +78,11 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
     lead = answer.lead(made)
     assert lead.startswith("Weak scaling, machine 1: ") and "Weak scaling, machine 2: " in lead
     assert "speedup_weak_machine_2.svg" in writing.files_of(made)
+    sizes = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100, num_units=512)])])
+    assert [each.title.split(", ")[2:] for each in sizes.series] == [
+        ["num_units=256", "machine 1"],
+        ["num_units=512", "machine 2"],
+    ], "what tells the runs of one machine from those of another is in their names"
     one = of([*on("Small", attributed()), timed(4, 300)])
     assert len(one.machines) == 1 and "machines" not in table.text(one)
     untold = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100)]), timed(1, 90), run(1, 1.0, "failed")])
@@ -103,6 +112,25 @@ def test_a_loss_of_many_times_its_start_is_named():
     (line,) = [line for line in of(runs).cautions if "loss" in line]
     assert line.startswith("The loss grew more than 10-fold in 1.json and 2.json: ")
     assert not of([runs[0]]).diverged
+
+
+def test_a_loss_that_ends_is_named():
+    losses = {"ends": [9.0, 8.0, None], "at times": [9.0, None, None], "never": [None] * 3, "gap": [9.0, None, 8.0]}
+    runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": each}) for each in losses.values()]
+    (line,) = [line for line in of(runs).cautions if "loss" in line]
+    assert line.startswith("After some batches no finite loss is told in 0.json: a speed is measured all the same")
+
+
+def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
+    kinds = {"GPU": False, "CPU": True}
+    runs = [
+        altered(run(n, 100.0 * n), resolved={"device_type": kind, "logical_devices": logical})
+        for n, (kind, logical) in enumerate(kinds.items(), 1)
+    ]
+    (line,) = [line for line in of(runs).cautions if "one CPU" in line]
+    assert line.startswith("In 1 run of 2 the devices are cores of one CPU: ")
+    (line,) = [line for line in of(runs[1:]).cautions if "one CPU" in line]
+    assert line.startswith("The devices are cores of one CPU: ")
 
 
 def test_networks_are_not_compared_with_each_other():

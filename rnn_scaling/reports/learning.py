@@ -44,13 +44,21 @@ def _sentence(learning: Learning, learned: Learned) -> str:
     if one.seconds is None or sooner is None:
         return f"n/a: {_missed(target, one, 'on one device')} On {devices} it is reached in {_s(learned)}."
     more = learned.items.value / one.items.value if learned.items and one.items else 1.0
-    work = f"{_times(row, more)}; {_s(learned)} against {_s(one)}"
+    work = f"{_times(row, more)}; {_s(learned)} against {_s(one)}{_by_one_run(sooner, one, learned)}"
     if sooner.ends and sooner.ends[0] <= 1 <= sooner.ends[1]:
-        compared = f"neither sooner nor later than one that could be told ({_x(sooner)} times as soon)"
-        return f"{devices} reach {in_words(target)} {compared}, with {work}."
+        untold = f"cannot be told ({_x(sooner)} times as soon)"
+        return f"Whether {devices} reach {in_words(target)} sooner or later than one {untold}, with {work}."
     if sooner.value >= 1:
         return f"{devices} reach {in_words(target)} {_x(sooner)} times as soon as one, with {work}."
     return f"{devices} reach {in_words(target)} later than one, {_x(sooner)} times as soon, with {work}."
+
+
+def _by_one_run(sooner: Interval, *both: Learned) -> str:
+    """That nobody knows how sure a ratio is, for a side of it is a single run; empty where it has an interval."""
+    if sooner.ends:
+        return ""
+    single = [each.row.devices for each in both if len(each.needed) == 1]
+    return f", going by one run {'each' if len(single) == len(both) else f'on {single[0]}'}" if single else ""
 
 
 def _times(row: Row, more: float) -> str:

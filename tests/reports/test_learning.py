@@ -30,18 +30,19 @@ def said(records, target=None):
         (
             [run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)],
             None,
-            "2 devices reach 90 % accuracy 1.50 times as soon as one, with as many words; 13.3 s against 20.0 s.",
+            "2 devices reach 90 % accuracy 1.50 times as soon as one, with as many words; 13.3 s against 20.0 s, "
+            "going by one run each.",
         ),
         (
             [run(1, 100.0, 10), run(2, 150.0, 30)],
             Target(ACCURACY, 0.9),
             "2 devices reach 90 % accuracy later than one, 0.75 times as soon, with 2.00 times the words; "
-            "26.7 s against 20.0 s.",
+            "26.7 s against 20.0 s, going by one run each.",
         ),
         (
             [run(1, 100.0, 10), run(1, 130.0, 10), run(2, 110.0, 10), run(2, 120.0, 10)],
             None,
-            "2 devices reach 90 % accuracy neither sooner nor later than one that could be told",
+            "Whether 2 devices reach 90 % accuracy sooner or later than one cannot be told (",
         ),
         (
             [run(1, 100.0, 10), run(2, 150.0, 10, best=7)],

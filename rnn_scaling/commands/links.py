@@ -53,12 +53,13 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
         raise entry.Refusal(f"--out={out}: {e.strerror or e}; name another folder") from None
     from rnn_scaling.links import measuring, table  # numpy and matplotlib, which a wrong flag need not wait for
     from rnn_scaling.machine.environment import read_environment
+    from rnn_scaling.machine.terminal import tell
 
     environment = read_environment()
     measured = measuring.measure(wanted, worker)
     measuring.keep_peaks(measured.products, environment)
     written = measuring.write(out, measured, wanted, environment)  # first: whoever reads the tables may stop reading
-    print(table.render(measured), end="", flush=True)
+    tell(table.render(measured))
     entry.fail(*measured.errors)
     if measured.interrupted:
         print(measured.interrupted, file=sys.stderr)

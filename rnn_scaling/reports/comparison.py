@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Questi
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.machine import terminal
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
 
@@ -49,17 +51,26 @@ def compare(
         report = judgement.judge(*sides, question)
     except InputError as e:
         raise entry.Refusal(*str(e).splitlines()) from None
-    print(RENDER[format](report), flush=True)
+    if format == "text" and sys.stdout.isatty():
+        head, *rows = _table(report)
+        terminal.tell(f"{_text(report, markdown_table(head, rows, padded=False).splitlines(), '- ')}\n")
+    else:
+        print(RENDER[format](report), flush=True)
     if closing is not None:
-        print(closing(report), flush=True)
+        terminal.tell(f"{closing(report)}\n")
     return report.exit_status
 
 
 def render_text(report: Report) -> str:
-    """For the terminal."""
-    lines = [*_head(report), "", *_columns(_table(report)), ""]
+    """For a file or a pipe; a terminal has the table that fits it."""
+    return _text(report, _columns(_table(report)), "  - ")
+
+
+def _text(report: Report, table: Sequence[str], bullet: str) -> str:
+    """All that is said; a terminal breaks lines that do not begin with blanks."""
+    lines = [*_head(report), "", *table, ""]
     for title, entries in _sections(report):
-        lines += [f"{title}:", *(f"  - {entry}" for entry in entries), ""] if entries else []
+        lines += [f"{title}:", *(f"{bullet}{entry}" for entry in entries), ""] if entries else []
     return "\n".join([*lines, f"result: {verdict(report)}"])
 
 

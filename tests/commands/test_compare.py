@@ -84,6 +84,16 @@ def test_exact_text(name, words, go, tmp_path):
     assert out == (GOLDEN / name).read_text()
 
 
+def test_a_terminal_has_a_table_that_fits_it(go, tmp_path, monkeypatch):
+    sides(tmp_path, STEADY, scaled(0.9))
+    piped = go()[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    status, shown, _ = go()
+    assert status == 1 and max(map(len, shown.splitlines())) <= 80 < max(map(len, piped.splitlines()))
+    assert "REGRESSION" in shown and shown.splitlines()[-1] == piped.splitlines()[-1]
+
+
 def test_json_holds_everything(go, tmp_path):
     golden_sides(tmp_path)
     status, out, _ = go("--format=json")

@@ -158,9 +158,16 @@ def two_sittings(before: Side, after: Side) -> bool:
 
 def on_both_sides(before: Runs, after: Runs) -> int:
     """Runs of one side that are copies of the other's: no two processes take the same times to the last digit."""
-    runs = [[file.record.batches for file in good(side.files)] for side in (before, after)]
-    times = [{batches.seconds[batches.warmup :] for batches in side} for side in runs]
-    return sum(len(set(seconds)) > 1 for seconds in times[0] & times[1])
+    before_s, after_s = ({_own_seconds(file.record) for file in good(side.files)} for side in (before, after))
+    return sum(len(set(seconds)) > 1 for seconds in before_s & after_s)
+
+
+def _own_seconds(run: RunRecord) -> tuple[float, ...]:
+    """Of the measured batches; of a run whose log tells none its rate, beside the seconds of its process."""
+    batches = run.batches
+    if batches.seconds or run.throughput is None or not run.phases.total:
+        return batches.seconds[batches.warmup :]
+    return run.throughput.items_per_second, run.phases.total
 
 
 def repeat(name: str) -> int:

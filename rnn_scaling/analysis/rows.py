@@ -37,6 +37,9 @@ _READERS = registry.readers(WORKLOADS)
 _NOT_COMPARED_STRONG = NOT_COMPARED | {"batch_size"}  # the total is constant, and a tower's share follows from it
 _DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
 _DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
+# What is taken for granted of another trainer's runs that do not tell it; of all else None says that it is not known.
+_GRANTED = {name: _DEFAULTS[name] for name in ("device", "num_workers", "global_batch_size", "data_source")}
+_UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -160,7 +163,7 @@ class Row:
 def full_config(record: RunRecord) -> dict[str, Any]:
     """Every option; one that a record does not name is newer than it, and had its default."""
     if TRAINER in record.config:  # what it does not tell of these is not known
-        return {**_DEFAULTS, "model": record.config[TRAINER], "variable_update": "", **record.config}
+        return {**_UNTOLD, "model": record.config[TRAINER], **record.config}
     return {**_DEFAULTS, **record.config}
 
 
@@ -290,12 +293,28 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
             words[0] += f" ({ran})"
         if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
-        shown_options = {**options, **({"batch_size": first.batch_size} if first.batch_size else {})}
-        words += [f"{name}={shown_options[name]}" for name in without_network(varied, config) if name in shown_options]
+        options |= {"batch_size": first.batch_size} if first.batch_size else {}
+        words += [f"{name}={options[name]}" for name in without_network(varied, config) if name in options]
         if config["global_batch_size"]:
             words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
         names.append(", ".join(words))
-    return told_apart(names, [row.unit for row in firsts])
+    names = told_apart(names, [row.unit for row in firsts])
+    return _with_what_some_tell(names, read)
+
+
+def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names; those that several have with the options that only some of these tell, or that differ among them."""
+    same: dict[str, list[Mapping[str, Any]]] = {}
+    for name, own in zip(names, options):
+        same.setdefault(name, []).append(own)
+    apart: dict[str, list[str]] = {}
+    for name, several in same.items():
+        told = dict.fromkeys(option for own in several for option in own)
+        apart[name] = [option for option in told if len({repr(own.get(option)) for own in several}) > 1]
+    return [
+        ", ".join([name, *(f"{option}={own[option]}" for option in apart[name] if option in own)])
+        for name, own in zip(names, options)
+    ]
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:

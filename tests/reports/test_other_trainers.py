@@ -80,6 +80,14 @@ def test_what_they_do_not_tell_is_not_made_up():
     assert told == [("", "nmt", "512", "32"), ("mine", "", "", ""), ("other", "", "64", "")]
 
 
+def test_the_page_does_not_say_how_much_a_device_does_where_its_trainer_does_not():
+    page = document.render(of([theirs(100), theirs(190, 2)])).decode()
+    assert "Taken for weak scaling, for its trainer does not tell its batch size" in page
+    assert "every device has" not in page
+    page = document.render(of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)])).decode()
+    assert "Weak scaling: every device has 7 samples a step" in page
+
+
 def test_an_option_of_ours_that_they_tell_is_read_by_them():
     assert titles(theirs(100, num_units=8), theirs(90, num_units=16)) == ["mine, num_units=8", "mine, num_units=16"]
     assert titles(theirs(1, encoder_type="gru"), theirs(2, encoder_type="lstm")) == [
@@ -193,8 +201,21 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert "read from logs" in page and "When was it steady?" not in page
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None
     assert loading.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(101, 0.01)
+    work = {"model": "lm", "batch_size": 8}
+    same = [of_log(100 * n, n, trainer=name, **work) for name in ("a", "b") for n in (1, 1, 2, 2)]
+    assert "cannot be told apart. Their rates are the same to the last digit that is told." in answer.lead(of(same))
     with_steps = of([*runs, theirs(100, trainer="timed")])
     assert "The rates of 6 of 7 runs were read from logs (seed_trainer)." in table.text(with_steps)
+
+
+def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
+    def side(*process_s):
+        runs = [changed(of_log(100.0), phases={"total": seconds}) for seconds in process_s]
+        return matching.Runs(tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)))
+
+    assert matching.on_both_sides(side(9.1, 9.2), side(9.2, 9.3)) == 1
+    assert matching.on_both_sides(side(9.1), side(9.2)) == 0, "logs often tell the same rate"
+    assert matching.on_both_sides(side(0.0), side(0.0)) == 0, "nobody knows how long these took"
 
 
 def test_frameworks_are_options_like_any_other():

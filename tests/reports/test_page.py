@@ -13,6 +13,7 @@ from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
 from rnn_scaling.reports.series_sentence import sentence
+from tests.support.records import changed
 from tests.support.scaling_runs import (
     attributed,
     beside_load,
@@ -139,3 +140,20 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
     assert report.main([str(write_folder(tmp_path, weak_and_strong()))]) == 0
     assert "replicated" not in (tmp_path / "speedup_strong.svg").read_text()
     assert "strong" not in (tmp_path / "speedup.svg").read_text()
+
+
+def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
+    def said(*batches):
+        runs = [timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)]
+        return document._steady_sentence(of(runs))
+
+    assert said(20) == "The run was too short to judge." and said(20, 25) == "All 2 runs were too short to judge."
+    assert said(40).startswith("The run became steady; ") and said(40, 50).startswith("All 2 runs became steady; ")
+    assert re.fullmatch(r"1 of 2 runs became steady; .*\. 1 was too short to judge\.", said(20, 40))
+
+
+def test_a_speedup_is_not_set_against_itself():
+    phases = {"start": 0.0, "first_batch": 1e-9, "warmup": 1.0, "measured": 9.0, "teardown": 0.0, "total": 10.0}
+    made = of([changed(timed(n, 100 * n), phases=phases) for n in (1, 2)])
+    assert document._fixed_cost(made.measured).endswith(" would be done 2.00 times as soon on 2 devices.")
+    assert document._fixed_cost(of(attributed()).measured).endswith(" times.")

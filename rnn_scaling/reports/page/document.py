@@ -151,16 +151,19 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     rows = [row.row for row in series.rows]
     further = table.further_grid(rows)
     config = rows[-1].config
+    size = rows[-1].batch_size
     if series.strong:
         constant = (
             f"Strong scaling: all devices together have {config['global_batch_size']} {rows[-1].samples} a step, so a "
             "device has less to do the more there are."
         )
-    else:
+    elif size is None:
         constant = (
-            f"Weak scaling: every device has {config['batch_size']} {rows[-1].samples} a step, so n devices do n times "
-            "the work."
+            "Taken for weak scaling, for its trainer does not tell its batch size: whether n devices do n times the "
+            "work of a step is not known."
         )
+    else:
+        constant = f"Weak scaling: every device has {size} {rows[-1].samples} a step, so n devices do n times the work."
     return {
         "id": first_screen.series_id(summary, series),
         "title": series.title,
@@ -269,11 +272,15 @@ def _steady_sentence(summary: Summary) -> str:
     """How many runs were steady, and how much it matters where that is judged to begin."""
     states = [run.state for each in summary.series for row in each.rows for run in row.steady]
     moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
-    unknown = len(states) - len(moves)
-    text = f"{len(moves)} of {len(states)} runs became steady" if unknown else f"All {len(states)} runs became steady"
+    short, count = sum(state.kind == "too short" for state in states), len(states)
+    if short == count:
+        return f"{'The run was' if count == 1 else f'All {count} runs were'} too short to judge."
+    whole = "The run" if count == 1 else f"All {count} runs"
+    text = f"{whole if len(moves) == count else f'{len(moves)} of {count} runs'} became steady"
     if moves:
         text += f"; counted from there, no rate would move by more than {max(0.1, 100 * max(moves)):.1f} %"
-    return f"{text}."
+    were = "was" if short == 1 else "were"
+    return f"{text}.{f' {short} {were} too short to judge.' if short else ''}"
 
 
 def _steady_line(count: str, run: RunSteady) -> list[str]:
@@ -317,9 +324,10 @@ def _fixed_cost(series: Sequence[SeriesSummary]) -> str | None:
     counts = list(dict.fromkeys(row.devices for row in rows if row.speedups))
     on = counts[0] if len(counts) == 1 else "the most devices"
     up = "start, cluster, build" if any(row.row.is_distributed for row in rows) else "start, build"
+    against = "" if soon == steady else f", not {steady} times"
     return (
         f"On {on} {once} s of {whole} s are spent once, whatever the number of batches ({up}, first batch, "
-        f"end). The {unit} of the run on 1 device would be done {soon} times as soon on {on}, not {steady} times."
+        f"end). The {unit} of the run on 1 device would be done {soon} times as soon on {on}{against}."
     )
 
 

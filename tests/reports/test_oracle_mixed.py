@@ -1,0 +1,198 @@
+"""Random folders of several programs, works and faults against an oracle that knows only their records."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import re
+
+from rnn_scaling import registry
+from rnn_scaling.reports import answer, csv_table, json_report, table
+from rnn_scaling.reports.page import document
+from rnn_scaling.reports.series_sentence import sentence
+from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
+from tests.support.records import changed
+from tests.support.scaling_runs import of, run
+
+FOLDERS = 50
+MODES = ("independent", "parameter_server", "replicated", "mirrored")
+WRONG = {"verdict": "sum", "holds": False, "sentence": "It adds gradients up."}
+RIGHT = {"verdict": "equal within 1e-05", "holds": True, "sentence": "It trains as one device would."}
+
+
+def ours(random_):
+    """Options of our trainer: a mode and a few of what tells runs apart."""
+    options = {"variable_update": random_.choice(MODES)}
+    choices = {
+        "batch_size": (16, 32, 64),
+        "compute_dtype": ("float32", "bfloat16"),
+        "model": ("nmt", "lm"),
+        "encoder_type": ("cudnn_lstm", "dynamic_rnn"),
+        "framework": ("tensorflow", "torch"),
+        "global_batch_size": (0, 64),
+        "num_devices": (1, 2),  # of a worker
+    }
+    for name in random_.sample(list(choices), random_.randint(0, 3)):
+        options[name] = random_.choice(choices[name])
+    if "num_devices" in options:
+        options["variable_update"] = random_.choice(("distributed_independent", "collective_all_reduce"))
+    return options
+
+
+def theirs(random_):
+    """Options of another trainer, which tells few of them."""
+    told = {"trainer": random_.choice(("mine", "yours"))}
+    choices = {
+        "model": ("lm", "other"),
+        "batch_size": (8, 32),
+        "hidden": (1, 2),
+        "variable_update": ("independent", "replicated"),
+        "global_batch_size": (64,),
+    }
+    for name in random_.sample(list(choices), random_.randint(0, 3)):
+        told[name] = random_.choice(choices[name])
+    return told
+
+
+def made_by(options, count, rate, random_):
+    """A run on so many devices, or workers."""
+    status = "failed" if random_.random() < 0.05 else "ok"
+    seconds = 20_000 / rate
+    if "trainer" in options:
+        made = run(count, rate, status, seconds)
+        made = dataclasses.replace(made, config={**options, "num_devices": count}, unit="items")
+        if random_.random() < 0.5 and status == "ok":
+            alone = {"items": None, "seconds": None, "items_per_second": float(f"{rate:.2g}")}
+            made = changed(made, batches={}, throughput=alone, phases={}, log_format="seed_trainer")
+        return made
+    each = options.get("num_devices")
+    places = {"num_workers": count} if each else {}
+    made = run(
+        each or count, rate, status, seconds, **{k: v for k, v in options.items() if k != "num_devices"}, **places
+    )
+    return changed(made, unit="tokens") if options.get("model") == "lm" else made
+
+
+def troubled(made, random_):
+    """The run with a certificate, another kind of device, or a loss that left the numbers."""
+    if random_.random() < 0.2:
+        made = changed(made, certificate=random_.choice([WRONG, RIGHT, RIGHT]))
+    if random_.random() < 0.1:
+        made = changed(made, resolved={"device_type": random_.choice(["GPU", "CPU"]), "logical_devices": True})
+    if made.batches.seconds and random_.random() < 0.1:
+        loss = random_.choice([(2.0, 1.9, None), (2.0, None, None), (2.0, 3.0, 400.0), (None, None, None)])
+        made = dataclasses.replace(made, batches=dataclasses.replace(made.batches, loss=loss))
+    return changed(made, environment={"cpu": random_.choice("AAAAAAB"), "cpu_cores": 2})
+
+
+def folder(random_):
+    """Runs of one to five settings of one to three programs."""
+    programs = random_.choice([(ours,), (theirs,), (ours, theirs)])
+    settings = [random_.choice(programs)(random_) for _ in range(random_.randint(1, 5))]
+    scatter, repeats, troubles = random_.choice([0.0, 0.01, 0.1]), random_.randint(1, 3), random_.random() < 0.5
+    runs = []
+    for options in settings:
+        base, by_hand = random_.uniform(500, 2000), "batch_size" in options and random_.random() < 0.5
+        for count in random_.sample((1, 2, 4), random_.randint(1, 3)):
+            options = {**options, "batch_size": 64 // count} if by_hand else options
+            lost = random_.uniform(-0.1, 0.5) * math.log2(count)
+            for _ in range(random_.randint(1, repeats)):
+                rate = base * count * max(0.1, 1 - lost) * math.exp(random_.gauss(0, scatter))
+                made = made_by(options, count, rate, random_)
+                runs.append(troubled(made, random_) if troubles else made)
+    return runs
+
+
+def test_no_sentence_on_several_programs_says_more_than_their_records():
+    random_, seen = random.Random(11), set()
+    for _ in range(FOLDERS):
+        made = of(folder(random_))
+        titles = [each.title for each in made.series]
+        assert len(set(titles)) == len(titles), titles
+        lead, text = answer.lead(made), table.text(made)
+        for said in (lead, answer.overview(made), *map(sentence, made.series), *made.cautions, *made.opening):
+            assert said == "" or said.endswith("."), said
+            assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|, :|\.\.| 0 %\.", said), said
+        for said in (lead, answer.overview(made), *map(sentence, made.series)):
+            for number in WITH_INTERVAL.findall(said):
+                assert number in text or number in answer_of_parts(made), (number, said)
+        judge_work(made, lead)
+        judge_one_model(made, lead)
+        judge_hand_made(made)
+        judge_losses(made)
+        wrong = any(is_wrong(run) for row in made.rows for run in row.records)
+        assert not made.measured or lead.startswith("TRAINS WRONG") == wrong
+        for each in made.series:
+            judge_constant(made, each)
+        json.loads(json_report.render(made))
+        csv_table.render(made)
+        seen |= {word for word in ("fastest of", "not known", "One of the", "TRAINS WRONG") if word in lead}
+        seen |= {word for word in ("made by hand", "no finite loss", "one real GPU") if word in " ".join(made.cautions)}
+    assert len(seen) == 7, seen
+
+
+def works_of(series):
+    """What the records of a series tell of its work: unit, workload or trainer, samples a step."""
+    config = series.rows[0].row.records[0].config
+    sizes = config.get("global_batch_size") or config.get("batch_size", 0)
+    return series.unit, config.get("model", config.get("trainer")), sizes
+
+
+def judge_work(made, lead):
+    """Series of several programs are ranked only where all tell the same work."""
+    for _, series in made.scalings:
+        trainers = {each.rows[0].row.records[0].config.get("trainer") for each in series}
+        assert len(trainers) == 1 or len({works_of(each) for each in series}) == 1
+        assert len({each.machine for each in series}) == 1
+
+
+def judge_one_model(made, lead):
+    """How many series train one model, and train it right, is counted among those of which that is said."""
+    if len(made.scalings) != 1:
+        return
+    ((_, series),) = made.scalings
+    several = [each for each in series if each.largest and each.largest.row.num_devices > 1]
+    one = [each for each in several if registry.trains_one_model(each.rows[0].row.config["variable_update"])]
+    candidates = one or several
+    right = [each for each in candidates if not any(is_wrong(run) for row in each.rows for run in row.row.records)]
+    if said := re.search(r"One of the (\d+) series( on several devices)? trains one model\.", lead):
+        assert len(one) == 1 and int(said[1]) == len(several)
+    counted = r"fastest of the (\d+) series( that train one model)?( .*not known to train wrong)? on [2-9]"
+    if said := re.search(counted, lead):
+        some_are_wrong = 0 < len(right) < len(candidates)
+        assert bool(said[2]) == (0 < len(one) < len(several)) and bool(said[3]) == some_are_wrong
+        assert int(said[1]) == len(right if some_are_wrong else candidates)
+
+
+def is_wrong(run):
+    return run.certificate is not None and not run.certificate.holds
+
+
+def judge_hand_made(made):
+    for line in made.hand_made:
+        sizes = re.findall(r"--batch_size=(\d+) on (\d+) device", line)
+        assert len({int(size) * int(count) for size, count in sizes}) == 1
+        assert len({size for size, _ in sizes}) > 1 and line.split(":")[0].strip(", ") == line.split(":")[0]
+
+
+def judge_losses(made):
+    told = " ".join(made.cautions)
+    runs = {name: run for series in made.series for row in series.rows for name, run in zip(row.files, row.row.records)}
+    lost = [name for name, run in runs.items() if run.batches.loss[-1:] == (None,) and run.batches.loss[1] is not None]
+    assert ("no finite loss" in told) == bool(lost)
+    grown = [name for name, run in runs.items() if run.batches.loss[-1:] == (400.0,)]
+    assert ("grew more than 10-fold" in told) == bool(grown)
+
+
+def judge_constant(made, series):
+    """What is said of a device's work stands in every record."""
+    constant = document._series(made, series)["notes"][0]
+    told = [run.config for row in series.rows for run in row.row.records]
+    if match := re.search(r"every device has (\d+) ", constant):
+        assert all(config.get("batch_size") == int(match[1]) for config in told), constant
+    elif match := re.search(r"all devices together have (\d+) ", constant):
+        assert all(config.get("global_batch_size") == int(match[1]) for config in told), constant
+    else:
+        assert all("batch_size" not in config for config in told), constant

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is en
     from rnn_scaling.training.towers import TrainStep
 
 USAGE = """\
-Trains a network on one or several devices and says how many words or tokens a second it processes.
+Trains a network on one or several devices and says how many words, tokens or images a second it processes.
 
     ./run.sh train                                            one CPU core or GPU, synthetic data
     ./run.sh train --variable_update=replicated --num_devices=2 --result_file=run.json

@@ -41,6 +41,8 @@ not given:
     --preset=seed on GPUs, small on CPUs                                   (./run.sh sweep alone is this)
 
 With another --unit_type the encoders are those that compute it: of gru {",".join(kernels.of_cell("gru"))}.
+With --framework=tensorflow,torch they are --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
+--data_source=constant.
 With --num_workers=1,2,4 these are --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}
 --num_devices=1. Processes of a run are started on this machine, or by a launcher: --launch="srun -K" makes each run
 srun -K -n PROCESSES.

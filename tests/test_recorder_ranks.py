@@ -152,6 +152,7 @@ def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):
     assert run.status == "failed" and run.throughput is None
     assert run.error.message == "rank 1 took 4 steps, and rank 0 5: give every rank the same number"
     assert [len(rank.seconds) for rank in run.workers.ranks] == [5, 4], "what was measured stays"
+    assert os.listdir(tmp_path) == ["run.json"], "the ranks' own files are gone"
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -167,6 +168,8 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(tmp_path, failing):
     assert str(raised[1 - failing]) == f"rank {failing} ended before the others: no more"
     run = record.read(path)
     assert run.status == "failed" and run.error.message == ("no more" if failing == 0 else str(raised[0]))
+    left = [".run.json.rank0"] if failing == 0 else []  # by which the others learn why
+    assert sorted(os.listdir(tmp_path)) == [*left, "run.json"]
 
 
 PROGRAM = """
@@ -194,6 +197,7 @@ def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_pa
     assert pids == [started[1].pid, started[0].pid]
     assert bad.status == "failed" and bad.error.message.startswith("rank 1 (host ")
     assert bad.error.message.endswith(f"process {started[2].pid}) died")
+    assert sorted(os.listdir(tmp_path)) == ["a.json", "b.json"]
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,8 @@ def _number(name: str, text: str, line: int) -> float:
         if name != "loss":
             raise ValueError(f"line {line} of its output: {name} is {text[:40]!r}, no number") from None
     if name != "loss" and not (SMALLEST <= value <= LARGEST or (name == "step" and value == 0)):
-        raise ValueError(f"line {line} of its output: {name} is {text[:40]}; expected a number above 0")
+        rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
+        raise ValueError(f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}")
     return value
 
 

@@ -49,6 +49,11 @@ def allow(max_file_mb: int) -> None:
     _limit_mb[0] = max_file_mb
 
 
+def allowed_mb() -> int:
+    """How large a file may be that is read."""
+    return _limit_mb[0]
+
+
 def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -> io.BufferedReader:
     """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
 

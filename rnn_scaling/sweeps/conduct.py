@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway
 from rnn_scaling.records import record
-from rnn_scaling.records.files import write_text
+from rnn_scaling.records.files import refuse_link, write_text
 from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
@@ -235,11 +236,13 @@ def run_job(
     # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
     record.write(unfinished, job.path)
     ended = trainer.run(job.run, job.path, limit, on_line)
+    folder.remove_leftovers([job])
     written: RunRecord | None = None
     try:
+        refuse_link(job.path)  # through which nothing could be written below
         written = record.read(job.path)
-    except (FileNotFoundError, record.RecordError):
-        if job.path.exists():
+    except (OSError, record.RecordError):  # also what is no file, as a folder
+        if os.path.lexists(job.path):
             folder.set_aside(job.path)
     result = trainer.result(job.run, job.path, written, ended)
     if result is None:

@@ -20,7 +20,8 @@ from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.runs import AnyRun
 
 LOCK_NAME = ".sweep.lock"
-TEMPORARY = re.compile(r"\.(.+\.json)\.[^.]+\.tmp")  # record.write's
+# What a run's processes leave that were killed: a file of record.write, and those by which ranks of a Recorder meet.
+LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
 
 
 class GoneError(RuntimeError):
@@ -114,12 +115,12 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
 
 
 def remove_leftovers(jobs: Sequence[Job]) -> None:
-    """Removes what a process that was killed while it wrote a job's record left beside it."""
+    """Removes what processes that were killed left beside the records of jobs, which have none that go on."""
     own = {job.path for job in jobs}
     for place in {job.folder for job in jobs}:
-        for path in place.glob(".*.tmp"):
-            match = TEMPORARY.fullmatch(path.name)
-            if match and place / match[1] in own:
+        for path in place.glob(".*"):
+            match = LEFTOVER.fullmatch(path.name)
+            if match and place / match[1] in own and path.is_file():
                 path.unlink(missing_ok=True)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import gpus, load, on_cores, process
+from rnn_scaling.machine import doorway, gpus, load, on_cores, process
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.process import Ended, OnLine, Task
@@ -49,6 +49,7 @@ class TheirTrainer(Trainer):
         """
         self._read_log = read_log
         self._load: load.Load | None = None  # of others, during the run that was made last
+        self._is_cut = False  # whether that run printed more than is kept
         self._notes: list[str] = []
 
     def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
@@ -58,11 +59,15 @@ class TheirTrainer(Trainer):
         task = Task([*bound, *command(theirs, result_file)], variables(theirs, result_file), reads_stdout=True)
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         refuse_link(log)
+        room, self._is_cut = int(doorway.allowed_mb() * 1e6), False
         with log.open("w", encoding="utf-8") as kept:
 
             def keep(line: str | None) -> None:
-                if line is not None:
-                    kept.write(f"{line}\n")
+                nonlocal room
+                if line is not None and not self._is_cut:
+                    room -= len(line.encode()) + 1
+                    self._is_cut = room < 0
+                    kept.write("" if self._is_cut else f"{line}\n".replace("\0", ""))  # of which no text is read
                     kept.flush()
                 on_line(line)
 
@@ -90,13 +95,18 @@ class TheirTrainer(Trainer):
             return None
         if written is None:
             reason = f"left a record that cannot be read: {result_file.name}.unreadable"
+        elif self._is_cut:
+            most = doorway.allowed_mb()
+            reason = f"wrote no record, and printed more than the {most} MB that are kept; --max_file_mb keeps more"
         else:
             try:
                 return self._from_log(theirs, self._read_log(_log_of(result_file), theirs.terms), ended)
             except record.RecordError as e:
                 reason = f"its output tells what cannot be: {'. '.join(e.faults)}"
-            except (ValueError, OSError) as e:
-                reason = f"wrote no record, and {e.strerror if isinstance(e, OSError) else e}"
+            except OSError as e:
+                reason = f"wrote no record, and its log cannot be read: {e.strerror or e}"
+            except ValueError as e:
+                reason = f"wrote no record, and {e}"
         return _failed(theirs, "NoRecord", f"ended well, but {reason}; last said: {_last_words(ended.lines)}")
 
     def reason(self, run: AnyRun, ended: Ended, limit: Limit) -> RunError:

@@ -74,10 +74,35 @@ class RankFiles:
             self._sleep(POLL_S)
 
     def end(self, report: Line, error: str) -> None:
-        """Tells rank 0 all that is to be known of this rank; `error`: why it ended, empty where it is done."""
+        """Tells rank 0 all that is to be known of this rank; `error`: why it ended, empty where it is done.
+
+        Rank 0 tells the others, if any are left, that it has failed. What nobody will read is removed.
+        """
         if not self._key_of_0:
             self._look_at_0()
+        if self.rank == 0 and not self._others_left():
+            self._path(0).unlink(missing_ok=True)
+            return
         self._say(of=self._key_of_0, report=report, error=error)
+        if self.rank and not self._is_awaited():
+            self._path(self.rank).unlink(missing_ok=True)
+
+    def _others_left(self) -> list[int]:
+        """Rank 0: the ranks that have not ended, as far as is known; removes the files of the others."""
+        left = []
+        for rank in range(1, self.num_ranks):
+            lines = self._lines(rank)
+            if any("report" in line for line in lines) or self._dead(rank, lines):
+                self._path(rank).unlink(missing_ok=True)
+            elif self._path(rank).exists():
+                left.append(rank)
+        return left
+
+    def _is_awaited(self) -> bool:
+        """Another rank: whether rank 0 may still read what this one has told it."""
+        lines = self._lines(0)
+        is_same = bool(lines) and lines[0].get("key") == self._key_of_0
+        return is_same and not any("report" in line for line in lines) and not self._dead(0, lines)
 
     def gather(self, waits: bool) -> tuple[dict[int, Line], str]:
         """What the other ranks have told at their end, by rank, and what is wrong with the first that is not well.

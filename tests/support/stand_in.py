@@ -28,7 +28,17 @@ def main(how: str, num_devices: int) -> None:
     elif how == "slow":  # in a time in which it cannot have been
         print("step 10: 1e9 ms, loss 1")
     elif how == "crash":
+        folder, name = os.path.split(result_file)
+        open(os.path.join(folder, f".{name}.rank1"), "w").close()
         raise RuntimeError("no such luck")
+    elif how == "folder":
+        os.remove(result_file)
+        os.mkdir(result_file)
+    elif how == "link":
+        os.rename(result_file, f"{result_file}.there")
+        os.symlink(f"{result_file}.there", result_file)
+    elif how == "escapes":
+        print("words/s: nan\x1b[31m\x07\x9b2J \u202e\x00" + "x" * 200_000, end="")
     elif how == "half":
         with open(result_file, "w") as file:
             file.write('{"schema": "rnn_sca')

@@ -111,6 +111,13 @@ def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
     assert right.log_format == "seed_trainer"
 
 
+def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
+    assert go(tmp_path, "--num_devices=1", RATE, "--max_file_mb=1", command="seq 200000") == 1
+    (result,) = records(tmp_path).values()
+    assert "printed more than the 1 MB that are kept; --max_file_mb keeps more; last said: " in result.error.message
+    assert (tmp_path / "out" / "seq-1.log.txt").stat().st_size <= 1e6
+
+
 def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     asked = []
 

@@ -33,6 +33,7 @@ from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
 
 Key = tuple[tuple[str, str], ...]
 UNIT = "unit"  # in a key, beside the options: what is counted
+DECODER = "decoder_type"
 _READERS = registry.readers(WORKLOADS)
 _NOT_COMPARED_STRONG = NOT_COMPARED | {"batch_size"}  # the total is constant, and a tower's share follows from it
 _DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
@@ -279,21 +280,24 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
     firsts = [members[0] for members in series]
-    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, TRAINER, "decoder_type", "batch_size", "global_batch_size"}
+    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
     named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
     read = [_read_options(row, named) for row in firsts]
     varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
     if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
+    decoders = [_own_decoder(row) for row in firsts]
+    if len({repr(each) for each in decoders}) > 1:
+        varied.append(DECODER)
     names = []
-    for members, options in zip(series, read):
+    for members, options, decoder in zip(series, read, decoders):
         first, config = members[0], members[0].config
         words = [word for word in (network(config), str(config["variable_update"])) if word]
         if ran := kernel_on_cpus(members):
             words[0] += f" ({ran})"
         if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
-        options |= {"batch_size": first.batch_size} if first.batch_size else {}
+        options |= decoder | ({"batch_size": first.batch_size} if first.batch_size else {})
         words += [f"{name}={options[name]}" for name in without_network(varied, config) if name in options]
         if config["global_batch_size"]:
             words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
@@ -330,6 +334,12 @@ def kernel_on_cpus(rows: Sequence[Row]) -> str:
     parts = [record.resolved for row in rows for record in row.good if record.resolved.device_type == "CPU"]
     ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
     return ran.pop() if len(ran) == 1 else ""
+
+
+def _own_decoder(row: Row) -> dict[str, Any]:
+    """The kernel of a row's decoder by its option's name, where it is another one than the encoder's."""
+    read = _read_options(row, [DECODER])
+    return read if read.get(DECODER) not in (None, row.known.get("encoder_type")) else {}
 
 
 def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:

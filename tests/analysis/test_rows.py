@@ -47,6 +47,17 @@ def test_what_a_batch_holds_is_the_workloads():
     ]
 
 
+def test_a_decoder_of_another_kernel_than_the_encoder_is_named_where_that_differs():
+    kernels = [("cudnn_lstm", "cudnn_lstm"), ("cudnn_lstm", "dynamic_rnn"), ("dynamic_rnn", "dynamic_rnn")]
+    records = [resolved(100, encoder_type=encoder, decoder_type=decoder) for encoder, decoder in kernels]
+    assert titles(*records) == [
+        "cudnn_lstm, independent",
+        "cudnn_lstm, independent, decoder_type=dynamic_rnn",
+        "dynamic_rnn, independent",
+    ]
+    assert titles(records[1]) == titles(records[0]) and titles(records[0], records[2])[1] == "dynamic_rnn, independent"
+
+
 def test_an_option_that_differs_is_named():
     assert titles(resolved(100, num_units=8), resolved(100, num_units=16)) == [
         "cudnn_lstm, independent, num_units=8",

@@ -14,7 +14,8 @@ HOW_RUN = ("trainer_command", "log_format", "log_warmup", "items_per_step", "uni
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
 FRAMEWORK = "framework"  # the option that says whose code trains our network
 OURS = OPTIONS[FRAMEWORK].default
-THEIRS = ("model", FRAMEWORK)  # options of ours to which another program's values are names of its own
+# Options of ours that are words: another program's values are names of its own. Where it runs, a sweep decides.
+THEIRS = frozenset(name for name, field in OPTIONS.items() if field.metadata["choices"]) - {"device"}
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 

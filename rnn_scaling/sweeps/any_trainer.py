@@ -1,22 +1,25 @@
 """A command of the user's own and lists of values -> the runs of a sweep. Pure, but the program must be there.
 
 An axis is an option whose values differ between runs: num_devices, any other of this suite's options by its name, or
-the user's own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command.
+the user's own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command. One with the name of an option of ours
+means the same in reports, so its values are of the same kind; which words there are is the program's matter.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
+from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import log_formats, template
 from rnn_scaling.sweeps.estimate import Identity
@@ -107,22 +110,51 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     except ValueError as e:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}
-    lines = []
+    lines, placed = [], []
     for flag in (each for each in words if each.startswith(AXIS)):
         name, is_told, values = flag.removeprefix(AXIS).partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not is_told:
             lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
-        elif name in configs.OPTIONS or name in flags.ALIASES:
-            lines.append(f"{flag}: {name} is a flag of this program; write --{name}={values}")
-        elif name in (TRAINER, REPEAT, RESULT_FILE, *HOW_RUN):
-            lines.append(f"{flag}: {name} has a meaning of its own here; take another name")
+        elif name in (*PLACED, *flags.ALIASES):
+            placed.append(f"--{name}={values}")
+        elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED):
+            lines.append(f"{flag}: {name} has a meaning of its own here; take another name, as {AXIS}my_{name}")
         elif name in axes:
             lines.append(f"{flag}: {AXIS}{name} is given twice; give all values at once")
         else:
             axes[name] = list(dict.fromkeys(values.split(",")))
+            wrong = [line for text in axes[name] for line in _faults(name, text)]
+            lines += [f"{flag}: {line}, as this suite's option of that name" for line in wrong[:1]]
     if lines:
         raise flags.FlagErrors(lines)
-    return axes, [each for each in words if not each.startswith(AXIS)]
+    return axes, [*(each for each in words if not each.startswith(AXIS)), *placed]
+
+
+def _faults(name: str, text: str) -> list[str]:
+    """What is wrong with a value of an axis that has the name of an option of ours, and so means the same."""
+    if name not in configs.OPTIONS:
+        return []
+    try:
+        rule = _broken_rule(name, _value(name, text))
+    except flags.FlagErrors as e:
+        return [f"{e.lines[0].removeprefix(f'--{name}=')}; another name takes any, {AXIS}my_{name}"]
+    return [f"{text} must be {rule}; another name takes any, {AXIS}my_{name}"] if rule else []
+
+
+def _value(name: str, text: str) -> Any:
+    """A value of an axis as records have it: a number where it reads as one, of an option of ours what that takes.
+
+    Raises:
+      FlagErrors: if that does not take it.
+    """
+    if name not in configs.OPTIONS:
+        return number(text)
+    return flags.parse([f"--{name}={text}"], {name: configs.OPTIONS[name]})[name]
+
+
+def _broken_rule(name: str, value: Any) -> str:
+    """What an option of ours must be for another trainer, too; empty if it is."""
+    return "" if name in THEIRS else flags.broken_rule(configs.OPTIONS[name], value)
 
 
 def missing_trainer(own: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
@@ -159,7 +191,8 @@ def plan(
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**given, **axes}
     varied = [name for name, each in values.items() if len(each) > 1 and name != "num_devices"]
-    runs = [_run(own, command, dict(zip(values, each)), varied) for each in itertools.product(*values.values())]
+    combinations = (dict(zip(values, each)) for each in itertools.product(*values.values()))
+    runs = [_run(own, command, each, varied, axes) for each in combinations]
     wrong = [run for run in runs if own.items_per_step and not 0 < (run.terms.items_per_step or 0) < math.inf]
     if wrong:
         filled = template.fill(own.items_per_step, wrong[0].texts)
@@ -198,16 +231,22 @@ def _problems(
 ) -> Iterator[str]:
     for name, values in lists.items():
         for value in values:
-            if name not in THEIRS and (rule := flags.broken_rule(configs.OPTIONS[name], value)):
+            if rule := _broken_rule(name, value):
                 yield f"{spell(name, value)} must be {rule}"
+        if name in axes:
+            yield f"--{name} and {AXIS}{name} name the same option; give one of them"
+        if name in NOT_COMPARED:
+            yield f"--{name} is of this suite's trainer; give your own another name, as {AXIS}my_{name}"
     for name, texts in axes.items():
         for first, second in itertools.combinations(texts, 2):
             if number(first) == number(second):
                 yield f"{AXIS}{name}: {first} and {second} are one number; leave one out, or take another --out for it"
     places, known = set(template.places(command.text)), {*axes, *lists, *PLACED}
     for name in sorted(places - known - {REPEAT, RESULT_FILE}):
-        place = f"{{{name}}}"
-        yield f"--trainer: {place} is no option of this sweep; add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
+        place, close = f"{{{name}}}", difflib.get_close_matches(name, known | {REPEAT, RESULT_FILE}, n=1)
+        meant = f" (did you mean {{{close[0]}}}?)" if close else ""
+        remedy = f"add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
+        yield f"--trainer: {place} is no option of this sweep{meant}; {remedy}"
     for name in [*axes, *lists]:
         if name not in places and name not in PLACED:
             flag = f"{AXIS if name in axes else '--'}{name}"
@@ -222,13 +261,15 @@ def _problems(
         yield "--items_per_step is for a pattern (--log_format=regex:...) that tells seconds alone"
 
 
-def _run(own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str]) -> TheirRun:
+def _run(
+    own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
+) -> TheirRun:
     texts = {name: _text(value) for name, value in values.items()}
     how_run = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
     defaults = {field.name: field.default for field in dataclasses.fields(own)}
     config = {
         TRAINER: own.trainer_name or command.program,
-        **{name: number(value) if isinstance(value, str) else value for name, value in values.items()},
+        **{name: _value(name, value) if name in axes else value for name, value in values.items()},
         "trainer_command": own.trainer,
         **{name: value for name, value in how_run.items() if value != defaults[name]},
     }

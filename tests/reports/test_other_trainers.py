@@ -6,16 +6,19 @@ import csv
 import dataclasses
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from rnn_scaling.analysis import loading
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
+from rnn_scaling.records import record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.settings.naming import THEIRS
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
 
@@ -216,6 +219,22 @@ def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
     assert matching.on_both_sides(side(9.1, 9.2), side(9.2, 9.3)) == 1
     assert matching.on_both_sides(side(9.1), side(9.2)) == 0, "logs often tell the same rate"
     assert matching.on_both_sides(side(0.0), side(0.0)) == 0, "nobody knows how long these took"
+
+
+def test_words_of_ours_are_names_of_their_own_in_every_report():
+    words = dict.fromkeys(THEIRS, "its_own")
+    runs = [run for n in (1, 2) for run in repeated(100 * n, n, **words)]
+    runs += [run for n in (1, 2) for run in repeated(90 * n, n, **{**words, "optimizer": "adamw"})]
+    assert all(record.from_json(run.to_json()).config == run.config for run in runs)
+    made = of(runs)
+    assert [each.title for each in made.series] == [
+        "mine, its_own, model=its_own, optimizer=its_own",
+        "mine, its_own, model=its_own, optimizer=adamw",
+    ]
+    for text in (table.text(made), document.render(made).decode(), csv_table.render(made).decode(), answer.lead(made)):
+        assert "its_own" in text
+    sides = [matching.Side(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ()) for name in "ab"]
+    assert comparison.render_text(judgement.judge(*sides, judgement.Question()))
 
 
 def test_frameworks_are_options_like_any_other():

@@ -142,14 +142,32 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true {"], "must be a text in which a single { is written {{"),
         (["--trainer=true '"], "must be a command, and it is not: No closing quotation"),
         (["--trainer=true {hidden}"], "--trainer: {hidden} is no option of this sweep; add --axis:hidden=VALUE,..."),
+        (["--trainer=true {num_device}"], "{num_device} is no option of this sweep (did you mean {num_devices}?); add"),
         (["--trainer=true", "--axis:hidden=1"], "--axis:hidden: --trainer has no place {hidden} for it; a program"),
         (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size} for it"),
         (["--trainer={a} x", "--axis:a="], "--trainer={a} x must begin with a program; the place there has an empty"),
-        (["--trainer=true", "--axis:batch_size=1"], "batch_size is a flag of this program; write --batch_size=1"),
+        (
+            ["--trainer=true", "--axis:num_units=big"],
+            "big must be a whole number; another name takes any, --axis:my_num_",
+        ),
+        (
+            ["--trainer=true", "--axis:batch_size=0"],
+            "0 must be at least 1; another name takes any, --axis:my_batch_size",
+        ),
+        (
+            ["--trainer=true", "--axis:preset=a"],
+            "preset has a meaning of its own here; take another name, as --axis:my_p",
+        ),
+        (
+            ["--trainer=true {preset}", "--preset=small"],
+            "--preset is of this suite's trainer; give your own another name",
+        ),
+        (["--trainer=true {xla}", "--xla=true", "--axis:xla=1"], "--xla and --axis:xla name the same option; give one"),
+        (["--trainer=true", "--axis:num_devices=0x2"], "--num_devices=0x2 must be a whole number"),
         (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
         (["--trainer=true {v}", "--axis:v=1.1,x,1.10"], "--axis:v: 1.1 and 1.10 are one number; leave one out"),
         (["--trainer=true", "--axis:repeat=1"], "repeat has a meaning of its own here"),
-        (["--trainer=true {variable_update}", "--variable_update=ddp"], "--variable_update=ddp must be one of "),
+        (["--trainer=true {device}", "--device=tpu"], "--device=tpu must be one of "),
         (["--trainer=true", "--device=gpu"], "--device=gpu needs a visible NVIDIA GPU, found none"),
         (["--trainer=true", "--log_format=foo"], "--log_format=foo must be of auto, tf_cnn_benchmarks, "),
         (["--trainer=true", "--log_format=regex:("], "must be a regular expression behind regex:, and it is not: "),
@@ -193,8 +211,14 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
         assert planned(command)[0].config["trainer"] == name
     assert planned(trainer_name="mine")[0].config["trainer"] == "mine"
     assert [run.num_devices for run in planned(num_cores=3)] == [1, 2, 3]
-    for option in ("model", "framework"):
+    for option in ("model", "framework", "optimizer", "variable_update"):
         assert planned(f"true {{{option}}}", given={option: ["its_own"]})[0].config[option] == "its_own"
+        assert planned(f"true {{{option}}}", {option: ["its_own"]})[0].config[option] == "its_own"
+    axes, rest = any_trainer.split_axes(["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"])
+    assert rest == ["--num_gpus=2"]
+    one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
+    assert [(run.texts["xla"], run.config["xla"]) for run in (one, two)] == [("1", True), ("false", False)]
+    assert (one.texts["learning_rate"], one.config["learning_rate"]) == ("1e-3", 0.001)
     (strong,) = planned("true {variable_update}", given={"num_devices": [2], "variable_update": ["independent"]})
     assert strong.config["variable_update"] == "independent", "an option of ours means the same"
 

@@ -143,7 +143,7 @@ class Attribution:
             return repeats, None
         grown = repeats / now
         effects = [error * t_detectable((1 + LEVEL) / 2, POWER, free * grown) for error, free in errors]
-        return repeats, max(effects) / math.sqrt(grown)
+        return repeats, max(effects) / math.sqrt(grown) + max(value.by_digits for value in values)
 
 
 def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:

@@ -33,6 +33,7 @@ POOLED = "scatter of processes pooled over the rows on as many devices, or a row
 ORDERED = "not narrower than the scatter of runs in order of time makes it"
 MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
+PRINTED = "wider by half a unit of the last digits that logs printed"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,7 +56,8 @@ class Interval:
 
     `low`, `high` and `standard_error` (in the number's own unit) are None when the data cannot give them; `kind` then
     says why, and otherwise what the interval is over. `processes` are the processes behind each input; `scatter` what
-    the interval shares with others, None where it stands for itself.
+    the interval shares with others, None where it stands for itself; `rounding` how far the ends reach further for the
+    digits that logs printed, in the logarithm of a rate or a ratio, else in the number's own unit.
     """
 
     value: float
@@ -66,6 +68,7 @@ class Interval:
     degrees: float
     processes: tuple[int, ...]
     scatter: Scatter | None = None
+    rounding: float = 0.0
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -76,6 +79,26 @@ class Interval:
     def half_width(self) -> float | None:
         """Half the interval's width, in the number's own unit: what stands after "±"."""
         return None if self.ends is None else (self.ends[1] - self.ends[0]) / 2
+
+    @property
+    def by_digits(self) -> float:
+        """How much of half the interval's width printed digits take, in the number's own unit; repeats leave it."""
+        if not self.rounding or self.half_width is None or self.standard_error is None:
+            return 0.0
+        return max(0.0, self.half_width - t_quantile((1 + LEVEL) / 2, self.degrees) * self.standard_error)
+
+    def printed(self, rounding: float) -> Interval:
+        """The interval of a rate, or a ratio, that logs printed with few digits.
+
+        What was rounded may have been anything between two bounds, the same in every run: it is added to both ends.
+
+        Args:
+          rounding: by how much the number's logarithm may be off for that.
+        """
+        if not rounding or self.low is None or self.high is None:
+            return dataclasses.replace(self, rounding=rounding)
+        low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
+        return dataclasses.replace(self, low=low, high=high, kind=f"{self.kind}; {PRINTED}", rounding=rounding)
 
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
@@ -220,10 +243,12 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
     both = [numerator, denominator]
     processes = numerator.processes + denominator.processes
     errors = [error for each in both if (error := _relative(each)) is not None]
+    rounding = numerator.rounding + denominator.rounding
     if len(errors) < 2:
-        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
+        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes, rounding=rounding)
     error, degrees = welch(errors, both)
-    return _log_interval(math.log(value), error, degrees, processes, _kind(processes, [each.scatter for each in both]))
+    kind = _kind(processes, [each.scatter for each in both])
+    return _log_interval(math.log(value), error, degrees, processes, kind).printed(rounding)
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -257,9 +282,10 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     if len(errors) < len(used):
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
     error, degrees = welch(errors, [each for _, each in used])
-    margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    kind = _kind(processes, [each.scatter for _, each in used])
-    return Interval(value, value - margin, value + margin, kind, error, degrees, processes)
+    rounding = math.fsum(abs(by) * each.value * math.expm1(each.rounding) for by, each in used)
+    margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
+    kind = "; ".join([_kind(processes, [each.scatter for _, each in used]), *([PRINTED] if rounding else [])])
+    return Interval(value, value - margin, value + margin, kind, error, degrees, processes, rounding=rounding)
 
 
 def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
@@ -301,10 +327,11 @@ def judged(change: Interval, paired: bool = False) -> Comparison:
     error = _relative(change)
     if error is None or min(change.processes) < 2:
         return Comparison(change, None, None, paired, "cannot judge")
-    distance = abs(math.log(change.value))
+    distance = max(0.0, abs(math.log(change.value)) - change.rounding)
     p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
     verdict = "no difference seen" if p_value >= 1 - LEVEL else ("faster" if change.value > 1 else "slower")
-    return Comparison(change, p_value, -math.expm1(-detectable_effect(error, change.degrees)), paired, verdict)
+    least = detectable_effect(error, change.degrees) + change.rounding
+    return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
 
 
 def gate(comparison: Comparison, max_regression: float) -> str:

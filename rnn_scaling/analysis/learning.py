@@ -188,4 +188,4 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     items = over_processes(known)
     if len(known) > 1 and len(set(known)) == 1:  # on equal data, and no rounding of logarithms is an interval
         items = dataclasses.replace(items, value=float(known[0]), low=None, high=None, kind="the same in all runs")
-    return Learned(row, needed, items, over_processes(seconds), best)
+    return Learned(row, needed, items, over_processes(seconds).printed(row.rounding), best)

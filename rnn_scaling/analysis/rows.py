@@ -99,13 +99,18 @@ class Row:
     @functools.cached_property
     def rate(self) -> Interval | None:
         """items/s with its interval over processes, which has no ends where no scatter is known; None without a run."""
-        return over_processes(process_rates(self.good), self.scatter) if self.good else None
+        return over_processes(process_rates(self.good), self.scatter).printed(self.rounding) if self.good else None
+
+    @functools.cached_property
+    def rounding(self) -> float:
+        """By how much the logarithm of its rate may be off for the digits that its logs printed; 0 without a log."""
+        return abs(math.log1p(-max([run.log_rounding or 0.0 for run in self.good], default=0.0)))
 
     @functools.cached_property
     def rate_within_run(self) -> Interval | None:
         """items/s of its only run with the interval over its batches; None of several runs, and of one without them."""
         has_batches = len(self.good) == 1 and self.good[0].batches.seconds
-        return within_interval(*measured_batches(self.good[0])) if has_batches else None
+        return within_interval(*measured_batches(self.good[0])).printed(self.rounding) if has_batches else None
 
     def told(self, name: str) -> Any:
         """The value of an option; None where its workload does not read it, or another trainer does not tell it."""

@@ -12,6 +12,8 @@ from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
 from rnn_scaling.sweeps import log_formats
 from rnn_scaling.sweeps.log_formats import Reading, Terms
 
+MOST_ROUNDING = 0.5  # of a number with a single digit, 1
+
 
 def read(path: Path, terms: Terms) -> Reading:
     """What the log of a run tells.
@@ -75,6 +77,7 @@ def _reading(log: ImportedLog) -> Reading:
         unit=row.rate_unit.removesuffix("/s"),
         devices=row.devices,
         batch_size=_batch_size(row),
+        rounding=min(row.rate.half_ulp / row.rate.value, MOST_ROUNDING),
         notes=(*(f"{log.format}: {note}" for note in log.notes), *notes),
     )
 

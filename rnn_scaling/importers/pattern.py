@@ -37,9 +37,10 @@ class _Line:
 
 @dataclasses.dataclass(frozen=True)
 class _Match:
-    """One match: its numbers by group, and how many steps it stands for."""
+    """One match: its numbers by group, half a unit of the last digit of each, and how many steps it stands for."""
 
     numbers: dict[str, float]
+    halves: dict[str, float]
     steps: float
 
 
@@ -70,9 +71,10 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
         counted = matches[first:]
         steps = math.fsum(match.steps for match in counted)
         rate = steps / math.fsum(match.steps / match.numbers["rate"] for match in counted)
+        lowest = steps / math.fsum(match.steps / (match.numbers["rate"] - match.halves["rate"]) for match in counted)
         mean = f"the mean of {len(counted)} printed rates" if len(counted) > 1 else "the last printed rate"
         how = "" if len(matches) == 1 else f"{REGEX} {mean}, {first} left out"
-        return Reading(format=REGEX + regex, rate=rate, notes=(how,) if how else ())
+        return Reading(format=REGEX + regex, rate=rate, rounding=1 - lowest / rate, notes=(how,) if how else ())
     if "items" not in matches[0].numbers and terms.items_per_step is None:
         raise ValueError("the pattern's matches tell seconds alone; items have to match, too, or --items_per_step")
     seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
@@ -80,14 +82,33 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     rate = math.fsum(items[first:]) / math.fsum(seconds[first:])
     has_loss = any(each is not None for each in loss)
     note = f"{REGEX} a match of the pattern counts as a batch; its seconds are as exact as they were printed"
-    return Reading(REGEX + regex, rate, "", seconds, items, loss if has_loss else (), warmup=first, notes=(note,))
+    return Reading(
+        REGEX + regex,
+        rate,
+        seconds=seconds,
+        items=items,
+        loss=loss if has_loss else (),
+        warmup=first,
+        rounding=_rounding(matches[first:], terms.items_per_step),
+        notes=(note,),
+    )
 
 
-def _seconds(match: _Match, items_per_step: float | None) -> float:
-    """Of the stretch that a match stands for."""
-    numbers = match.numbers
+def _seconds(match: _Match, items_per_step: float | None, of_halves: bool = False) -> float:
+    """Of the stretch that a match stands for, or half a unit of the last digit of these."""
+    numbers = match.halves if of_halves else match.numbers
     seconds = numbers["seconds"] if "seconds" in numbers else numbers["ms"] / 1000
     return seconds if items_per_step is None else seconds * match.steps
+
+
+def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
+    """By what share of itself the rate of these may be off: all may have been rounded the same way."""
+    seconds, off = (math.fsum(_seconds(each, items_per_step, halves) for each in matches) for halves in (False, True))
+    items, more = (
+        math.fsum(numbers.get("items", 0.0) for numbers in each)
+        for each in ([match.numbers for match in matches], [match.halves for match in matches])
+    )
+    return 1 - (1 - off / seconds) * (items / (items + more) if items else 1.0)
 
 
 @contextlib.contextmanager
@@ -146,8 +167,11 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
     for each in matching:
         numbers = {name: _number(name, text, each.line) for name, text in each.texts.items()}
         step = numbers.get("step", before + 1)
+        halves = {name: _half_unit(text) for name, text in each.texts.items() if name not in ("step", "loss")}
+        if each.texts.get("items", "").isdigit():  # a count is exact
+            halves["items"] = 0.0
         # Steps count from 0 again in a new epoch.
-        matches.append(_Match(numbers, step - before if step > before else max(step, 1.0)))
+        matches.append(_Match(numbers, halves, step - before if step > before else max(step, 1.0)))
         before = step
     if len(matches) > 1:  # the steps of a run that was resumed do not count from 0
         matches[0] = dataclasses.replace(matches[0], steps=min(matches[0].steps, matches[1].steps))
@@ -176,6 +200,12 @@ def _number(name: str, text: str, line: int) -> float:
         rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
         raise ValueError(f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}")
     return value
+
+
+def _half_unit(text: str) -> float:
+    """Half of what the last digit of a number counts."""
+    mantissa, _, exponent = text.strip().rstrip(",").lower().partition("e")
+    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2].replace("_", "")))
 
 
 def _finite(value: float | None) -> float | None:

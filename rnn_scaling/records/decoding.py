@@ -37,6 +37,7 @@ Loss = Single  # a run that diverges says so in its record
 Count = Annotated[int, Range(0, LARGEST, "a number")]
 Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
 Length = Annotated[float, Range(SMALLEST, LARGEST, "a number above 0")]
+Fraction = Annotated[float, Range(0, 0.99, "a share below 1")]
 Name = Annotated[str, "printable"]
 PositiveCount = Annotated[int, Range(SMALLEST, LARGEST, "a number above 0")]
 

@@ -20,7 +20,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import checks, cluster_checks
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.records.decoding import Length, Name, Part, decode, encode
+from rnn_scaling.records.decoding import Fraction, Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
@@ -51,7 +51,9 @@ class RunRecord:
     """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
 
     config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
-    log_format: of the log that its numbers were read from; None: it timed its steps itself.
+    log_format: of the log that its numbers were read from; None: it timed its steps itself. log_rounding: by what share
+    of itself its rate may be off for the digits that the log printed. ended: how its program ended after it had written
+    this, where that was not well.
     """
 
     status: str
@@ -72,13 +74,15 @@ class RunRecord:
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: nobody has compared it with serial training
     log_format: str | None = None
+    log_rounding: float | None = None
+    ended: str | None = None
     schema: str = SCHEMA
 
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
-        fields |= {"log_format": self.log_format} if self.log_format is not None else {}
+        fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
         for name in ("workers", "certificate"):
             if getattr(self, name) is None:
@@ -110,6 +114,8 @@ class _Top(Part):
     unit: Name = "words"
     flops_per_item: Length | None = None
     log_format: Name | None = None
+    log_rounding: Fraction | None = None
+    ended: Name | None = None
 
 
 def from_json(
@@ -233,7 +239,8 @@ def _towers(config: Mapping[str, Any]) -> int | None:
     return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
 
 
-_TOP = ("error", "unit", "flops_per_item", "log_format")
+_SELDOM = ("log_format", "log_rounding", "ended")
+_TOP = ("error", "unit", "flops_per_item", *_SELDOM)
 
 
 def _keep(

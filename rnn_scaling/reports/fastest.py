@@ -92,9 +92,11 @@ def _would_tell(rates: Sequence[Interval], among: int) -> str:
         (each.standard_error or 0.0) / each.value * t_detectable(_quantile(among), POWER, each.degrees * grown)
         for each in changes
     ]
+    rounding = max(each.rounding for each in changes)
     if not max(effects):  # of logs that print few digits
-        return "Their rates are the same to the last digit that is told."
-    least = -100 * math.expm1(-max(effects) / math.sqrt(grown))
+        same = "Their rates are the same to the last digit that is told."
+        return "Logs with more digits would tell." if rounding else same
+    least = -100 * math.expm1(-max(effects) / math.sqrt(grown) - rounding)
     return f"--repeats={repeats} would most likely show differences of {rounded_up(least)} %."
 
 
@@ -111,7 +113,8 @@ def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
         return False
     # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    return math.log(change.value) > t_quantile(_quantile(among), degrees) * change.standard_error / change.value
+    margin = t_quantile(_quantile(among), degrees) * change.standard_error / change.value
+    return math.log(change.value) > margin + change.rounding
 
 
 def _quantile(among: int) -> float:

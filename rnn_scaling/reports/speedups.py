@@ -76,7 +76,8 @@ def _train_s(record: RunRecord) -> float:
 
 def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
     def rate(each: Row) -> Interval:
-        return over_processes([sum(record.batches.items) / seconds(record) for record in each.good])
+        rates = [sum(record.batches.items) / seconds(record) for record in each.good]
+        return over_processes(rates).printed(each.rounding)
 
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())

@@ -22,6 +22,7 @@ from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
+from rnn_scaling.reports.numbers import share
 from rnn_scaling.reports.speedups import Speedups
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network, told_work
@@ -30,6 +31,7 @@ from rnn_scaling.settings.spelling import command
 LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
+TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,17 +214,22 @@ class Summary:
         """What is not known of runs whose rates were read from logs."""
         good = [run for row in self.rows for run in row.good]
         logs = [run for run in good if not run.batches.seconds]
+        most = max((run.log_rounding or 0.0 for run in good), default=0.0)
+        known = f"By the digits that logs printed rates are known to ±{share(most)} at best"
+        told = [f"{known}; intervals hold that, and smaller differences are not judged."]
+        digits = told if most >= TOLD_ROUNDING else []
         if not logs:
-            return []
+            return digits
         which = "All rates" if len(logs) == len(good) else f"The rates of {len(logs)} of {len(good)} runs"
         formats = listed([*dict.fromkeys(run.log_format for run in logs if run.log_format)])
         of_logs = [process_rates(row.good) for row in self.rows if not any(run.batches.seconds for run in row.good)]
-        alike = any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
+        alike = not most and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
         rounded = " Runs that printed one rate have intervals of 0: how they differ below its last digit is not known."
         return [
             f"{which} were read from logs{f' ({formats})' if formats else ''}. Not known from a log: single batches, "
             "and with them whether a run was steady and an interval within it. Repeats give intervals over runs."
-            f"{rounded if alike else ''}"
+            f"{rounded if alike else ''}",
+            *digits,
         ]
 
     @property

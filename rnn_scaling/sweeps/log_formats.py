@@ -19,7 +19,8 @@ class Reading:
 
     rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
     batches, from the first; empty where only the rate is told. warmup: how many of these no rate counts. devices,
-    batch_size (of a device): None where they are not told. notes: what the numbers mean, a sentence each.
+    batch_size (of a device): None where they are not told. rounding: by what share of itself the rate may be off for
+    the digits that were printed. notes: what the numbers mean, a sentence each.
     """
 
     format: str
@@ -31,6 +32,7 @@ class Reading:
     warmup: int = 0
     devices: int | None = None
     batch_size: int | None = None
+    rounding: float = 0.0
     notes: tuple[str, ...] = ()
 
 

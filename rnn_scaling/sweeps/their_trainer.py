@@ -36,6 +36,7 @@ RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
     f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
 )
 OF_A_PROCESS = ("python", "packages", "cuda", "commit")  # in an environment: of whoever reads it, not of the machine
+NO_ROUNDING = 1e-6  # share of a rate
 MOST_WORDS = 150  # letters of a line that a message quotes
 _RAISED = re.compile(r"(?:\[.{1,40}\]:? *)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:)", re.IGNORECASE)
 
@@ -167,6 +168,7 @@ class TheirTrainer(Trainer):
             environment=self._machine(time.time() - ended.seconds),
             unit=str(run.config.get("unit") or reading.unit or run.unit),
             log_format=reading.format,
+            log_rounding=reading.rounding if reading.rounding > NO_ROUNDING else None,
         )
         return record.from_json(made.to_json())
 

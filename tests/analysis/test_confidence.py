@@ -64,6 +64,23 @@ def test_several_processes_by_hand():
     assert interval.kind == "95 % CI over 3 processes"
 
 
+def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
+    off = -math.log1p(-0.25)  # of 2, which is 1.5 to 2.5
+    two, three = (confidence.over_processes([rate] * 3) for rate in (2.0, 3.0))
+    assert two.half_width == 0.0
+    two, three = two.printed(off), three.printed(-math.log1p(-0.5 / 3))
+    assert two.low == pytest.approx(1.5) and two.high >= 2.5 and two.kind.endswith("last digits that logs printed")
+    faster = confidence.judged(confidence.ratio(three, two))
+    assert faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3) and faster.ratio.high >= 3.5 / 1.5
+    assert faster.verdict == "no difference seen" and faster.detectable > 0.3
+    assert confidence.judged(confidence.ratio(three.scaled(2), two)).verdict == "faster"
+    loss = confidence.combine(lambda a, b: 2 * a - b, [two, three])
+    assert loss.low <= 2 * 1.5 - 3.5 and loss.high >= 2 * 2.5 - 2.5 and loss.by_digits == loss.half_width
+    spread = confidence.over_processes([99, 100, 101])
+    assert spread.printed(off).by_digits > 25 > 0.0 == spread.by_digits
+    assert confidence.over_processes([2.0]).printed(off).ends is None, "one run has no interval, whatever it printed"
+
+
 def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
     interval = confidence.within_interval(step_s, [1920] * 20)

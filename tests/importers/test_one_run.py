@@ -75,6 +75,27 @@ def test_rates_are_averaged_over_their_items(tmp_path):
     assert read(tmp_path, "rate 1\nrate 10\n", pattern, warmup=0).rate == pytest.approx(20 / 11)
 
 
+def test_what_was_printed_with_few_digits_is_known_to_half_a_unit(tmp_path):
+    def rounding(text, pattern, **terms):
+        return read(tmp_path, text, f"regex:{pattern}", **terms).rounding
+
+    rate = r"rate (?P<rate>\S+)"
+    assert rounding("rate 2\n", rate) == pytest.approx(0.5 / 2)
+    assert rounding("rate 3.1\n", rate) == pytest.approx(0.05 / 3.1)
+    assert rounding("rate 2e3,\n", rate) == pytest.approx(0.5 / 2)
+    assert rounding("rate 9\nrate 2\nrate 4\n", rate) == pytest.approx(
+        1 - (2 / (1 / 1.5 + 1 / 3.5)) / (2 / (1 / 2 + 1 / 4))
+    )
+    of_steps = r"(?P<items>\S+) in (?P<seconds>\S+) s"
+    assert rounding("30 in 2.0 s\n30 in 3.0 s\n", of_steps, warmup=0) == pytest.approx(0.1 / 5), "a count is exact"
+    assert rounding("3e1 in 2.0 s\n", of_steps) == pytest.approx(1 - (30 / 35) * (1.95 / 2))
+    assert rounding("step 10 ms 5\nstep 20 ms 4\n", MS.removeprefix("regex:"), items_per_step=1.0) == pytest.approx(
+        0.5 / 4
+    )
+    reading = read(tmp_path, log_samples.TF_CNN)
+    assert reading.rounding == pytest.approx(0.005 / reading.rate, rel=1e-3)
+
+
 def test_matches_are_batches_of_as_many_steps_as_there_were(tmp_path):
     text = "step 200 ms 5\nstep 400 ms 4\nstep 500 ms 2\nstep 200 ms 1\n"
     reading = read(tmp_path, text, MS, items_per_step=700.0)

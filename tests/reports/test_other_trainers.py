@@ -15,7 +15,7 @@ from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record
 from rnn_scaling.records.folder import RunFile
-from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, table
+from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_sentence import sentence
 from rnn_scaling.settings.naming import THEIRS
@@ -235,6 +235,28 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         assert "its_own" in text
     sides = [matching.Side(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ()) for name in "ab"]
     assert comparison.render_text(judgement.judge(*sides, judgement.Question()))
+
+
+def test_a_rate_of_few_digits_is_no_surer_than_its_log():
+    def printed(rate, n, trainer="mine"):
+        return [changed(of_log(rate, n, trainer=trainer, model="m", batch_size=1), log_rounding=0.5 / rate)] * 3
+
+    rates = [*printed(2.0, 1), *printed(3.0, 2)]
+    made = of([*rates, *printed(3.0, 1, "yours"), *printed(5.0, 2, "yours")])
+    text = table.text(made)
+    assert "rates are known to ±25 % at best; intervals hold that, and smaller differences are not judged." in text
+    mine = next(each for each in made.series if each.title.startswith("mine"))
+    low, high = mine.largest.efficiency.ends
+    assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
+    assert "is fastest on 1 device cannot be told" in answer.lead(made) and "intervals of 0" not in text
+    assert "That cannot be told apart from the ideal. " in f"{sentence(mine)} ", "more repeats would not tell"
+    alone = [changed(run, config={**run.config, "variable_update": "independent"}) for run in rates]
+    split = next(each for each in of([*rates, *alone]).series if "independent" not in each.title)
+    assert loss_text.untold(split.rows[1].loss).endswith(
+        "0 by the digits that logs printed. Logs with more digits would tell."
+    )
+    fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
+    assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
 
 
 def test_frameworks_are_options_like_any_other():

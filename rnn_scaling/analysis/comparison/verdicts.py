@@ -139,7 +139,7 @@ def runs_needed(comparison: Comparison, target: float) -> int | None:
     if change.standard_error is None or fewest < 2:
         return None
     spread = change.standard_error / change.value * math.sqrt(fewest)
-    return _fewest(spread, change.degrees / (fewest - 1), target)
+    return _fewest(spread, change.degrees / (fewest - 1), target, change.rounding)
 
 
 def runs_for_spread(spread: float, target: float) -> int | None:
@@ -147,15 +147,22 @@ def runs_for_spread(spread: float, target: float) -> int | None:
     return _fewest(spread * math.sqrt(2), 2, target)
 
 
-def _fewest(spread: float, degrees_each: float, target: float) -> int | None:
-    """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`."""
-    limit = -math.log1p(-target) if target < 1 else math.inf
+def _fewest(spread: float, degrees_each: float, target: float, rounding: float = 0.0) -> int | None:
+    """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`.
+
+    Args:
+      spread: relative, of one run.
+      degrees_each: degrees of freedom for each further run.
+      target: a slow-down, as a share.
+      rounding: that no number of runs makes smaller.
+    """
+    limit = -math.log1p(-target) - rounding if target < 1 else math.inf
 
     def enough(k: int) -> bool:
         return confidence.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
 
     low, high = 2, MOST_RUNS
-    if not limit or not enough(high):
+    if limit <= 0 or not enough(high):
         return None
     while low < high:
         middle = (low + high) // 2
@@ -197,8 +204,10 @@ def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple
     before, after = ([each[n][0] for n in both] for each in numbered)
     if len(both) > 1:
         rates = [[value.value for value in side] for side in (before, after)]
-        means = (confidence.over_processes(rates[0]), confidence.over_processes(rates[1]))
-        return Result(label, counts, *means, confidence.compare(rates[0], rates[1], paired=True), notes=notes)
+        digits = [max(value.rounding for value in side) for side in (before, after)]
+        means = [confidence.over_processes(each).printed(most) for each, most in zip(rates, digits)]
+        ratio = confidence.paired_ratio(rates[0], rates[1]).printed(sum(digits))
+        return Result(label, counts, means[0], means[1], confidence.judged(ratio, paired=True), notes=notes)
     change = confidence.judged(confidence.ratio(after[0], before[0]), paired=True)
     return Result(label, counts, before[0], after[0], change, reason=_too_few(counts), notes=notes)
 

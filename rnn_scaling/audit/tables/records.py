@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os.path
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,7 @@ def _row(path: str, record: RunRecord, apart: Sequence[str]) -> ScalingRow:
         global_batch_size=_cell(config.get("global_batch_size")) if _is_strong(config) else None,
         batches=_cell(record.batches.measured),
         seconds=_cell(throughput.seconds if throughput else None),
-        rate=_cell(throughput.items_per_second if throughput else None),
+        rate=_rate(record),
         rate_unit=f"{record.unit}/s",
         work=_cell(throughput.items if throughput else None),
         extra={name: cell for name, cell in _parts(record).items() if cell},
@@ -133,6 +134,15 @@ def _implied(record: RunRecord) -> Cell | None:
     times = 1 if _is_strong(config) else scale.num_devices(config)
     sentences = config[total] * times * record.batches.measured
     return _cell(sentences * sum(config[name] for name in lengths))
+
+
+def _rate(record: RunRecord) -> Cell | None:
+    """items/s; of a log with the digits that it printed."""
+    cell = _cell(record.throughput.items_per_second if record.throughput else None)
+    if cell is None or not record.log_rounding:
+        return cell
+    unit = 2 * record.log_rounding * cell.value  # of the last digit
+    return dataclasses.replace(cell, digits=math.floor(1e-6 - math.log10(unit)))
 
 
 def _cell(value: float | None) -> Cell | None:

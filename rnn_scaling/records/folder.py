@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.records import record
+from rnn_scaling.records import record, siblings
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
 
@@ -71,7 +71,8 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
             continue
         runs.append(RunFile(name, run))
-    return Folder(tuple(runs), tuple(left_out))
+    records = siblings.completed([run.record for run in runs])
+    return Folder(tuple(RunFile(run.name, each) for run, each in zip(runs, records)), tuple(left_out))
 
 
 class Originals:

@@ -13,7 +13,7 @@ import pytest
 from rnn_scaling.analysis import loading
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
-from rnn_scaling.records import record
+from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table
 from rnn_scaling.reports.page import document
@@ -257,6 +257,27 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     )
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
+
+
+def test_what_failed_before_it_told_all_stays_in_its_series():
+    told = {"batch_size": 8, "hidden": 3, "device": "cpu"}
+    early = {"status": "failed", "throughput": {}, "batches": {}, "unit": "items", "environment": {}}
+    crashed = changed(theirs(1, 4, hidden=3), config={"trainer": "mine", "num_devices": 4, "hidden": 3}, **early)
+    other = changed(crashed, config={"trainer": "mine", "num_devices": 4, "hidden": 5})
+
+    def summary(*runs):
+        named = [RunFile(f"{k}.json", run) for k, run in enumerate(runs)]
+        whole = siblings.completed([each.record for each in named])
+        return of(whole)
+
+    made = summary(theirs(100, 1, **told), crashed, theirs(190, 2, **told), other)
+    assert [(each.title, len(each.rows)) for each in made.series] == [
+        ("mine, hidden=3", 3),
+        ("mine, hidden=5", 1),
+    ]
+    several = summary(theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed)
+    assert len(several.series) == 3, "of which it would be nobody knows"
+    assert siblings.completed([crashed]) == [crashed]
 
 
 def test_frameworks_are_options_like_any_other():

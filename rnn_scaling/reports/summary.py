@@ -203,7 +203,7 @@ class Summary:
             lines.append(
                 f"{_runs(len(self.running))} {are} still going on and not counted: {listed(self.running[:5])}."
             )
-        lines += self._logs
+        lines += [*self._ends, *self._logs]
         counted = dict.fromkeys(f"{each.unit}: {each.rows[0].row.items}" for each in self.series)
         repeated_rows = any(len(row.good) > 1 for row in self.rows)
         means = " Rates, ratios and seconds of several runs are their geometric means." if repeated_rows else ""
@@ -244,7 +244,24 @@ class Summary:
         """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
         records = [record for row in self.rows for record in row.records]
         grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
-        return [*environment.cautions(records), *map(_caution, grave), *self.hand_made, *self._growth, *self._logs]
+        return [
+            *environment.cautions(records),
+            *map(_caution, grave),
+            *self.hand_made,
+            *self._growth,
+            *self._ends,
+            *self._logs,
+        ]
+
+    @property
+    def _ends(self) -> list[str]:
+        """Which programs ended badly after they had written their record, and how."""
+        rows = [row for series in self.series for row in series.rows]
+        runs = [pair for row in rows for pair in zip(row.files, row.row.records) if pair[1].status == "ok"]
+        badly = [f"{name} ({run.ended})" for name, run in runs if run.ended]
+        if not badly:
+            return []
+        return [f"The programs of these runs ended badly after their records were written: {_some(badly)}."]
 
     @property
     def _growth(self) -> list[str]:

@@ -91,7 +91,12 @@ class TheirTrainer(Trainer):
         """
         theirs = _theirs(run)
         if folder.is_result(written):
-            return _completed(theirs, written)
+            completed = _completed(theirs, written)
+            if completed.status == "ok" and (badly := _badly(ended)):
+                kept = f"its program ended badly after its record was written ({badly})"
+                self._notes.append(f"{run.label}: {kept}; the record counts, {_log_of(result_file).name} may say why")
+                return dataclasses.replace(completed, ended=badly)
+            return completed
         if ended.returncode or ended.timed_out or (written is not None and written.status == "interrupted"):
             return None
         if written is None:
@@ -131,7 +136,7 @@ class TheirTrainer(Trainer):
 
     @property
     def notes(self) -> list[str]:
-        """What the numbers mean that were read from logs."""
+        """What the numbers mean that were read from logs, and which runs' programs ended badly after their record."""
         return self._notes
 
     def _from_log(self, run: TheirRun, reading: Reading, ended: Ended) -> RunRecord:
@@ -268,6 +273,15 @@ def _contradictions(run: TheirRun, told: Mapping[str, Any], who: str) -> str:
 def _read(value: Any) -> Any:
     """An option however it was written: a program may tell 256 as a text, and true as True."""
     return number(str(value).lower())
+
+
+def _badly(ended: Ended) -> str | None:
+    """How a program ended, in a few words; None: well."""
+    if ended.timed_out:
+        return "killed at its limit of time"
+    if ended.returncode < 0:
+        return failure.killed(-ended.returncode)
+    return f"exit status {ended.returncode}" if ended.returncode else None
 
 
 def _failed(run: TheirRun, kind: str, message: str) -> RunRecord:

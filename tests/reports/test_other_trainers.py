@@ -280,6 +280,12 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
     assert siblings.completed([crashed]) == [crashed]
 
 
+def test_a_program_that_ended_badly_after_its_record_is_named():
+    made = of([changed(run, ended="exit status 3") for run in repeated(100)])
+    assert "The programs of these runs ended badly after their records were written: " in table.text(made)
+    assert "(exit status 3)" in made.cautions[-1] and made.series[0].largest.row.rate.ends
+
+
 def test_frameworks_are_options_like_any_other():
     rates = {("tensorflow", 1): 100, ("tensorflow", 2): 190, ("torch", 1): 120, ("torch", 2): 170}
     runs = [

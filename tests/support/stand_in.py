@@ -11,7 +11,7 @@ def main(how: str, num_devices: int) -> None:
     result_file = os.environ["RNN_SCALING_RESULT_FILE"]
     print("cores", sorted(os.sched_getaffinity(0)), "devices", os.environ["RNN_SCALING_NUM_DEVICES"], flush=True)
     print("on stderr", file=sys.stderr, flush=True)
-    if how in ("record", "wrong"):
+    if how in ("record", "wrong", "late"):
         from rnn_scaling import Recorder
 
         ticks = iter(range(1000))
@@ -20,6 +20,7 @@ def main(how: str, num_devices: int) -> None:
         with Recorder(result_file, unit="tokens", clock=lambda: float(next(ticks)), **counts) as recorder:
             for step in range(12):
                 recorder.step(items=100 * num_devices + step)
+        sys.exit(3 if how == "late" else 0)
     elif how == "rate":
         print(f"words/s: {1000 * num_devices:,}")
     elif how == "steps":

@@ -51,7 +51,7 @@ def planned(command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, gi
 
 def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     """Its record, its log, and everything that is neither."""
-    ends = "record,steps,wrong,slow,crash,silent,half,signal,killed"
+    ends = "record,steps,wrong,slow,crash,silent,half,signal,killed,late,folder,link,escapes"
     words = [f"--axis:how={ends}", "--num_devices=2", PATTERN, ITEMS, "--unit=words"]
     assert go(tmp_path, *words) == 1
     found = {name.removeprefix("stand_in-2-how="): each for name, each in records(tmp_path).items()}
@@ -59,6 +59,8 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     recorded, read = found["record"], found["steps"]
     assert recorded.status == "ok" and "num_batches" not in recorded.config
     assert (recorded.throughput.items, recorded.log_format) == (11 * 200 + sum(range(1, 12)), None)
+    assert (recorded.ended, found["late"].ended, found["late"].status) == (None, "exit status 3", "ok")
+    assert found["late"].throughput.items == recorded.throughput.items, "its numbers count"
     # A match every ten steps of 0.25 ms and 200 items, the first left out.
     assert (read.batches.warmup, read.batches.measured, read.unit) == (1, 7, "words")
     assert (read.throughput.items, read.throughput.seconds) == (14_000, pytest.approx(7 * 0.0025))
@@ -71,6 +73,9 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
         "crash": "NoRecord: ended with exit status 1 and no result: RuntimeError: no such luck",
         "silent": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
         "half": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=half.json.unreadable",
+        "folder": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=folder.json.unreadable",
+        "link": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=link.json.unreadable",
+        "escapes": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
         "signal": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
         "killed": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
     }
@@ -82,9 +87,12 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     assert "\nmeasuring: 12/12 batches, " in (tmp_path / "out" / "stand_in-2-how=record.log.txt").read_text()
     log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
-    assert "a match of the pattern counts as a batch" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a match of the pattern counts as a batch" in said and "\x1b" not in said
+    assert "how=late: its program ended badly after its record was written (exit status 3); the record counts" in said
+    assert not [each for each in (tmp_path / "out").glob(".*") if each.name != ".sweep.lock"], "files of ranks, too"
     assert go(tmp_path, *words) == 1
-    assert "nothing left to run: all 9 runs are finished" in capsys.readouterr().err, "whoever wrote their records"
+    assert "nothing left to run: all 13 runs are finished" in capsys.readouterr().err, "whoever wrote their records"
 
 
 def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, capsys):

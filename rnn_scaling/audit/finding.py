@@ -89,17 +89,17 @@ def name_row(row: ScalingRow) -> str:
     return ", ".join(part for part in (row.series, devices) if part) or f"line {row.line}"
 
 
-def column_of(table: ScalingTable, field: str, row: ScalingRow | None = None) -> str:
+def column_of(table: ScalingTable, field: str, row: ScalingRow) -> str:
     """The header of the column that was read as `field`, or the field's own name.
 
     Args:
       table: whose columns they are.
       field: of ScalingRow.
-      row: where several columns were read so ("speedup" once a precision), that in which this row's number stands.
+      row: of several columns that were read so ("speedup" once a precision) that counts in which its number stands.
     """
     columns = [column for column, role in table.roles.items() if role == field]
     value = getattr(row, field, None)
-    if row is None or value is None or len(columns) < 2:
+    if value is None or len(columns) < 2:
         return columns[0] if columns else field.replace("_", " ")
     at = bisect.bisect_left(table.grid, row.line, key=lambda line: line.line)
     lines = table.grid[at : at + 1]

@@ -325,10 +325,10 @@ def strip_marks(text: str) -> str:
     return re.sub(r"\s+", " ", _FOOTNOTE.sub("", text.strip())).strip()
 
 
-def exact(value: float, text: str = "") -> Cell:
+def exact(value: float) -> Cell:
     """The cell of a number that was not rounded for print, as in JSON: every decimal that it has counts."""
     if float(value).is_integer() and abs(value) < 1e15:
-        return Cell(float(value), 9, text or str(int(value)))
+        return Cell(float(value), 9, str(int(value)))
     shown = repr(float(value))
     mantissa, _, exponent = shown.partition("e")
-    return Cell(float(value), len(mantissa.partition(".")[2]) - int(exponent or 0), text or shown)
+    return Cell(float(value), len(mantissa.partition(".")[2]) - int(exponent or 0), shown)

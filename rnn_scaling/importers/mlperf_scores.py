@@ -72,7 +72,7 @@ def _row(group: tuple[Value, ...], runs: Sequence[tuple[str, float | None]]) -> 
     )  # fmt: skip
 
 
-def olympic_mean(times: Sequence[float], without: int = 0) -> float | None:
+def olympic_mean(times: Sequence[float], without: int) -> float | None:
     """The mean without the best and the worst; None for fewer than LEAST_RUNS runs, or several without a score.
 
     Args:

@@ -16,19 +16,15 @@ def middle(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def slow(values: Sequence[float], share: float = SHARE) -> list[int]:
-    """Indices of the values that lie far below the others.
-
-    Args:
-      values: rates; larger is better.
-      share: of the median, below which a value may be called slow.
+def slow(values: Sequence[float]) -> list[int]:
+    """Indices of the values, of which larger is better, that lie far below the others.
 
     Returns:
-      None of them where there are fewer than LEAST; else those below both `share` of the median and SCATTERS scatters.
+      None of them where there are fewer than LEAST; else those below both SHARE of the median and SCATTERS scatters.
     """
     if len(values) < LEAST:
         return []
     centre = statistics.median(values)
     scatter = _TO_DEVIATION * statistics.median(abs(value - centre) for value in values)
-    limit = min(share * centre, centre - SCATTERS * scatter)
+    limit = min(SHARE * centre, centre - SCATTERS * scatter)
     return [i for i, value in enumerate(values) if value < limit]

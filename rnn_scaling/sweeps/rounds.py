@@ -12,7 +12,6 @@ from rnn_scaling.sweeps.conduct import ConductOptions, Made, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import Run, round_order
-from rnn_scaling.sweeps.ranks import TRAINER
 
 Records = Mapping[str, RunRecord]
 Seconds = Callable[[Run], float]
@@ -32,8 +31,7 @@ def conduct_rounds(
     how: ConductOptions,
     minutes: float,
     again: Sequence[str],
-    trainer: Sequence[str] = TRAINER,
-    clock: Callable[[], float] = time.monotonic,
+    trainer: Sequence[str],
 ) -> Rounds:
     """Asks for runs and makes them, again and again; an interruption keeps what is measured.
 
@@ -44,16 +42,15 @@ def conduct_rounds(
       minutes: that all of it may take; a run that has begun is ended.
       again: the name and words of the command that goes on after an interruption.
       trainer: the command that runs one configuration.
-      clock: tells seconds.
     """
-    rounds, before, began, ours = Rounds(), list[Made](), clock(), OurTrainer(trainer, how.launch)
+    rounds, before, began, ours = Rounds(), list[Made](), time.monotonic(), OurTrainer(trainer, how.launch)
     estimator = ours.estimator()
 
     def seconds(run: Run) -> float:
         is_there = (out / f"{run.label}.json").exists()
         return 0.0 if is_there else estimator.seconds(Job(run, out, run.label).identity)
 
-    while runs := choose(rounds.records, began + 60 * minutes - clock(), seconds):
+    while runs := choose(rounds.records, began + 60 * minutes - time.monotonic(), seconds):
         jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
         done = conduct(jobs, out, how, again=again, trainer=ours, before=before)
         rounds.records |= done.records

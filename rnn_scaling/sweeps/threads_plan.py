@@ -52,17 +52,11 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
     return runs, defaults
 
 
-def thread_counts(num_devices: int, default: int, most: int = MOST_COUNTS) -> list[int]:
-    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default.
-
-    Args:
-      num_devices: of the runs.
-      default: the threads that the trainer takes by itself.
-      most: numbers to try.
-    """
+def thread_counts(num_devices: int, default: int) -> list[int]:
+    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default."""
     wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
     # Below the number of devices, all while they are few, then halves: what starves most is seen first.
     wanted += (
         list(range(2, num_devices)) if num_devices <= 4 else [num_devices // 2, num_devices // 4, num_devices // 8]
     )
-    return sorted(list(dict.fromkeys(n for n in wanted if n >= 1))[:most])
+    return sorted(list(dict.fromkeys(n for n in wanted if n >= 1))[:MOST_COUNTS])

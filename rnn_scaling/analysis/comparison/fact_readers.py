@@ -163,11 +163,11 @@ def oversubscribed(record: RunRecord) -> str | None:
     return resolved("oversubscribed")(record)
 
 
-def gpus(*names: str, when: str = "gpus") -> Read:
+def gpus(*names: str) -> Read:
     """Text of these fields of every GPU, in the order of the devices."""
 
     def read(record: RunRecord) -> str | None:
-        cards = getattr(record.environment, when)
+        cards = record.environment.gpus
         if not cards or any(name not in card for card in cards for name in names):
             return None
         words = [" and ".join(card[name] for name in names) for card in cards]

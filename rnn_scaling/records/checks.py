@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -136,18 +137,19 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
     for name, towers in ((f"tower_{noun}", batches.tower_items), ("tower_positions", batches.tower_positions)):
         if towers and len(towers) != count:
             yield f"batches.{name} has {len(towers)} entries; expected a list for each of the {count} batches"
-        wrong = next((i for i, each in enumerate(towers) if devices is not None and len(each) != devices), None)
-        if wrong is not None:
+        sizes = [*map(len, towers)]
+        if devices is not None and {*sizes} - {devices}:
+            wrong = next(i for i, size in enumerate(sizes) if size != devices)
             shown = spelled([*towers[wrong]])
             yield f"batches.{name}[{wrong}] is {shown}; expected a number for each of the {devices} towers"
     for i, (shares, places) in enumerate(zip(batches.tower_items, batches.tower_positions)):
-        if any(share > place for share, place in zip(shares, places)):
+        if any(map(operator.gt, shares, places)):
             shown = f"{spelled([*shares])} and batches.tower_positions[{i}] is {spelled([*places])}"
             yield f"batches.tower_{noun}[{i}] is {shown}; expected a position for each"
             break
-    for i, (shares, items) in enumerate(zip(batches.tower_items, batches.items)):
-        if not _close(sum(shares), items):
-            yield f"batches.tower_{noun}[{i}] sum to {sum(shares)} and batches.{noun}[{i}] is {items}"
+    for i, (whole, items) in enumerate(zip(map(sum, batches.tower_items), batches.items)):
+        if whole != items and not _close(whole, items):
+            yield f"batches.tower_{noun}[{i}] sum to {whole} and batches.{noun}[{i}] is {items}"
             break
     yield from _accuracy_faults(batches)
     if throughput and len(batches.items) == count:

@@ -134,8 +134,7 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
     """What reads a value of this type; `or_null` ends what a fault expects."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (Union, types.UnionType):
-        (inner,) = [each for each in arguments if each is not type(None)]
-        decode_inner = _decoder(inner, " or null")
+        decode_inner = _decoder(_known(annotation), " or null")
         return lambda value, path, faults: None if value is None else decode_inner(value, path, faults)
     expected = _words(annotation) + or_null
     if origin is Annotated:
@@ -144,7 +143,7 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
         inner = arguments[0]
         if typing.get_origin(inner) is tuple and _is_range(typing.get_args(inner)[0]):
             return _number_lists(inner, expected)
-        return _numbers(inner, expected) if _is_range(inner) else _tuple(_decoder(inner), expected)
+        return _numbers(inner, expected) if _is_range(_known(inner)) else _tuple(_decoder(inner), expected)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_decoder(arguments[1]), expected)
     is_part = isinstance(annotation, type) and issubclass(annotation, Part)
@@ -153,6 +152,14 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
 
 def _is_range(annotation: Any) -> bool:
     return typing.get_origin(annotation) is Annotated and isinstance(typing.get_args(annotation)[1], Range)
+
+
+def _known(annotation: Any) -> Any:
+    """The type of a value that is not null."""
+    if typing.get_origin(annotation) not in (Union, types.UnionType):
+        return annotation
+    (known,) = [each for each in typing.get_args(annotation) if each is not type(None)]
+    return known
 
 
 def _words(annotation: Any) -> str:
@@ -192,14 +199,16 @@ def _number(allowed: Range, expected: str) -> Decode:
 
 
 def _numbers(annotation: Any, expected: str) -> Decode:
-    allowed = typing.get_args(annotation)[1]
-    decode_number = _number(allowed, allowed.words)
+    """Numbers in a list, some of them null where they may be: judged all at once where they are right."""
+    allowed, decode_number = typing.get_args(_known(annotation))[1], _decoder(annotation)
+    or_null = _known(annotation) is not annotation
 
     def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not list:
             _wrong(faults, path, value, expected)
             return None
-        if not are_numbers(value, allowed.low, allowed.high):
+        numbers = [each for each in value if each is not None] if or_null else value
+        if not are_numbers(numbers, allowed.low, allowed.high):
             before = len(faults)
             for i, item in enumerate(value):
                 decode_number(item, f"{path}[{i}]", faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def read(folder: Path) -> Folder:
       OSError: if the folder cannot be read.
     """
     # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
-    return read_files({path.name: path for path in sorted(folder.iterdir()) if path.name.endswith(".json")})
+    return read_files({name: folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")})
 
 
 def read_files(paths: Mapping[str, Path]) -> Folder:

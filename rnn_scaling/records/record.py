@@ -259,7 +259,7 @@ def _keep(
 
 def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
     faults += checks.config_faults(value)
-    return {sys.intern(option): each for option, each in value.items()} if isinstance(value, dict) else None
+    return dict(zip(map(sys.intern, value), value.values())) if isinstance(value, dict) else None
 
 
 def _environment(value: Any, kept: dict[Any, Any], faults: list[str]) -> Environment | None:

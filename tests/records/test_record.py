@@ -174,7 +174,7 @@ def faults_of(fields, **arguments):
 def test_every_fault_is_named_at_once_with_its_path():
     fields = fields_of(towers())
     fields["config"]["num_devices"] = 0
-    fields["batches"] |= {"seconds": [0, "x"], "warmup": 2, "tower_items": [[99]] * 2}
+    fields["batches"] |= {"seconds": [0, "x"], "warmup": 2, "tower_items": [[99]] * 2, "loss": [None, 1e39]}
     fields["environment"] = {"load": {"others": "all"}, "gpus": [{"name": 7}], "newer": [1]}
     fields["resolved"] = {"all_reduce": [{"algorithm": "xring"}], "onednn": 1}
     fields["phases"] = {"total": -1.0}
@@ -182,6 +182,7 @@ def test_every_fault_is_named_at_once_with_its_path():
     assert set(faults_of(fields)) == {
         "config.num_devices is 0; expected a whole number of at least 1",
         "batches.seconds[0] is 0; expected a number above 0 (and 1 more in this list)",
+        "batches.loss[1] is 1e+39; expected a number or null",
         "environment.load.others is 'all'; expected a number",
         "environment.load.steal is missing; expected a number",
         "environment.gpus[0].name is 7; expected text",
@@ -265,6 +266,8 @@ def test_what_drives_a_terminal_never_comes_out_of_a_record():
     assert run.environment.further == {"new": {" ": [""]}}
     raw = json.dumps(fields, ensure_ascii=False)
     assert record.from_json(raw) == run
+    deleted = {**fields_of(make_record()), "environment": {"cpu": "a\x7fb"}}  # ASCII that JSON holds as it is
+    assert record.from_json(json.dumps(deleted, ensure_ascii=False)).environment.cpu == "a b"
 
 
 def test_what_is_derived_need_not_be_judged():

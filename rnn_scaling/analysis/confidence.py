@@ -104,15 +104,10 @@ class Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
-        if self.low is None or self.high is None or self.standard_error is None:
-            return dataclasses.replace(self, value=self.value * factor)
-        return dataclasses.replace(
-            self,
-            value=self.value * factor,
-            low=self.low * factor,
-            high=self.high * factor,
-            standard_error=self.standard_error * factor,
-        )
+        value, low, high, error = self.value * factor, self.low, self.high, self.standard_error
+        if low is not None and high is not None and error is not None:
+            low, high, error = low * factor, high * factor, error * factor
+        return Interval(value, low, high, self.kind, error, self.degrees, self.processes, self.scatter)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,14 +170,14 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
       shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not given.
     """
     logs = _logs(rates)
-    k, kind = len(logs), _kind((len(logs),), [shared])
+    k = len(logs)
     if shared is None and k > 1:
         shared = Scatter(scatter(logs), k - 1)
     mean = math.fsum(logs) / k
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
-    interval = _log_interval(mean, shared.deviation / math.sqrt(k), shared.degrees, (k,), kind)
-    return dataclasses.replace(interval, scatter=shared)
+    error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared])
+    return _log_interval(mean, error, shared.degrees, (k,), kind, shared)
 
 
 def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
@@ -390,14 +385,19 @@ def _logs(rates: Sequence[float]) -> list[float]:
 
 
 def _log_interval(
-    log_value: float, error: float | None, degrees: float, processes: tuple[int, ...], kind: str
+    log_value: float,
+    error: float | None,
+    degrees: float,
+    processes: tuple[int, ...],
+    kind: str,
+    shared: Scatter | None = None,
 ) -> Interval:
     value = math.exp(log_value)
     if error is None:
         return Interval(value, None, None, kind, None, 0.0, processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, 700.0))
-    return Interval(value, low, high, kind, value * error, degrees, processes)
+    return Interval(value, low, high, kind, value * error, degrees, processes, shared)
 
 
 def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:

@@ -184,6 +184,13 @@ def test_outlier_bounds_are_three_decile_ranges_from_the_median():
     assert (low[0], high[-1]) == pytest.approx((-4.8, 4.8))
 
 
+def test_percentiles_are_those_of_numpy():
+    for n in (1, 2, 5, 30, 201):
+        ordered = np.sort(np.random.default_rng(n).normal(size=n))
+        shares = (0.0, 0.1, 0.5, 0.9, 1.0)
+        assert [change_points.percentile(ordered, share) for share in shares] == [*np.quantile(ordered, shares)]
+
+
 def test_change_points_minimise_the_penalized_cost():
     """Against every pair of cuts."""
     y = noisy(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)

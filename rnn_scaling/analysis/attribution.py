@@ -158,7 +158,8 @@ def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
 
 def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
     """`attribute` for each of the wanted rows; `rows` are indexed once."""
-    by_key = {each.key: each for each in rows if each.rate is not None}
+    own = [each for row in wanted for each in (row.baseline, row) if each is not None]
+    by_key = {each.key: each for each in (*rows, *own) if each.rate is not None}
     return [_attribute(row, by_key) for row in wanted]
 
 
@@ -172,7 +173,7 @@ def _attribute(row: Row, by_key: Mapping[Key, Row]) -> Attribution | None:
 class _Attributor:
     def __init__(self, row: Row, base: Row, by_key: Mapping[Key, Row]) -> None:
         self._row, self._base, self._n = row, base.key, row.num_devices
-        self._by_key = {**by_key, row.key: row, base.key: base}
+        self._by_key = by_key
         self._ideal = _rate(base).scaled(row.num_devices)
         total = row.config["global_batch_size"]
         share = {"global_batch_size": 0, "batch_size": -(-total // self._n)} if total else {}

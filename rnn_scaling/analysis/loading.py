@@ -84,7 +84,7 @@ def told_options(rows: Sequence[Row]) -> list[str]:
 def _values(name: str, options: Sequence[Mapping[str, Any]]) -> set[str]:
     """What rows say of an option, as text; not to have one that is none of ours is a value too."""
     if name in configs.OPTIONS:
-        return {repr(known[name]) for known in options if name in known}
+        return {*map(repr, [known[name] for known in options if name in known])}
     return {repr(known.get(name)) for known in options}
 
 

@@ -39,12 +39,12 @@ def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     Runs that do not say where they were made belong to the only machine there is; where there are several, those which
     measured nothing go to the first one, and the others stand for themselves.
     """
-    machines = list(dict.fromkeys(machine(record).name for record in records))
-    known = [name for name in machines if name != UNKNOWN]
-    groups: dict[str, list[RunRecord]] = {name: [] for name in machines}
-    for record in records:
-        name = machine(record).name
+    names = [machine(record).name for record in records]
+    groups: dict[str, list[RunRecord]] = {name: [] for name in names}
+    known = [name for name in groups if name != UNKNOWN]
+    for record, name in zip(records, names):
         if name == UNKNOWN and known and (len(known) == 1 or record.throughput is None):
-            name = known[0]
-        groups[name].append(record)
+            groups[known[0]].append(record)
+        else:
+            groups[name].append(record)
     return {name: members for name, members in groups.items() if members}

@@ -216,19 +216,27 @@ def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     """
     changed = {**config, **changes}
     ignored = unread_options(changed)
-    left_out = _NOT_COMPARED_STRONG if changed.get("global_batch_size") else NOT_COMPARED
     return tuple(
         [
             (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
-            for name in sorted(changed)
-            if name not in left_out
+            for name in sorted(changed.keys() - _left_out(changed))
         ]
     )
 
 
 def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
-    """What the runs of one row have in common: the options of their work, and what they count; see `work_key`."""
-    return ((UNIT, repr(unit)), *work_key(config, **changes))
+    """What the runs of one row have in common: what they count, and of `work_key` all that is not as by default.
+
+    Of configurations that have every option both say the same; with thousands of rows this one is far sooner looked up.
+    """
+    changed = {**config, **changes}
+    names = changed.keys() - _left_out(changed) - unread_options(changed)
+    texts = [(name, repr(changed[name])) for name in names]
+    return ((UNIT, repr(unit)), *sorted([item for item in texts if _DEFAULT_TEXTS.get(item[0]) != item[1]]))
+
+
+def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
+    return _NOT_COMPARED_STRONG if config.get("global_batch_size") else NOT_COMPARED
 
 
 def series_key(row: Row) -> Key:
@@ -247,7 +255,7 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
         groups.setdefault(row_key(full_config(record), record.unit), []).append(record)
     alone = [Row(tuple(group), key) for key, group in groups.items()]
     scatters = _scatters(alone)
-    alone = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in alone]
+    alone = [dataclasses.replace(row, scatter=own) if (own := scatters.get(row.key)) else row for row in alone]
     same_work = [_without(row.key, *scale.AXES) for row in alone]
     baselines = {work: row for row, work in zip(alone, same_work) if row.baseline}
     with_one = [(row, None if row.baseline else baselines.get(work)) for row, work in zip(alone, same_work)]

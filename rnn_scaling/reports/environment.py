@@ -17,7 +17,9 @@ from rnn_scaling.records.workers import Workers
 
 SHOWN = 4  # different values that are listed
 BARRIERS_S, BARRIERS_SHARE = 0.1, 0.02  # by which a window by rank 0's clock may differ without being named
-_SHARED = [field.name for field in dataclasses.fields(Environment) if field.name not in VARYING or "gpus" in field.name]
+# What is shown of the machine: `missing` is not, and each record has its own.
+_UNSHARED = {"missing", *VARYING} - {"gpus", "gpus_after"}
+_SHARED = [field.name for field in dataclasses.fields(Environment) if field.name not in _UNSHARED]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,9 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from rnn_scaling.analysis import divergence, same_work
 from rnn_scaling.analysis.attribution import Attribution
@@ -32,6 +33,23 @@ LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
 TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def once(work_out: Callable[[P], R]) -> Callable[[P], R]:
+    """Lets what is said of a summary, or of a part of one, be worked out once: several files of a report say it."""
+    said: weakref.WeakKeyDictionary[P, R] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(work_out)
+    def worked_out(part: P) -> R:
+        if part not in said:
+            said[part] = work_out(part)
+        return said[part]
+
+    return worked_out
 
 
 @dataclasses.dataclass(frozen=True)

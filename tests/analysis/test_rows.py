@@ -100,6 +100,14 @@ def test_options_that_a_mode_does_not_read_do_not_part_its_runs():
     assert value(two, SPEEDUP) == pytest.approx(1.9)
 
 
+def test_a_key_holds_what_is_not_as_by_default():
+    config = rows.full_config(run(2, 1900.0, optimizer="sgd", all_reduce_spec="xring"))
+    given = {"device": "'cpu'", "encoder_type": "'cudnn_lstm'", "num_devices": "2", "optimizer": "'sgd'"}
+    assert rows.row_key(config, "words") == (("unit", "'words'"), *given.items())
+    told = rows.row_key({**config, "trainer": "theirs"}, "words")  # whose options are its own
+    assert {("all_reduce_spec", "'xring'"), ("trainer", "'theirs'")} <= {*told}
+
+
 def test_weak_and_strong_scaling_are_never_one_series():
     weak = [run(1, 1000.0, batch_size=64), run(2, 1900.0, batch_size=64)]
     strong = [run(1, 1000.0, batch_size=64, global_batch_size=64), run(2, 1500.0, batch_size=32, global_batch_size=64)]

@@ -154,12 +154,12 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     """
     runs = [_Run(record) for record in records]
     unordered = _loads_within(runs)
+    is_any_on_gpu = any(run.on_gpu for run in runs)
+    groups = {follows: _grouped(runs, follows) for follows in {fact.follows for fact in FACTS}}
     for fact in FACTS:
-        groups: dict[tuple[str, ...], list[_Run]] = {}
-        for run in runs:
-            groups.setdefault(run.options(fact.follows), []).append(run)
-        for group in groups.values():
-            unordered += _compare_fact(fact, *_usual_and_others(fact, group))
+        if is_any_on_gpu or not fact.gpu_only:
+            for group in groups[fact.follows]:
+                unordered += _compare_fact(fact, *_usual_and_others(fact, group))
     settings = collections.Counter(repr(sorted(run.variables.items())) for run in runs)
     if len(settings) > 1:
         usual = settings.most_common(1)[0][0]
@@ -190,6 +190,14 @@ class _Run:
         if names not in self._options:
             self._options[names] = tuple([repr(self.config.get(name)) for name in names])
         return self._options[names]
+
+
+def _grouped(runs: Sequence[_Run], follows: tuple[str, ...]) -> list[list[_Run]]:
+    """The runs that have these options in common, in the order of their first."""
+    groups: dict[tuple[str, ...], list[_Run]] = {}
+    for run in runs:
+        groups.setdefault(run.options(follows), []).append(run)
+    return [*groups.values()]
 
 
 def _in_order(unordered: Sequence[Difference], runs: Sequence[_Run]) -> list[Difference]:
@@ -229,9 +237,9 @@ def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
 def _usual_and_others(fact: Fact, runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
     """The runs that have what most have, and the rest; runs that do not tell are among the rest."""
     values = [fact.read(run.record) for run in runs]
+    if len({*values}) == 1:
+        return runs, []
     known = [value for value in values if value is not None]
-    if not known:
-        return [], []
     if fact.tolerance is None:
         usual = collections.Counter(known).most_common(1)[0][0]
         same = [value == usual for value in values]

@@ -188,7 +188,7 @@ def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
 
 
 def _key(run: RunRecord) -> Key:
-    return rows.row_key(rows.known_config(run), run.unit)
+    return ((rows.UNIT, repr(run.unit)), *rows.work_key(rows.known_config(run)))
 
 
 def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:

@@ -13,12 +13,13 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports import certified
 from rnn_scaling.reports.fastest import common_count, conditions, fastest, is_above, most_devices, places
 from rnn_scaling.reports.series_sentence import is_known, is_too_wide, percent, sentence
-from rnn_scaling.reports.summary import SeriesSummary, Summary, listed
+from rnn_scaling.reports.summary import SeriesSummary, Summary, listed, once
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
 
 
+@once
 def lead(summary: Summary) -> str:
     """What to know first: the only series' own sentence, or which series is fastest, as far as that can be told.
 
@@ -29,6 +30,7 @@ def lead(summary: Summary) -> str:
     return " ".join([*certified.alarms(summary), _of_each_scaling(summary, _lead), *_unlike(summary)])
 
 
+@once
 def overview(summary: Summary) -> str:
     """The range over several series, and how many could be judged; empty for one series."""
     return _of_each_scaling(summary, _overview)
@@ -135,6 +137,7 @@ def _overview(series: Sequence[SeriesSummary]) -> str:
     return " ".join(texts)
 
 
+@once
 def missing(series: SeriesSummary) -> list[str]:
     """Commands that supply what the sentence could not say, each once and with as many repeats as the series has."""
     row = series.largest

@@ -62,4 +62,4 @@ def _magnitude(value: float) -> int:
 
 def _rounded(value: float, decimals: int) -> str:
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
-    return text.removeprefix("-") if not float(text.replace(",", "")) else text
+    return text[1:] if text.startswith("-") and not float(text.replace(",", "")) else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
@@ -13,7 +14,7 @@ from rnn_scaling.reports import certified, cluster, learning, overview, start_up
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
-from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
+from rnn_scaling.reports.summary import SeriesSummary, Summary, once, seconds
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
@@ -33,16 +34,49 @@ def text(summary: Summary) -> str:
     if len(summary.series) > 1:
         opening += f"{overview.markdown(summary)}\n"
     sections = [
-        f"### {each.title}\n\n{_rates(each)}{_split(each)}{_steps(each)}{_workers(each)}" for each in summary.series
+        f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_steps(each)}{_workers(each)}"
+        for each in summary.series
     ]
     if summary.learning:
         sections.append(learning.markdown(summary.learning, summary.row_titles))
     return opening + "\n".join(sections)
 
 
-def _rates(series: SeriesSummary) -> str:
-    rows = [row.row for row in series.rows]
-    return table(rows) + further(rows)
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Rows in the form of the seed's tables, and the metrics that these have no column for.
+
+    Attributes:
+      grid: (header, a line of cells for each row).
+      notes: what its intervals are over: a line for each kind, with the columns that have it.
+      further: (header, lines) of the other metrics; no lines where no row has any.
+      further_notes: what their intervals are over.
+    """
+
+    grid: tuple[list[str], list[list[str]]]
+    notes: list[str]
+    further: tuple[list[str], list[list[str]]]
+    further_notes: list[str]
+
+
+@once
+def rates_of(series: SeriesSummary) -> Rates:
+    """Every row of a series."""
+    return rates([row.row for row in series.rows])
+
+
+def rates(rows: Sequence[Row]) -> Rates:
+    """Every one of these rows."""
+    metrics, is_plain = shown(rows), _is_plain(rows)
+    # A single run has nothing to be compared with, and the seed's own columns.
+    seeds = [each for each in metrics if each.always and not (is_plain and each.name == EFFICIENCY.name)]
+    others = [each for each in metrics if not each.always]
+    return Rates(
+        grid=_grid(rows, seeds, is_plain),
+        notes=[] if is_plain else _notes(rows, seeds),
+        further=_further_grid(rows, others, is_plain),
+        further_notes=[] if is_plain else _notes(rows, others),
+    )
 
 
 def _steps(series: SeriesSummary) -> str:
@@ -85,40 +119,28 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One table, and a line for each kind of ± that occurs in it."""
-    return markdown_table(*grid(rows)) + "".join(f"\n{note}\n" for note in notes(rows))
+    """The seed's table, and a line for each kind of ± that occurs in it."""
+    return _seeds_text(rates(rows))
 
 
-def further(rows: Sequence[Row]) -> str:
-    """The table of the metrics that the seed's has no column for; empty where no row has one."""
-    head, lines = further_grid(rows)
+def everything(rows: Sequence[Row]) -> str:
+    """The same, and below it the table of the other metrics where a row has one."""
+    return _text(rates(rows))
+
+
+def _text(of: Rates) -> str:
+    head, lines = of.further
     if not lines:
-        return ""
-    return f"\n{markdown_table(head, lines)}" + "".join(f"\n{note}\n" for note in further_notes(rows))
+        return _seeds_text(of)
+    notes = "".join(f"\n{note}\n" for note in of.further_notes)
+    return f"{_seeds_text(of)}\n{markdown_table(head, lines)}{notes}"
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
-    """What the intervals of each column are over: a line for each kind, with the columns that have it."""
-    return _notes(rows, _seeds(rows))
-
-
-def further_notes(rows: Sequence[Row]) -> list[str]:
-    """The same for `further`."""
-    return _notes(rows, _others(rows))
-
-
-def _seeds(rows: Sequence[Row]) -> list[Metric]:
-    """The metrics of the seed's table; a single run has nothing to be compared with, and the seed's own columns."""
-    return [each for each in shown(rows) if each.always and not (_is_plain(rows) and each.name == EFFICIENCY.name)]
-
-
-def _others(rows: Sequence[Row]) -> list[Metric]:
-    return [each for each in shown(rows) if not each.always]
+def _seeds_text(of: Rates) -> str:
+    return markdown_table(*of.grid) + "".join(f"\n{note}\n" for note in of.notes)
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    if _is_plain(rows):
-        return []
     kinds: dict[str, dict[str, bool]] = {}
     for metric in metrics:
         for value in (row.metric(metric) for row in rows):
@@ -166,23 +188,22 @@ def parts_notes(series: SeriesSummary) -> list[str]:
     ]
 
 
-def grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """(header, a line of cells for each row) in the form of the seed's tables."""
-    repeated, metrics = any(len(row.records) > 1 for row in rows), _seeds(rows)
+def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tuple[list[str], list[list[str]]]:
+    repeated, is_certified = any(len(row.records) > 1 for row in rows), certified.is_any(rows)
     head = [
         *_places_columns(rows),
         "Batch size",
         *(["Runs"] if repeated else []),
         f"Total time{_batches(rows)} (s)",
         *(metric.column for metric in metrics),
-        *([certified.HEAD] if certified.is_any(rows) else []),
+        *([certified.HEAD] if is_certified else []),
     ]
     lines = [
         [
             *_places(row, rows),
             *_work(row, repeated),
-            *_numbers(row, metrics, _is_plain(rows)),
-            *([certified.of_rows([row])] if certified.is_any(rows) else []),
+            *_numbers(row, metrics, is_plain),
+            *([certified.of_rows([row])] if is_certified else []),
         ]
         for row in rows
     ]
@@ -199,9 +220,7 @@ def _batches(rows: Sequence[Row]) -> str:
     return f" to process {text} batches"
 
 
-def further_grid(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """(header, a line of cells for each row) of `further`; no lines where no row has such a metric."""
-    metrics, is_plain = _others(rows), _is_plain(rows)
+def _further_grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tuple[list[str], list[list[str]]]:
     head = [*_places_columns(rows), *(metric.column for metric in metrics)]
     return head, [[*_places(row, rows), *_numbers(row, metrics, is_plain)] for row in rows if metrics]
 

@@ -21,25 +21,30 @@ def spell(name: str, value: Any) -> str:
 def command(config: Mapping[str, Any], **changes: Any) -> str:
     """The sweep that runs this configuration with these changes."""
     wanted = {**config, **changes}
-    known = {name: value for name, value in wanted.items() if name in configs.OPTIONS}
     ignored = unread_options(wanted)
     model = presets.model_of(wanted["preset"])
     defaults = {**_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)), "model": model}
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
     words = []
-    for name, value in known.items():
+    for name, value in wanted.items():
+        if name not in configs.OPTIONS or (value == defaults[name] and name not in always):
+            continue
         if value is None or name in ignored or (name in NOT_COMPARED and name != "preset"):
             continue
-        derived = name == "decoder_type" and value == wanted["encoder_type"]
-        derived = derived or (
-            name == "prefetch_data_to_device"
-            and value == registry.reads(registry.DATA_SOURCES, wanted["data_source"], name)
-        )
-        derived = derived or (name == "batch_size" and wanted["global_batch_size"])
-        derived = derived or (name == "param_server_device" and value == wanted["device"])
-        if name in always or (value != defaults[name] and not derived):
+        if name in always or not _follows(name, value, wanted):
             words.append(spell(name, value))
     return " ".join([entry.program(), "sweep", *map(shlex.quote, words)])
+
+
+def _follows(name: str, value: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether an option has this value because of the others'."""
+    if name == "decoder_type":
+        return bool(value == wanted["encoder_type"])
+    if name == "prefetch_data_to_device":
+        return bool(value == registry.reads(registry.DATA_SOURCES, wanted["data_source"], name))
+    if name == "batch_size":
+        return bool(wanted["global_batch_size"])
+    return name == "param_server_device" and bool(value == wanted["device"])
 
 
 @functools.lru_cache(maxsize=64)

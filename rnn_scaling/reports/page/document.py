@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import (
@@ -24,19 +23,15 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import again, answer, cluster, loss_text, overview, table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import drawings, first_screen, inside, learned
-from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid
+from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid, cells, unbroken
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.series_sentence import sentence
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Speedups, Summary, repeated
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
 MOST_COMMANDS = 200  # rows with a command of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
-_PLAIN = re.compile(r"[\w.,:;/ ]*", re.ASCII)  # nothing that is escaped or kept together
 MOST_STEADY = 500  # runs in the table of steady states
 
 
@@ -53,7 +48,7 @@ def render(summary: Summary, made_by: str = "") -> bytes:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["unbroken"] = _unbroken
+    environment.filters |= {"unbroken": unbroken, "cells": cells}
     page = environment.get_template("page.html").render(**_context(summary, made_by))
     return page.encode()
 
@@ -69,11 +64,11 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "unit": summary.unit,
         "one": one_of(summary.unit),
         "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
-        "lead": _unbroken(answer.lead(summary)),
-        "remarks": _unbroken(answer.overview(summary)),
+        "lead": unbroken(answer.lead(summary)),
+        "remarks": unbroken(answer.overview(summary)),
         "overview": _overview(summary),
         "glance": first_screen.pictures(summary),
-        "sentences": [_unbroken(sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
+        "sentences": [unbroken(sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
         "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
         "series": _all_series(summary),
@@ -92,7 +87,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "counts": inside.counts_of(summary),
         "times": drawings.times(measured) if steady else [],
         "steady": steady,
-        "steady_sentence": _unbroken(_steady_sentence(summary)),
+        "steady_sentence": unbroken(_steady_sentence(summary)),
         "unjudged": summary.unjudged,
         "speedups": [grid for each in measured if (grid := _speedups(each))],
         "fixed_cost": _fixed_cost(measured),
@@ -104,19 +99,6 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
         "facts": summary.facts,
         "differences": _differences(summary),
     }
-
-
-def _unbroken(text: str) -> Markup:
-    """The text with a number, its interval and its unit, and a flag with its value, each kept on one line."""
-    from markupsafe import Markup, escape
-
-    text = str(text)
-    if _PLAIN.fullmatch(text):
-        return Markup(text)  # noqa: S704 - nothing in it to escape
-    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
-    text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
-    text = re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text)
-    return Markup(text)  # noqa: S704 - escaped above
 
 
 def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
@@ -149,8 +131,7 @@ def _all_series(summary: Summary) -> dict[str, Any]:
 
 def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     rows = [row.row for row in series.rows]
-    further = table.further_grid(rows)
-    config = rows[-1].config
+    rates, config = table.rates_of(series), rows[-1].config
     size = rows[-1].batch_size
     if series.strong:
         constant = (
@@ -167,10 +148,10 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     return {
         "id": first_screen.series_id(summary, series),
         "title": series.title,
-        "grid": Grid(f"{series.title}: every row", *table.grid(rows)),
-        "notes": [constant, *table.notes(rows)],
-        "further": Grid(f"{series.title}: what else was measured", *further) if further[1] else None,
-        "further_notes": table.further_notes(rows),
+        "grid": Grid(f"{series.title}: every row", *rates.grid),
+        "notes": [constant, *rates.notes],
+        "further": Grid(f"{series.title}: what else was measured", *rates.further) if rates.further[1] else None,
+        "further_notes": rates.further_notes,
     }
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rnn_scaling.reports.pictures import figures
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times, and traced rows; tables have the rest
+_PLAIN = re.compile(r"[\w.,:;/ ]*", re.ASCII)  # nothing that is escaped or kept together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,48 @@ class Grid:
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
     text_columns: tuple[int, ...] = ()  # set to the left
+
+    @property
+    def body(self) -> Markup:
+        """Its lines as HTML: of thousands of tables, a template would take several times as long."""
+        from markupsafe import Markup
+
+        lines = (
+            f'<tr><th scope="row">{_unbroken(first)}</th>{cells(others, [k - 1 for k in self.text_columns])}</tr>\n'
+            for first, *others in self.lines
+        )
+        return Markup("".join(lines))  # noqa: S704 - cells are escaped
+
+
+def cells(texts: Sequence[str], text_columns: Sequence[int] = ()) -> Markup:
+    """The cells of a line as HTML.
+
+    Args:
+      texts: of each; escaped here.
+      text_columns: those that are set to the left.
+    """
+    from markupsafe import Markup
+
+    begins = ['<td class="text">' if k in text_columns else "<td>" for k in range(len(texts))]
+    return Markup("".join(f"{begin}{_unbroken(text)}</td>" for begin, text in zip(begins, texts)))  # noqa: S704
+
+
+def unbroken(text: str) -> Markup:
+    """The text as HTML, with a number, its interval and its unit, and a flag with its value, each kept on one line."""
+    from markupsafe import Markup
+
+    return Markup(_unbroken(text))  # noqa: S704 - escaped there
+
+
+def _unbroken(text: str) -> str:
+    text = str(text)
+    if _PLAIN.fullmatch(text):
+        return text
+    from markupsafe import escape
+
+    text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
+    text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
+    return re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text)
 
 
 def figure_of(svg: str, name: str, title: str, description: str) -> Figure:

@@ -67,7 +67,7 @@ def _result(run: RunRecord) -> list[str]:
     if not run.throughput:
         return ["No batch was measured."]
     rows = with_baselines([run])
-    lines = [*table.table(rows).splitlines(), *table.further(rows).splitlines()]
+    lines = table.everything(rows).splitlines()
     return [*lines, "", f"Steady state: {run.steady_state.text}."] if run.steady_state else lines
 
 

@@ -324,8 +324,10 @@ def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, An
     same: dict[str, list[Mapping[str, Any]]] = {}
     for name, own in zip(names, options):
         same.setdefault(name, []).append(own)
-    apart: dict[str, list[str]] = {}
+    apart: dict[str, list[str]] = {name: [] for name in same}
     for name, several in same.items():
+        if len(several) == 1:
+            continue
         told = dict.fromkeys(option for own in several for option in own)
         apart[name] = [option for option in told if len({repr(own.get(option)) for own in several}) > 1]
     return [

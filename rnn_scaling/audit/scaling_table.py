@@ -24,13 +24,16 @@ _THING = (
     r"|epoch)s?"
 )
 _UNIT = (  # a closed list: "7gforce" and "4x4" are names
-    rf"%|percent|[xX×]|times|n?s|[mµμu]s|msecs?|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
+    rf"%|percent|[xX×]|times|(?:n?s|[mµμu]s|secs?)\s?/\s?{_THING}|n?s|[mµμu]s|msecs?|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|毫秒|秒|сек|分钟|мин|Minuten|小时|[KkMGT]?i?B(?:/s(?:ec)?)?|[MG]Hz|W|J"
     rf"|(?:GPU|CPU|device|worker|node|card|core|tower|replica)s?|{_THING}(?:\s?(?:/|per)\s?(?:s|secs?|second))?"
-    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second)(?:\s?/\s?(?:GPU|device|worker|node))?|in\s(?:all|total)|(?:global|total)|(?i:[qfiwtr]ps)"
+    r"|[A-Za-z]{0,12}\s?/\s?(?:s|sec|second|min|minute|h|hr|hour|day)(?:\s?/\s?(?:GPU|device|worker|node))?"
+    r"|in\s(?:all|total)|(?:global|total)|(?i:[qfiwtr]p[sm])"
 )
+_OF_A_THING = re.compile(rf"(?<=s)\s?/\s?{_THING}$|(?<=sec)\s?/\s?{_THING}$")  # "25.8 ms/step" is a time
 _NUMBER = re.compile(
-    rf"""(?P<about>[~≈∼]|ca\.?\s|about\s|approx\.?\s)?\s*[$€]?\s*
-    (?P<number>[-+−]?(?:[1-9]\d{{0,2}}(?:[,'’ \u2009\u202f\xa0_]\d{{3}})+(?!\d)|\d+)(?:\.\d*)?|[-+−]?\.\d+)
+    rf"""(?P<about>[~≈∼]|ca\.?\s|about\s|approx\.?\s)?\s*[$€]?\s*(?P<times>[xX×]\s?(?=\d))?
+    (?P<number>[-+−]?(?:[1-9]\d{{0,2}}(?:\.\d{{3}}){{2,}}(?![\d.])
+    |(?:[1-9]\d{{0,2}}(?:[,'’ \u2009\u202f\xa0_]\d{{3}})+(?!\d)|\d+)(?:\.\d*)?)|[-+−]?\.\d+)
     (?P<exponent>[eE][-+]?\d+)?
     \s*(?P<multiplier>[kKMG](?![A-Za-z]))?
     \s*(?P<unit>{_UNIT})?""",
@@ -55,9 +58,10 @@ _POWER_OF_TEN = re.compile(r"\s*(?:[x×·*]|&times;)\s*10(?:<sup>|\^\{?)\s*([-+�
 # "1.0x (baseline)": a remark; of "55 (estimated)" nobody knows the digits.
 _REMARK = re.compile(
     r"(?<=\d|%|[xX×])\s*\((?!\D*(?:est|approx|proj|theor|ideal|extrapol|target|expect|predict|partial|fail|oom))"
-    r"[A-Za-z][^()\[\]\d]{2,30}\)$|(?<=[xX×])\s+(?:faster|slower)$",
+    r"[^\W\d_][^()\[\]\d]{1,30}\)$|(?<=[xX×])\s+(?:faster|slower)$",
     re.IGNORECASE,
 )
+_POWER = re.compile(r"(\d{1,3})\^\{?(\d{1,2})\}?")
 _HOURS = re.compile(
     r"(?:(?P<h>\d+)\s*h(?:(?:ou)?rs?)?\s*)?(?:(?P<m>\d+)\s*m(?:in(?:ute)?s?)?\s*)?(?:(?P<s>\d+(?:\.\d*)?)\s*s(?:ec(?:ond)?s?)?)?"
 )
@@ -209,6 +213,9 @@ def parse_bare(bare: str) -> Cell | None:
         return Cell(float(bare), len(bare.partition(".")[2]), bare)
     if not bare or len(bare) >= 80:
         return None
+    power = _POWER.fullmatch(bare)
+    if power:
+        return Cell(float(int(power[1]) ** int(power[2])), 0, bare)
     match = _NUMBER.fullmatch(bare) or _NUMBER.fullmatch(_REMARK.sub("", bare))
     return _from_match(match, bare) if match else _with_spread(bare) or _duration(bare) or _product(bare)
 
@@ -289,9 +296,11 @@ def _number(text: str) -> Cell | None:
 
 def _from_match(match: re.Match[str], bare: str) -> Cell | None:
     number = re.sub(r"[,'’ \u2009\u202f\xa0_]", "", match["number"]).replace("−", "-")
+    number = number.replace(".", "") if number.count(".") > 1 else number  # "1.123.242"
     shift = int(match["exponent"][1:]) if match["exponent"] else 0
     shift += _MULTIPLIERS[match["multiplier"] or ""]
     unit = (match["unit"] or "").strip()
+    unit = _OF_A_THING.sub("", unit) or ("x" if match["times"] else "")
     if unit in ("%", "percent"):
         shift, unit = shift - 2, "%"
     if abs(shift) > 300:
@@ -307,7 +316,7 @@ def _from_match(match: re.Match[str], bare: str) -> Cell | None:
 def strip_marks(text: str) -> str:
     """A cell without Markdown's emphasis, code marks, line breaks and footnote marks."""
     text = text.strip()
-    if not _MARKS.search(text):
+    if not _MARKS.search(text) or _POWER.fullmatch(text):
         return text
     if "<" in text or "&" in text or "^" in text:
         text = _SUPERSCRIPT.sub("", _POWER_OF_TEN.sub(r"e\1", html.unescape(text)))

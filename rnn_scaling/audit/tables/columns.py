@@ -17,6 +17,13 @@ MEASURED = (*TIMED, "speedup", "efficiency")
 
 # "speedup (FP32 to mixed)"
 FROM_TO = re.compile(r"(?P<of>.*?)[(:,]\s*(?P<first>[\w. -]+?)\s*(?: to |-to-|-> ?|→|\s-\s)\s*(?P<second>[\w. -]+?)\)?")
+_ENGLISH = dict(enumerate(words.FOREIGN, 1))
+_LETTER, _SIGN = "[a-zà-öø-ÿœа-яё]", "[\u3040-\uffdc]"  # a word of letters stands alone, one of signs need not
+_FOREIGN = re.compile(
+    rf"(?:(?<!{_LETTER})|(?={_SIGN}))(?:{'|'.join(f'({known})' for known in words.FOREIGN.values())})"
+    rf"(?:(?!{_LETTER})|(?<={_SIGN}))"
+)
+_WIDE_MARKS = str.maketrans("（）：，／％［］", "():,/%[]")
 _DEVICES = re.compile(words.DEVICES)
 _PER_PART = re.compile(words.PER_PART)
 _LIST_OF_DEVICES = re.compile(rf"(?:{words.LISTS_OF_DEVICES})(?: used)?")
@@ -28,7 +35,9 @@ _RATE = re.compile(
     r"|(?P<inverse>[a-z]+) s\^?-1\b"
 )
 _NO_ITEM = re.compile(words.NO_ITEM)
-_EACH = re.compile(rf"(?:/|\bper|\ba|\beach|\bone)[ -]?(?:single )?(?:{words.ACCELERATORS} )?{words.COUNTED}(?![a-z])")
+_EACH = re.compile(
+    rf"(?:/|\bper|\ba|\beach|\bone)[ -]?(?:single )?(?:{words.ACCELERATORS} )?(?P<part>{words.COUNTED})(?![a-z])"
+)
 _TOTAL = re.compile(r"\b(?:total|aggregate[d]?|overall|combined|cluster|system|global|all gpus|sum)\b")
 _TIME_UNIT = "|".join(sorted(words.TIME_UNITS, key=len, reverse=True))
 _UNIT_AT_END = re.compile(rf"[\[(,]\s*(?:in\s+)?({_TIME_UNIT})\.?\s*[\])]?\s*$")
@@ -51,7 +60,7 @@ _REPEATED = re.compile(
 )
 _OF_ONE = re.compile(
     rf"(?:a |an |the )?(?P<count>\d+|one|single|1x)?[ x×-]*(?:{words.ACCELERATORS} )?"
-    rf"(?P<noun>{words.COUNTED}|serial|sequential)\b.*"
+    rf"(?P<noun>{words.COUNTED}|serial|sequential)\b.*|(?:[dtp]p|np?|p|w) ?=? ?1"
 )
 
 
@@ -80,6 +89,7 @@ class Column:
     baseline: the number of devices that the header says a speedup is against; None: not said.
     other: what a column without a role measures ("accuracy"), "" when it is not understood.
     part: a time of a part of the work (communication): no speedup is of it.
+    each: of a rate of one device, what that is ("gpus", "nodes").
     sure: False where only the values can bear out that the column says this.
     """
 
@@ -92,6 +102,7 @@ class Column:
     baseline: int | None = None
     other: str = ""
     part: bool = False
+    each: str = ""
     sure: bool = True
 
     @property
@@ -109,8 +120,15 @@ def plain(header: str) -> str:
         header = html.unescape(header)
     if " " not in header and not header.isupper():
         header = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)
-    text = re.sub(r"\s+", " ", header.replace("_", " ").replace("−", "-").lower())
-    return re.sub(r"(?:\[\^?\w{1,2}\]|\^\w|[†‡§¹²³⁴*])+$", "", text.strip(" :*`")).strip(" :*`")
+    text = re.sub(r"\s+", " ", header.replace("_", " ").replace("−", "-").replace("\\", "").lower())
+    text = re.sub(r"(?:\[\^?(?!(?:[mnuµ]?s|h)\])\w{1,2}\]|\^\w|[†‡§¹²³⁴*])+$", "", text.strip(" :*`")).strip(" :*`")
+    return _in_english(text) if _FOREIGN.search(text) else text
+
+
+def _in_english(text: str) -> str:
+    """A header with the words that are known of other languages in English."""
+    text = _FOREIGN.sub(lambda match: f" {_ENGLISH[match.lastindex or 0]} ", text.translate(_WIDE_MARKS))
+    return re.sub(r"(?<=[(\[]) | (?=[)\],:])", "", re.sub(r"\s+", " ", text)).strip(" :*`")
 
 
 def words_of(header: str) -> frozenset[str]:
@@ -157,7 +175,7 @@ def noun(text: str) -> str:
 def _compared(text: str) -> Column | None:
     """A header that sets two things against each other; a speedup over one device is none."""
     gains = re.search(r"speed-? ?up|faster|gain|improvement|accelerat|scaling|\beff", text)
-    if re.search(r"\bof\b.*\bvs|ratio\b.*/", text):
+    if re.search(r"\bof\b.*\bvs|ratio\b.*/|\b(?:change|delta|diff(?:erence)?)\b", text):
         return Column(COMPARED)
     against = _AGAINST.search(_REPEATED.sub(" ", text))
     if against:
@@ -166,7 +184,7 @@ def _compared(text: str) -> Column | None:
             return Column("efficiency", scale=0.01 if "%" in text else 1.0)
         one = _OF_ONE.fullmatch(other)
         if one and gains and not re.search(words.PRECISIONS, text):
-            count = one["count"] or "1"
+            count = one["count"] or "1"  # "vs DP1"
             role = "efficiency" if "eff" in text else "speedup"
             percent = 0.01 if "%" in text else 1.0
             return Column(role, scale=percent, baseline=int(count) if count.isdecimal() else 1, scaling=_stated(text))
@@ -185,7 +203,7 @@ def _compared(text: str) -> Column | None:
 
 def _stated(text: str) -> str:
     """ "weak" or "strong" where a text says one of them."""
-    said = set(re.findall(r"\b(weak|strong)(?:ly)?[ -]?scal", text))
+    said = set(re.findall(r"\b(weak|strong)(?:ly)?[ -]?(?:scal|eff|speed)", text))
     return said.pop() if len(said) == 1 else ""
 
 
@@ -220,6 +238,12 @@ def bound(header: str) -> tuple[str, str] | None:
     return match["stem"].strip(), {"lo": "low", "hi": "high", "up": "high"}.get(end, "width")
 
 
+def timed_thing(header: str) -> str:
+    """What a time is of one of: "steps" of "ms/step", "images" of "s/image"; "" where the header does not say it."""
+    step = _A_STEP.search(plain(header))
+    return _item(step["of"]) if step and not step["batches"] else ""
+
+
 @functools.lru_cache(maxsize=65536)
 def is_about_runs(header: str) -> bool:
     """Whether a column counts the runs behind a row, or names the form of the file: nothing that was measured."""
@@ -241,10 +265,11 @@ def _rate(text: str) -> Column | None:
         return None  # "speed (s/step)"
     item = _item(match["item"] or match["inverse"]) if match else ""
     scale = words.PER_SECOND.get(match["per"] or "s", 1.0) if match else 1.0
-    each = bool(_EACH.search(text[: match.start()] + " " + text[match.end() :] if match else text))
+    each = _EACH.search(text[: match.start()] + " " + text[match.end() :] if match else text)
     scope = "total" if _TOTAL.search(text) and not each else ""
     unit = f"{item}/s" if match else alias
-    return Column("rate_each" if each else "rate", unit=unit, scale=scale, scope=scope, scaling=_stated(text))
+    role, of = ("rate_each", noun(each["part"])) if each else ("rate", "")
+    return Column(role, unit=unit, scale=scale, scope=scope, scaling=_stated(text), each=of)
 
 
 def _item(word: str) -> str:
@@ -286,8 +311,9 @@ _THING = (
 def _counts(text: str) -> Column | None:
     if re.fullmatch(r"(?:number of |num |measured |total )?(?:mini-?)?(?:batches|steps|iterations|iters)", text):
         return Column("batches")
-    if re.fullmatch(rf"(?:number of |num |total |processed )*{_THING}(?: processed| seen| total)?", text):
-        return Column("work")
+    work = re.fullmatch(rf"(?:number of |num |total |processed )*(?P<item>{_THING})(?: processed| seen| total)?", text)
+    if work:
+        return Column("work", unit=f"{_item(work['item'])}/s")
     return None
 
 

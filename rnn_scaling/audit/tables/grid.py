@@ -14,7 +14,8 @@ _Lines = list[tuple[int, list[str]]]
 _NO_SETTING = ("accuracy", "loss", "memory", "power", "utilisation", "bandwidth", "latency", "compute rate")
 _MAX_NOTES = 1000
 _COMMA = re.compile(
-    r"[-+~≈]?\d{1,3}(?:\.\d{3})*,\d+(?:\s*[x×%].*|\s*(?:±|\+/-).*|\s*\(.*\)|\s+[a-z/]+)?", re.IGNORECASE
+    r"[-+~≈]?\d{1,3}(?:[. \u2009\u202f\xa0]\d{3})*,\d+(?:\s*[x×%].*|\s*(?:±|\+/-).*|\s*\(.*\)|\s+[a-z/]+)?",
+    re.IGNORECASE,
 )
 _ONLY_A_DECIMAL_COMMA = re.compile(r"0,\d+.*|\d+,(?:\d{1,2}|\d{4,})(?!\d).*|\d{1,3}(?:\.\d{3})+,\d.*")
 _POINT = re.compile(r".*\d\.(?:\d{1,2}|\d{4,})(?!\d).*")

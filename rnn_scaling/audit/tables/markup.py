@@ -11,7 +11,7 @@ from rnn_scaling.audit.tables.grid import RawTable
 MAX_CELLS = 2_000_000  # of one table; what comes after it is left out
 _MAX_SPAN = 1000  # HTML's own limit of colspan
 
-_Rows = list[tuple[int, list[str]]]
+Rows = list[tuple[int, list[str]]]
 
 
 class HtmlTables(html.parser.HTMLParser):
@@ -20,12 +20,12 @@ class HtmlTables(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.line = 0
-        self.done: list[tuple[str, _Rows]] = []
+        self.done: list[tuple[str, Rows]] = []
         self.depth = 0
         self._reset()
 
     def _reset(self) -> None:
-        self._rows: _Rows = []
+        self._rows: Rows = []
         self._open = False  # whether the last row is not ended
         self._caption = ""
         self._text: list[str] | None = None
@@ -135,11 +135,11 @@ def html_tables(lines: Iterator[tuple[int, str]], first: tuple[int, str]) -> Ite
             break
         number, line = following
     for caption, rows in parser.done:
-        yield from _with_header(rows, caption)
+        yield from with_header(rows, caption)
 
 
-def _with_header(rows: _Rows, caption: str = "") -> Iterator[RawTable]:
-    """The table of rows; a row that spans all columns, and one name, is its caption."""
+def with_header(rows: Rows, caption: str = "") -> Iterator[RawTable]:
+    """Yields the table of rows, each its line and cells; a row that spans all columns, and one name, is its caption."""
     while len(rows) > 2 and len(set(rows[0][1])) == 1 and (len(rows[0][1]) > 1 or len(rows[1][1]) > 1):
         caption = caption or rows[0][1][0]
         rows = rows[1:]
@@ -203,7 +203,7 @@ def latex_tables(lines: Iterator[tuple[int, str]], first: tuple[int, str]) -> It
         number, body = following
     below: dict[int, tuple[int, str]] = {}
     filled = [(line_number, _cells(row, below)) for line_number, row in rows]
-    yield from _with_header(filled)
+    yield from with_header(filled)
 
 
 def _without_arguments(text: str) -> str:

@@ -69,7 +69,7 @@ def _form(path: Path, head: bytes) -> str:
     lines = head.decode("utf-8-sig", errors="replace").splitlines()
     lines = [line for line in lines[: -1 if len(head) == _HEAD_BYTES and len(lines) > 1 else None] if line.strip()]
     first = lines[0].strip()
-    if first[:1] in ("{", "[") and path.suffix != ".md":
+    if first[:1] in ("{", "[") and first[:2] != "{|" and path.suffix != ".md":
         whole_lines = len(lines) > 1 and all(_is_object(line) for line in lines[:2])
         if whole_lines or path.suffix == ".jsonl":
             return "jsonl"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from rnn_scaling.audit.scaling_table import parse_cell, strip_marks
-from rnn_scaling.audit.tables import markup, pipes
+from rnn_scaling.audit.tables import markup, pipes, wikis
 from rnn_scaling.audit.tables.grid import RawTable
 
 # No header starts or ends with a number, or has two.
@@ -56,6 +56,8 @@ def tables(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
 
 def _markup(line: str) -> _Reader | None:
     """What reads the table that a line opens; None where it opens none."""
+    if "|" in line and wikis.opens(line):
+        return wikis.tables
     if "<" in line and "<table" in line.lower():
         return markup.html_tables
     if "\\begin{" in line and markup.opens_tabular(line):
@@ -142,10 +144,11 @@ def _run(lines: _Block, start: int, split: re.Pattern[str], header: Sequence[str
         return start
     while end < len(lines):
         fields = _fields(lines[end][1], split)
-        numbers = sum(parse_cell(field) is not None for field in fields)
-        filled = sum(bool(field) for field in fields)
+        numbers = sum(parse_cell(field) is not None for field in fields[: len(header)])
+        filled = sum(bool(field) for field in fields[: len(header)])
         short = end > start + 1 and split is not _SPLITS[2] and 1 < len(fields) <= len(header)
-        if not (len(fields) == len(header) or short) or numbers < 1 or 3 * numbers < filled:
+        remark = end > start + 1 and len(fields) > len(header) and all(map(parse_cell, fields[: len(header)]))
+        if not (len(fields) == len(header) or short or remark) or numbers < 1 or 3 * numbers < filled:
             break
         end += 1
     return end

@@ -7,10 +7,37 @@ Every pattern reads a header in the form that `columns.plain` gives: lower case,
 
 from __future__ import annotations
 
+# Words of other languages by the English one that is read for them, longer ones first where one holds another.
+FOREIGN = {
+    "number of": r"число|количество|кол-во|número de|numero di|nombre de|anzahl(?: der)?|nº de|qtd\.? de",
+    "effective": r"effektive|efectivo|efetivo|有效",
+    "batch size": r"批(?:量|次)?大小|バッチサイズ|배치 ?크기|batch-?größe|tamaño de lote",
+    "gpus": r"gpu ?(?:数量?|數量?|个数|台数|수)|显卡数|卡数",
+    "workers": r"工作(?:进程|线程|者)数?|ワーカー数?|워커(?: ?수)?|воркер(?:ов|ы)|trabajadores|trabalhadores",
+    "threads": r"线程数?|線程數?|スレッド数?|스레드(?: ?수)?|поток(?:ов|и|а)?|hilos?",
+    "processes": r"进程数?|プロセス数?|프로세스(?: ?수)?|процесс(?:ов|ы|а)?|procesos|processos|prozesse|processus|processi",
+    "cores": r"核心数?|核数|コア数?|코어(?: ?수)?|ядер|ядра|núcleos|nucleos|kerne|c(?:œ|oe)urs",
+    "processors": r"处理器数?|процессор(?:ов|ы)|processadores|procesadores|prozessoren|processeurs",
+    "nodes": r"节点数?|節點數?|ノード数?|노드(?: ?수)?|узл(?:ов|ы)|nodos|nós|knoten|n(?:œ|oe)uds|nodi",
+    "speedup": r"加速(?:比|倍数|率)?|高速化率?|速度向上率?|속도 ?향상|가속(?:비|률)?|ускорение|aceleración|aceleração|accélération"
+    r"|accelerazione|beschleunigung",
+    "efficiency": r"(?:并行|并发|扩展)?效率|(?:並列化?)?効率|효율(?:성)?|эффективность|eficiencia|eficiência|efficacité|efficienza|effizienz",
+    "throughput": r"吞吐(?:量|率)?|スループット|처리량|пропускная способность|vazão|débit|durchsatz",
+    "time": r"时间|時間|耗时|用时|시간|время|времени|tiempos?|tempos?|^temps|(?:lauf|rechen|trainings)?zeit",
+    "sequential": r"串行|顺序|последовательн\w+|secuencial|sequencial|séquentiel(?:le)?|sequenziell",
+    "parallel": r"并行|並列|параллельн\w+|paralel[oa]|parallèle",
+    "latency": r"延迟|レイテンシ|задержка|latencia|latência|latenz",
+    "bandwidth": r"带宽|帯域|bande passante|ancho de banda|bandbreite",
+    "memory": r"内存|显存|メモリ|память|memoria|memória|speicher",
+    "images": r"bilder|imágenes|imagens",
+    "items": r"[\u3040-\u30ff\u4e00-\u9fff]+(?=/ ?秒)",
+    "ms": r"毫秒|ミリ秒|мс", "min": r"分钟|分鐘|мин", "s": r"秒|сек(?:унд[ыа]?)?|с(?=\)?$)",
+}  # fmt: skip
+
 # What is counted, finest first; a table that counts two of them in columns counts its devices in the finer one.
 NOUNS = {
     "gpus": r"gpu|tpu|npu|ipu|hpu|xpu|device|accelerator|card|chip|gcd|gaudi",
-    "processes": r"worker|process(?:es)?|procs?|rank|task|replica|tower|pe|learner|executor|trainer",
+    "processes": r"worker|process(?:es)?|procs?|pr\.|rank|task|replica|tower|pe|learner|executor|trainer",
     "cores": r"core|cpu|processor|vcpu",
     "threads": r"thread",
     "nodes": r"node|machine|host|server|instance|vm",
@@ -42,6 +69,7 @@ TIME_UNITS = {
     **{"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "msecs": 1e-3},
     **{"millisecond": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "usec": 1e-6, "ns": 1e-9},
     **{"m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0},
+    **{"毫秒": 1e-3, "秒": 1.0, "сек": 1.0, "분": 60.0, "分钟": 60.0, "мин": 60.0, "Minuten": 60.0, "小时": 3600.0},
     **{"h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0, "day": 86400.0, "days": 86400.0},
 }
 PER_SECOND = {
@@ -91,7 +119,7 @@ QUANTITIES: tuple[tuple[str, str, str], ...] = (
         "efficiency",
         r"\beff(?:iciency|icency|ic|\.)?(?![a-z])|% of (?:linear|ideal|perfect)|percent of (?:linear|ideal)|of (?:linear|ideal) (?:speed-?up|scaling)"
         r"|% scaling|scaling ?[(\[]? ?%|scaling percent|linearity",
-        r"power|energy|sample eff|data eff|memory|cost|comput\w+ eff|bandwidth|flops?\b|mfu|hardware|\bsm\b|cache|warp|fuel"
+        r"power|energy|cpu eff|sample eff|data eff|memory|cost|comput\w+ eff|bandwidth|flops?\b|mfu|hardware|\bsm\b|cache|warp|fuel"
         r"|label|effective|storage|network|link|kernel|tokeni|loss|params?\b",
     ),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
@@ -80,6 +81,13 @@ def one_factor(ratios: Sequence[Bounds], tried: int = 1) -> Bounds | None:
     chance = math.prod(min(1.0, ratio.high / ratio.low - 1) if ratio.low > 0 else 1.0 for ratio in ratios)
     is_apart = shared.low > _APART or shared.high < 1 / _APART
     return shared if is_apart and len(members) == len(ratios) and chance * tried <= _CHANCE else None
+
+
+def common_whole(values: Sequence[Bounds]) -> int | None:
+    """The whole number that most of the values, three at least, may be; the smallest where several are."""
+    counts = Counter(n for value in values for n in list(value.integers())[:16])
+    shared, number = max(((count, -n) for n, count in counts.items()), default=(0, 0))
+    return -number if shared >= 3 and 2 * shared > len(values) else None
 
 
 def consensus(ranges: Sequence[Bounds]) -> tuple[Bounds, list[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
@@ -29,13 +28,12 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
 def _without_devices(table: ScalingTable, rows: Sequence[_SpeedupAndEfficiency]) -> Iterator[Finding | None]:
     """The devices are speedup / efficiency: a whole number, and in one table the same for most rows."""
     implied = [rounding.of(row.speedup) / rounding.of(row.efficiency) for row in rows]
-    counts = Counter(n for value in implied for n in list(value.integers())[:16])
-    shared, number = max(((count, -n) for n, count in counts.items()), default=(0, 0))
-    if shared < 3 or 2 * shared <= len(rows):
+    devices = rounding.common_whole(implied)
+    if devices is None:
         return
     for row, value in zip(rows, implied):
-        if value.meets(rounding.point(-number)):
+        if value.meets(rounding.point(devices)):
             yield None
             continue
-        expected = rounding.of(row.speedup) / -number
+        expected = rounding.of(row.speedup) / devices
         yield of_row(NAME, IMPOSSIBLE, table, row, NAME, expected, misprints.guess(row.efficiency, expected))

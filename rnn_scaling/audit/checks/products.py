@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding
@@ -18,7 +19,11 @@ _PRODUCTS = (("rate", "rate_each", "rate of one"), ("global_batch_size", "batch_
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each total that is not its factor x devices; None for each that is."""
     for total, factor, words in _PRODUCTS:
-        rows = [row for row in table.rows if getattr(row, total) and getattr(row, factor) and row.devices]
+        rows = [row for row in table.rows if getattr(row, total) and getattr(row, factor)]
+        if not any(row.devices for row in rows):  # as many in all rows
+            ratios = [rounding.of(getattr(row, total)) / _or_cut(getattr(row, factor)) for row in rows]
+            rows = [dataclasses.replace(row, devices=rounding.common_whole(ratios)) for row in rows]
+        rows = [row for row in rows if row.devices]
         if rows:
             yield from _product(table, rows, total, factor, words, _borne_out(table, context, total))
 
@@ -39,6 +44,8 @@ def _product(
 ) -> Iterator[Finding | None]:
     made = [_or_cut(getattr(row, factor)) * (row.devices or 1) for row in rows]
     ratios = [rounding.of(getattr(row, total)) / value for row, value in zip(rows, made)]
+    if total == "global_batch_size" and not all(ratio.meets(rounding.point(1.0)) for ratio in ratios):
+        ratios = [_exactly(row.global_batch_size) / _exactly(row.batch_size) / (row.devices or 1) for row in rows]
     holds = [ratio.meets(rounding.point(1.0)) for ratio in ratios]
     if not all(holds):  # accumulated steps: all totals are as many times the product
         shared, members = rounding.consensus(ratios)
@@ -46,8 +53,8 @@ def _product(
         if steps and len(members) > sum(holds) and 2 * len(members) > len(rows) and len(members) >= 3:
             made = [value * steps for value in made]
             holds = [k in set(members) for k in range(len(rows))]
-    if total == "global_batch_size" and not any(holds):
-        return  # each row accumulates as it likes
+    if total == "global_batch_size" and 4 * sum(holds) < 3 * len(rows):
+        return  # each row accumulates as it likes, or some devices share one batch
     for row, value, good in zip(rows, made, holds):
         if not good and id(row) in borne_out:
             yield _of_factor(table, row, total, factor)
@@ -58,6 +65,11 @@ def _product(
 def _or_cut(cell: Cell) -> Bounds:
     """What a number was before it was rounded, or its last digits cut off: the factor is made from the total."""
     return Bounds(rounding.of(cell).low, max(cell.high, cell.value + 2 * cell.half_ulp))
+
+
+def _exactly(cell: Cell | None) -> Bounds:
+    """A count as printed: nobody rounds it."""
+    return rounding.point(cell.value if cell else 1.0)
 
 
 def _finding(table: ScalingTable, row: ScalingRow, total: str, factor: str, words: str, value: Bounds) -> Finding:

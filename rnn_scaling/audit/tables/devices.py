@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from rnn_scaling.audit import rounding
 from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.audit.tables import columns, counts
 from rnn_scaling.audit.tables import vocabulary as words
@@ -46,14 +47,48 @@ def find(table: Grid, kinds: Sequence[Column]) -> Devices:
         if totals and _consistent(counted[totals[0]], values):
             return Devices(counted[totals[0]], totals[0], every)
         wholes = [i for i in counted if kinds[i].unit == whole]
+        for i, made in ((i, _product(counted[i], values)) for i in wholes if values):
+            total = next((j for j in counted if j != i and _same(counted[j], made)), None)
+            if total is not None:  # ranks x threads per rank = workers
+                return Devices(counted[total], total, every)
         if len(wholes) == 1 and values:
             return Devices(_product(counted[wholes[0]], values), wholes[0], every)
+    if not counted and len(each) == 1:  # "threads/processes": the one or the other; or all of one node
+        counted = {k: values for k, values in each.items() if values}
     if not counted:
         return _in_labels(table, kinds)
     if len(counted) == 1:
         (k,) = counted
         return Devices(counted[k], k, every)
     return _of_several(table, kinds, counted)
+
+
+def by_efficiency(table: Grid, kinds: Sequence[Column]) -> Devices:
+    """The column whose whole numbers are speedup / efficiency in three lines and all but one: "slots", "K", "nw"."""
+    where = {role: [k for k, kind in enumerate(kinds) if kind.role == role] for role in ("speedup", "efficiency")}
+    if [len(columns_of) for columns_of in where.values()] != [1, 1]:
+        return Devices()
+    ((gain,), (share,)) = where.values()
+    found = []
+    for k, kind in enumerate(kinds):
+        if kind.role not in ("", "work"):
+            continue
+        known = [
+            (row.cells[k], row.cells[gain], row.cells[share])
+            for row in table.rows
+            if row.cells[k] and row.cells[gain] and row.cells[share]
+        ]
+        fits = [
+            (rounding.of(a) / rounding.of(b)).meets(rounding.point(n.value))
+            for n, a, b in known
+            if n and a and b and n.value != 1 and n.value.is_integer()
+        ]
+        if sum(fits) > 2 and sum(fits) >= len(fits) - 1 and len({n.value for n, _, _ in known if n}) > 2:
+            found.append(k)
+    if len(found) != 1:
+        return Devices()
+    (k,) = found
+    return Devices([row.cells[k] for row in table.rows], k, (k,))
 
 
 def _values(table: Grid, k: int, kind: Column) -> list[Cell | None]:

@@ -39,6 +39,7 @@ def interpret(raw: RawTable, source: str) -> ScalingTable:
     said, pair = kinds.of(table)
     table, said = asides.apply(table, said)
     counted = devices.find(table, said)
+    counted = counted if counted.columns or counted.labels or table.quantity else devices.by_efficiency(table, said)
     table = _with_counts(table, counted)
     said = [
         Column() if kind.role in ("devices", "ids", "per_part") and k not in counted.columns else kind

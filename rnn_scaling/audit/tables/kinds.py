@@ -42,7 +42,15 @@ def of(table: Grid) -> tuple[list[Column], Pair | None]:
     pair = pair or _pair(table, kinds)
     if pair:
         kinds[pair.alone], kinds[pair.together] = Column(COMPARED), Column(COMPARED)
-    return _gains(table, _precisions(table, kinds)), pair
+    return _of_one_scaling(_gains(table, _precisions(table, kinds))), pair
+
+
+def _of_one_scaling(kinds: list[Column]) -> list[Column]:
+    """Without the efficiencies of weak scaling beside speedups of strong: they are of other runs."""
+    of = {role: {kind.scaling for kind in kinds if kind.role == role} for role in ("speedup", "efficiency")}
+    if of["speedup"] != {"strong"} or of["efficiency"] != {"weak"}:
+        return kinds
+    return [Column(other="weak efficiency") if kind.role == "efficiency" else kind for kind in kinds]
 
 
 def _kind(table: Grid, k: int) -> Column:

@@ -16,6 +16,7 @@ from rnn_scaling.audit.tables.unnamed import Curve
 
 # Fields that a wide table repeats for each thing that it compares ("images/sec | speedup | images/sec | speedup").
 REPEATED = (*columns.RATES, "speedup", "efficiency")
+_IDEAL = re.compile(r"\b(?:ideal|linear|perfect|theoretical|target|expected|predicted|projected)\b")
 _NO_FIELD = ("", ASIDE, COMPARED, "devices", "ids", "per_part")
 
 
@@ -184,6 +185,7 @@ def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) ->
     for k, kind in enumerate(kept):
         if kind.role not in _NO_FIELD:
             places.setdefault(kind.role, []).append(k)
+    kept = _without_others(table, kept, places)
     notes: list[str] = []
     unread: list[int] = []
     size = max((len(places[field]) for field in REPEATED if field in places), default=1)
@@ -209,6 +211,32 @@ def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) ->
         return Layout(labels, shared, (Group("", {}),), kept, tuple(notes))
     names = _names(table, grouped)
     return Layout(labels, shared, tuple(map(Group, names, grouped)), kept, tuple(notes), tuple(unread))
+
+
+def _without_others(table: Grid, kinds: tuple[Column, ...], places: dict[str, list[int]]) -> tuple[Column, ...]:
+    """Leaves out, where a column of the same quantity stands beside it, what is ideal and not measured, and the rate of
+    a node where that of a GPU is told too."""
+    gone: set[int] = set()
+    for field in REPEATED:
+        where = places.get(field, [])
+        real = [k for k in where if not _IDEAL.search(columns.plain(table.base[k]))]
+        nouns = {kinds[k].each for k in real} if field == "rate_each" else set()
+        finest = next((noun for noun in columns.words.NOUNS if noun in nouns), "")
+        left = [k for k in real if not finest or kinds[k].each == finest]
+        left = _of_one_item(kinds, left, places) if field == "rate" else left
+        if left and len(left) < len(where):
+            gone |= set(where) - set(left)
+            places[field] = left
+    return tuple(Column(other="ideal") if k in gone else kind for k, kind in enumerate(kinds))
+
+
+def _of_one_item(kinds: Sequence[Column], where: list[int], places: Mapping[str, Sequence[int]]) -> list[int]:
+    """Of tokens a second and requests a second, where a speedup may be of either, the one nearest before it."""
+    units = {kinds[k].unit for k in where}
+    derived = [k for role in ("speedup", "efficiency") for k in places.get(role, ())]
+    if len(where) < 2 or len(units) < len(where) or "" in units or not derived:
+        return where
+    return [max((k for k in where if k < derived[0]), default=where[0])]
 
 
 def _aligned(table: Grid, where: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[int]:

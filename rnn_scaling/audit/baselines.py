@@ -30,7 +30,7 @@ def groups(rows: Sequence[ScalingRow]) -> list[Group]:
     series: dict[str, list[ScalingRow]] = {}
     for row in rows:
         series.setdefault(row.series, []).append(row)
-    first = {name: next((r for r in members if r.devices == 1), None) for name, members in series.items()}
+    first = {name: next(filter(_may_be_baseline, members), None) for name, members in series.items()}
     out = []
     for name, members in series.items():
         baseline, inferred = first[name], False
@@ -40,6 +40,11 @@ def groups(rows: Sequence[ScalingRow]) -> list[Group]:
             baseline, inferred = (others[near], True) if near is not None else (None, False)
         out.append(Group(tuple(members), baseline, inferred))
     return out
+
+
+def _may_be_baseline(row: ScalingRow) -> bool:
+    """Whether a row is on one device, and does not say that it is so many times as fast as another."""
+    return row.devices == 1 and (row.speedup is None or rounding.of(row.speedup).meets(rounding.point(1.0)))
 
 
 def _nearest(name: str, others: dict[str, ScalingRow]) -> str | None:

@@ -7,7 +7,7 @@ import dataclasses
 
 from rnn_scaling.audit import misprints
 from rnn_scaling.audit.rounding import Bounds
-from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable
+from rnn_scaling.audit.scaling_table import Cell, GridRow, ScalingRow, ScalingTable, parse_cell
 
 IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding
 UNLIKELY = "unlikely"  # possible, but out of line with what stands beside it
@@ -114,6 +114,9 @@ def show(value: float, like: Cell | None = None) -> str:
     if like is None:
         return f"{value:.6g}"
     percent = like.unit == "%"
+    raw = None if percent else parse_cell(like.text)
+    if raw and raw.value and like.value and raw.unit != "%":  # milliseconds, as they are printed
+        value, like = value * (raw.value / like.value), raw
     digits = max(0, min(9, like.digits - (2 if percent else 0)) + 1)
     if like.digits >= 9:
         return f"{value:.9g}"

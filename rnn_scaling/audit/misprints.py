@@ -24,6 +24,8 @@ def guess(stands: Cell, expected: Bounds, others: Mapping[str, Bounds] | None = 
     printed = Bounds(max(stands.low, 0.0), stands.high)
     if _is_cut(stands, expected):
         return CUT
+    if stands.value < 0:
+        return NO_CAUSE  # of a change: its digits are those of two numbers
     for factor, name in ((10.0, "ten"), (100.0, "a hundred"), (1000.0, "a thousand")):
         moved = (stands.value / factor, stands.value * factor)
         shifted = [Bounds(value - stands.half_ulp, value + stands.half_ulp) for value in moved]

@@ -11,7 +11,7 @@ from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
 from rnn_scaling.audit.scaling_table import parse_cell
 
 _BOUNDS = re.compile(r"\S+ \[(?P<low>[^,\[\]]+), (?P<high>[^,\[\]]+)\]")
-_OTHER_ROWS = re.compile(r" and \d+ other rows$")
+_OTHER_ROWS = re.compile(r" and \d+ other rows?$")
 _WEAK = ("implied", "shape")  # they know no header's word for it: another finding in the row says more
 _MANY = 3  # numbers of one column that are off by one cause, and not each by its own
 _PAIRED = 100  # findings of a table; of more, no two are held against each other

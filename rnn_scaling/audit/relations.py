@@ -173,6 +173,8 @@ def anchors(rows: Sequence[ScalingRow], field: str) -> list[int]:
                 out += [k] if fewest == 1 else []
             elif stated.meets(_ONE) or (field == "speedup" and stated.meets(rounding.point(fewest))):
                 out.append(k)
+        elif row.devices is None and cell and cell.value == 1.0:
+            out.append(k)  # "serial"
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import baselines, relations, rounding, work_model
@@ -11,8 +12,10 @@ from rnn_scaling.audit.baselines import Group
 from rnn_scaling.audit.relations import EACH, GROWN, STATED_EACH, TIME, TOTAL, Fit, Reading
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
+from rnn_scaling.audit.tables import vocabulary as words
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
+_SERIAL = re.compile(rf"\b(?:{words.SERIAL}|seq|baseline)\b")
 _LONG = 1000  # rows of one series; of more, no neighbours are looked for, which would take their square
 
 
@@ -94,14 +97,25 @@ def verdicts(rows: Sequence[ScalingRow]) -> Iterator[Verdict]:
         yield judge(single, shared=True)  # "method | time | speedup": each row has a name of its own
     for key, part in own.items():
         others = borrowers.get(key, [])
+        serial = _serial_alone(part, others)
         together = (
-            judge([*part.rows, *(row for other in others for row in other.rows)], shared=True) if others else None
+            judge([*part.rows, *(row for other in others for row in other.rows)], shared=not serial) if others else None
         )
-        if together is not None and _borne_out(together):
+        if together is not None and (serial or _borne_out(together)):
             yield together
             continue
         yield judge(part.rows)
         yield from (judge(other.rows) for other in others)
+
+
+def _serial_alone(part: Group, others: Sequence[Group]) -> bool:
+    """Whether the only row of a series says that it is the baseline, and no two rows of the others agree on another."""
+    only = part.rows[0]
+    if len(part.rows) > 1 or not _SERIAL.search(only.series.lower()) or not only.speedup or only.speedup.value != 1.0:
+        return False
+    rows = [row for other in others for row in other.rows if row.speedup and row.seconds and only.seconds]
+    implied = [rounding.of(row.seconds) * rounding.of(row.speedup) for row in rows if row.seconds and row.speedup]
+    return len(implied) > 1 and len(rounding.consensus(implied)[1]) < 2
 
 
 def _borne_out(verdict: Verdict) -> bool:
@@ -228,8 +242,11 @@ def _blame(verdict: Verdict, k: int, ab: bool | None, ac: bool | None, bc: bool 
         return [] if _is_from(row.speedup, row.efficiency, row.devices or 1) else [speedup]
     if known == (True, False, True):  # a coarse speedup between two that differ
         return [] if _is_from(row.efficiency, row.speedup, 1 / (row.devices or 1)) else [efficiency]
-    if known == (True, True, False):  # both fit what was measured: rounding alone
-        return []
+    if known == (True, True, False):  # both fit what was measured, which is coarser than both
+        twice = rounding.twice(rounding.of(row.speedup)) / (row.devices or 1) if row.speedup else None
+        fits = twice is None or verdict.within is None or row.efficiency is None
+        fits = fits or (twice / verdict.within.constant).meets(rounding.of(row.efficiency))  # type: ignore
+        return [] if fits else [efficiency]
     if known == (False, None, None):
         return [measured if _odd(verdict, k, verdict.speedups) else speedup]
     if known == (None, False, None) and _bears_out_efficiency(verdict, k):

@@ -57,7 +57,9 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     verdict, sentences = _by_other_columns(table, verdict)
     sentences += workers
     nowhere = _baseline_nowhere(table, verdict)
-    if not _is_scaling(verdict) or not (off or nowhere):
+    if not _is_scaling(verdict):
+        off, nowhere = off & {"bc"}, None  # speedup / devices is of each row alone
+    if not (off or nowhere):
         return columns, sentences, verdict
     exchanged = _exchanged(table, verdict)
     if exchanged:
@@ -148,8 +150,9 @@ def _baseline_nowhere(table: ScalingTable, verdict: Verdict) -> WrongColumn | No
     everyone = (related.reading.speed(row) for row in table.rows)
     if any(value is not None and value.meets(constant) for value in everyone):
         return None
-    if rounding.of(rows[one].speedup).low < 1:  # type: ignore[arg-type]
-        return None  # a program for one device was faster: that is what such speedups are made to say
+    slower = rounding.of(rows[one].speedup).low < 1  # type: ignore[arg-type]
+    if slower or (verdict.within and verdict.within.holds.get(one) and verdict.within.whole):
+        return None  # of another program, which such speedups are made to say: the efficiencies say so too
     at = [k for k in related.fit.holds if rows[k].speedup]
     own = verdict.measured[one]
     pairs = [(rows[k], value / own) for k in at if own and (value := verdict.measured[k]) is not None]
@@ -254,9 +257,11 @@ def _honest_speedup(table: ScalingTable, verdict: Verdict) -> str:
     base = relations.anchors(verdict.rows, SPEEDUP)
     measured = verdict.measured
     header = column_of(table, SPEEDUP, verdict.rows[0]).lower()
-    if related.fit.refuted and _OTHER_THING.search(header) and "scaling" not in header:
+    of_devices = any(row.baseline_devices for row in verdict.rows) or "scaling" in header
+    if related.fit.refuted and _OTHER_THING.search(header) and not of_devices:
         return "compare something else than devices"
-    if _fits_all(relations.fit(measured, relations.gains(verdict.speedups), base)):
+    says_one = any(rounding.of(cell).meets(_ONE) for k in base if (cell := verdict.rows[k].speedup))
+    if not says_one and _fits_all(relations.fit(measured, relations.gains(verdict.speedups), base)):
         return "are what was gained: 90 % for 1.9 times"
     if relations.steps_agree(measured, [rounding.of(row.speedup) if row.speedup else None for row in verdict.rows]):
         return "compare each row with the row before"
@@ -271,8 +276,8 @@ def _by_other_columns(table: ScalingTable, verdict: Verdict) -> tuple[Verdict, l
         (SPEEDUP, verdict.by_speedup, verdict.speedups),
         (EFFICIENCY, verdict.by_efficiency, verdict.from_efficiencies),
     ):
-        if related is None or related.fit.whole or related.fit.rest < 3:
-            continue
+        if related is None or related.fit.rest < 3 or related.fit.rest - related.fit.hits < 2:
+            continue  # of one row that is off, the other column tells that the number that was read is wrong
         name = _other_column(table, verdict, printed, relations.anchors(verdict.rows, field))
         if name:
             sentences.append(f"the {'speedups' if field == SPEEDUP else 'efficiencies'} are of the column {name}")
@@ -334,7 +339,21 @@ def _worker_rates(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColu
     header = column_of(table, "rate", rows[0])
     if rows[0].rate_unit in STEP_UNITS and rows[0].rate_scope != "total":
         return [], [f"the speedups are of {header} x devices, which take their steps together"]
+    shared_out = _shared_out(table, rows)
+    if shared_out:
+        return [], [f"the rates under {header} are of as many devices in all rows: {shared_out} x devices is the same"]
     if SAYS_EACH.search(f"{table.title} {header}".lower()) and rows[0].rate_scope != "total":
         return [], [f"the rates under {header} are a worker's, by all speedups"]
     expected = [rounding.of(row.rate) * row.devices for row in rows if row.rate and row.devices]
     return [WrongColumn(rows, "rate", "", expected, 0, "a worker's rate printed as if it were the total")], []
+
+
+def _shared_out(table: ScalingTable, rows: Sequence[ScalingRow]) -> str:
+    """The column that falls as the devices grow, "jobs on 64 CPUs": its name, "" for none."""
+    lines = {line.line: line for line in table.grid}
+    for k, name in enumerate(table.columns):
+        cells = [lines[row.line].cells[k] if row.line in lines else None for row in rows]
+        whole = {cell.value * (row.devices or 0) for cell, row in zip(cells, rows) if cell}
+        if name not in table.roles and len(rows) > 2 and all(cells) and len(whole) == 1:
+            return name
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import misprints, rounding, verdicts
@@ -46,9 +47,11 @@ def _of_column(table: ScalingTable, column: WrongColumn) -> Finding:
         if column.field == "rate" and last.rate and last.devices and "worker" in cause:
             total = last.devices * last.rate.value
             cause += f" in {len(column.rows)} rows (the last: {last.devices} x {last.rate.text} = {total:.6g})"
-    others = f" and {len(column.rows) - 1} other rows" if len(column.rows) > 1 else ""
+    rest = len(column.rows) - 1
+    others = f" and {rest} other row{'s' if rest > 1 else ''}" if rest else ""
     by = EFFICIENCY if column.field == EFFICIENCY else SPEEDUP
-    return of_row(by, IMPOSSIBLE, table, row, column.field, column.expected[0], cause, others)
+    finding = of_row(by, IMPOSSIBLE, table, row, column.field, column.expected[0], cause, others)
+    return dataclasses.replace(finding, others=tuple(other.line for other in column.rows[1:]))
 
 
 def _of_cell(table: ScalingTable, verdict: Verdict, wrong: Wrong) -> Finding:

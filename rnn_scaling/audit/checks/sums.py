@@ -13,6 +13,11 @@ from rnn_scaling.audit.tables.columns import plain
 
 NAME = "sums"
 _TOTAL = re.compile(r"\b(?:total|sum|altogether|overall|all)\b")
+_VAGUE = ("overall", "all")
+_NO_SUM = re.compile(
+    r"speed-? ?up|ratio|gain|faster|improve|change|reduc|%|flops"
+    r"|\b(?:mean|median|average|avg|p\d\d|max|min|peak|[mh]fu|util\w*)\b"
+)
 _NOT_SUMMED = (
     *("rate", "rate_each", "speedup", "efficiency", "devices", "batch_size", "batches", "global_batch_size"),
     ASIDE,
@@ -25,10 +30,11 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     for i, name in enumerate(table.columns):
         for end in (match.start() for match in re.finditer(": ", name)):
             parts_of.setdefault(name[:end], []).append(i)
+    units = {k: {cell.unit for line in table.grid if (cell := line.cells[k])} for k in range(len(table.columns))}
     for k, name in enumerate(table.columns):
         parts = parts_of.get(name, [])
         if not parts and _TOTAL.search(plain(name)) and table.roles.get(name) not in _NOT_SUMMED:
-            parts = _addends(table, k)
+            parts = [i for i in _addends(table, k) if units[i] == units[k]]
         if len(parts) > 1:
             yield from _column(table, k, parts)
     yield from _total_line(table)
@@ -58,15 +64,22 @@ def _column(table: ScalingTable, total: int, parts: Sequence[int]) -> Iterator[F
 
 def _total_line(table: ScalingTable) -> Iterator[Finding | None]:
     lines = table.grid
-    if len(lines) < 3 or not _TOTAL.fullmatch(plain(next((text for text in lines[-1].texts if text), ""))):
+    named = plain(next((text for text in lines[-1].texts if text), "")) if len(lines) > 2 else ""
+    if not _TOTAL.fullmatch(named):
         return
+    sums: list[tuple[int, Cell, Bounds, int]] = []
     for k, name in enumerate(table.columns):
         cells = [cell for line in lines[:-1] for cell in line.numbers([k])]
         total = lines[-1].cells[k]
-        if total is None or len(cells) < 2 or table.roles.get(name) in ("speedup", "efficiency", ASIDE):
-            continue
-        value, cause = _sum(cells), f"not the sum of the {len(cells)} lines above"
-        yield None if _of(total).meets(value) else of_cell(NAME, table, lines[-1], k, value, cause)
+        added = table.roles.get(name) not in ("speedup", "efficiency", ASIDE) and not _NO_SUM.search(plain(name))
+        if total and len(cells) > 1 and added and len({cell.unit for cell in (*cells, total)} - {""}) < 2:
+            sums.append((k, total, _sum(cells), len(cells)))
+    if (named in _VAGUE or len(sums) > 1) and not any(_of(total).meets(value) for _, total, value, _ in sums):
+        return  # the effect, or the mean, of all together
+    for k, total, value, count in sums:
+        good = _of(total).meets(value)
+        cause = f"not the sum of the {count} lines above"
+        yield None if good else of_cell(NAME, table, lines[-1], k, value, cause)
 
 
 def _of(cell: Cell) -> Bounds:

@@ -54,6 +54,9 @@ def _pair(table: ScalingTable, a: int, b: int) -> Iterator[Finding | None]:
     if not mixed or middle < _DISTINCT or max(put_right) - min(put_right) > min(_SPREAD * middle, _WIDEST):
         yield from (None for _ in lines)
         return
+    pairs = {(first.value, second.value) for _, first, second in lines if max(first.digits, second.digits) <= 0}
+    if any((second, first) in pairs for first, second in pairs):
+        return  # shapes: one line has exactly the numbers of another, the other way round
     usual = 2 * sum(above) > len(above) if 2 * sum(above) != len(above) else above[0]
     columns = f"{table.columns[a]} / {table.columns[b]}"
     cause = (

@@ -20,6 +20,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each number that cannot be, in the columns that are understood."""
     fields = {k: table.roles[name] for k, name in enumerate(table.columns) if table.roles.get(name, ASIDE) != ASIDE}
     fields = {k: field for k, field in fields.items() if field != "devices" or _counts(table, k)}
+    for k in (k for k, field in fields.items() if field == "efficiency"):
+        yield from _sign_lost(table, k)
     none_is_meant = {k for k, field in fields.items() if field == "devices" and _starts_without(table, k)}
     for line in table.grid:
         for k, field in fields.items():
@@ -41,6 +43,20 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
             wrong = _wrong(field, cell, cell.text) if cell else None
             if wrong:
                 yield Finding(NAME, IMPOSSIBLE, row.source, row.line, name_row(row), field, cell.text, *wrong)
+
+
+def _sign_lost(table: ScalingTable, k: int) -> Iterator[Finding]:
+    """The only number of a column that has no per cent sign, and is as large as theirs."""
+    cells = [(line, cell) for line in table.grid if (cell := line.cells[k])]
+    bare = [(line, cell) for line, cell in cells if cell.unit != "%"]
+    if len(bare) == 1 and len(cells) > 2 and bare[0][1].value not in (1.0, 100.0):
+        line, cell = bare[0]
+        others = [100 * other.value for _, other in cells if other is not cell]
+        if min(others) / 2 < cell.value < 2 * max(others):
+            yield Finding(
+                NAME, IMPOSSIBLE, table.source, line.line, name_line(table, line), table.columns[k], cell.text,
+                f"{cell.text}%", "the per cent sign, which the other numbers of the column have, is missing",
+            )  # fmt: skip
 
 
 def _counts(table: ScalingTable, k: int) -> bool:

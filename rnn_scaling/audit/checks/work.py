@@ -10,6 +10,7 @@ from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, expect, of_
 from rnn_scaling.audit.having import RateAndSeconds, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
+from rnn_scaling.audit.tables.columns import recognise
 from rnn_scaling.audit.work_model import Timed, WorkModel
 
 NAME = "work"
@@ -22,6 +23,9 @@ class _WithWork(RateAndSeconds):
 def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     """Yields a finding for each row whose work is not that of its settings; None for each comparison that holds."""
     for row in having(table.rows, _WithWork):
+        counted = recognise(column_of(table, "work", row)).unit
+        if row.rate_unit and counted and counted != row.rate_unit:
+            continue  # pairs, and cells a second
         value = rounding.of(row.work) / rounding.of(row.seconds)
         good = rounding.of(row.work).meets(work_model.product(row))
         cause = "the rate is not the work over the seconds"

@@ -20,9 +20,10 @@ from rnn_scaling.audit.tables.grid import Grid
 
 _BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
 _AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
-_GAIN = re.compile(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b")
+_GAIN = re.compile(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b|reduction|overhead")
 _SPEEDUP = frozenset({"speedup", "speed", "up", "x"})
 _COMPARED = ("", "latency", "time", "compute rate")
+_KNOWN = 0.06  # numbers that are known better do not fit by chance
 _TRIED = 8  # columns on the left of a speedup that it may compare
 _MANY = 32  # speedups of one table; of more, each is tried with the two columns beside it
 
@@ -47,7 +48,8 @@ def find(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tu
         about = columns.words_of(table.columns[k]) - _SPEEDUP  # "MCMC speedup" is of two columns that say MCMC
         named = [i for i in near if about <= columns.words_of(table.columns[i])] or near
         said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)] if kinds[k].role else []
-        borne = [pair for pair in pairs if _bears_out(table, k, *pair)]
+        timed = [i for i in near if kinds[i].role] or near
+        borne = [pair for pair in pairs if _bears_out(table, k, *pair, alone={*timed} == {*pair})]
         compared = borne or (said if len(said) == 1 else [])
         if compared and not _is_of_devices(table, k, kinds, devices):
             out[k] = compared[0]
@@ -74,14 +76,22 @@ def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:
     )
 
 
-def _bears_out(table: Grid, k: int, top: int, bottom: int) -> bool:
-    """Whether the ratio of two columns is the speedup in two rows and in at least half of them, and not always 1."""
+def _bears_out(table: Grid, k: int, top: int, bottom: int, alone: bool) -> bool:
+    """Whether the ratio of two columns is the speedup in two rows and in at least half of them, and not always 1.
+
+    Where no other columns may be meant (`alone`), it is enough that it is so in one row of two, or that every row is
+    off by one factor.
+    """
     rows = [
         (g, a, b) for row in table.rows if (g := row.cells[k]) and (a := row.cells[top]) and (b := row.cells[bottom])
     ]
     rows = [(g, a, b) for g, a, b in rows if min(g.value, a.value, b.value) > 0]
     fits = [(g, rounding.of(g).meets(rounding.of(a) / rounding.of(b))) for g, a, b in rows]
     good = [g for g, fit in fits if fit and not rounding.of(g).meets(rounding.point(1.0))]
+    if alone and len(rows) == len(table.rows) == 2:
+        return len(good) > 0 and all(cell.half_ulp < _KNOWN * cell.value for cells in rows for cell in cells)
+    if alone and len(rows) > 2 and not good:
+        return rounding.one_factor([rounding.of(g) * rounding.of(b) / rounding.of(a) for g, a, b in rows]) is not None
     return len(good) > 1 and 2 * sum(fit for _, fit in fits) >= len(fits)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rnn_scaling.audit import rounding
 from rnn_scaling.audit.scaling_table import ScalingRow
+
+# What a header or a label calls the run that the others are compared with; a pattern.
+SERIAL = (
+    r"sequential|serial|single[ -](?:gpu|thread(?:ed)?|core|process|node|device|cpu)|non-?parallel"
+    r"|one (?:gpu|thread|core|process|device)"
+)
 
 
 @dataclasses.dataclass(frozen=True)

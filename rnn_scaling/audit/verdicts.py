@@ -12,10 +12,9 @@ from rnn_scaling.audit.baselines import Group
 from rnn_scaling.audit.relations import EACH, GROWN, STATED_EACH, TIME, TOTAL, Fit, Reading
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ScalingRow
-from rnn_scaling.audit.tables import vocabulary as words
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
-_SERIAL = re.compile(rf"\b(?:{words.SERIAL}|seq|baseline)\b")
+_SERIAL = re.compile(rf"\b(?:{baselines.SERIAL}|seq|baseline)\b")
 _LONG = 1000  # rows of one series; of more, no neighbours are looked for, which would take their square
 
 

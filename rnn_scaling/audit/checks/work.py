@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import misprints, rounding, work_model
 from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, expect, of_row
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, column_of, expect, of_row
 from rnn_scaling.audit.having import RateAndSeconds, having
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from rnn_scaling.audit import baselines
 from rnn_scaling.audit.scaling_table import ASIDE
 from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.tables import vocabulary as words
@@ -20,7 +21,7 @@ _LETTERS = (
     (re.compile(r"[Tt]_?\(?(?:1|s|S|seq|serial)\)?(?<!TS)(?: ?[(\[]\w+[)\]])?"), "alone"),
 )
 _FOLLOWS_DEVICES = re.compile(r"accumul|global batch|total batch")
-_ALONE = re.compile(rf"(?:{words.SERIAL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
+_ALONE = re.compile(rf"(?:{baselines.SERIAL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
 _TOGETHER = re.compile(rf"(?:{words.PARALLEL})(?: (?:run ?)?times?)?(?: ?[(\[]\w+[)\]])?")
 
 

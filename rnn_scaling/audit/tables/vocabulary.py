@@ -174,7 +174,6 @@ MODELS = (
     r"|tensorflow|pytorch|mxnet|caffe|keras|\bjax\b|paddle|cntk|chainer|horovod|parameter server|replicated|nccl|gloo|\bmpi\b"
     r"|\bddp\b|fsdp|deepspeed|megatron|v100|a100|h100|p100|k80|synthetic|real data|imagenet|cifar|mnist"
 )
-SERIAL = r"sequential|serial|single[ -](?:gpu|thread(?:ed)?|core|process|node|device|cpu)|non-?parallel|one (?:gpu|thread|core|process|device)"
 PARALLEL = r"parallel|multi-?[ -]?(?:gpu|thread(?:ed|ing)?|core|process(?:ing)?|node|device)|distributed"
 # Two columns that a speedup beside them compares: without, and with, what the table is about.
 BEFORE = r"old|before|baseline|original|reference|naive|unoptimi[sz]ed|un-?fused|eager|without|w/o|no \w+|stock|vanilla|legacy|default|traditional|sync(?:hronous)?|sequential|serial|seq|single[ -]thread(?:ed)?"

@@ -14,7 +14,7 @@ from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import TRAINER
-from rnn_scaling.settings.read_when import NOT_COMPARED
+from rnn_scaling.settings.read_when import NOT_COMPARED, NOT_COMPARED_THEIRS
 
 if TYPE_CHECKING:
     import pandas
@@ -74,7 +74,8 @@ def told_options(rows: Sequence[Row]) -> list[str]:
 
     Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
     """
-    names = [name for name in option_names(rows) if name not in NOT_COMPARED]
+    left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
+    names = [name for name in option_names(rows) if name not in left_out]
     known = [row.known for row in rows]
     differing = {name for name in names if len(_values(name, known)) > 1}
     always = {*ALWAYS, *(scale.axis(row.config) for row in rows), *(TRAINER for row in rows if not row.is_ours)}

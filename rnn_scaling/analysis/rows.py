@@ -29,13 +29,19 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
-from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
+from rnn_scaling.settings.read_when import NOT_COMPARED, NOT_COMPARED_THEIRS, RESOLVED, unread_options
 
 Key = tuple[tuple[str, str], ...]
 UNIT = "unit"  # in a key, beside the options: what is counted
 DECODER = "decoder_type"
 _READERS = registry.readers(WORKLOADS)
-_NOT_COMPARED_STRONG = NOT_COMPARED | {"batch_size"}  # the total is constant, and a tower's share follows from it
+# What keys leave out, by whether runs are ours and whether they scale strongly: their total is then constant, and a
+# tower's share follows from it.
+_LEFT_OUT = {
+    (is_ours, is_strong): names | ({"batch_size"} if is_strong else set())
+    for is_ours, names in ((True, NOT_COMPARED), (False, NOT_COMPARED_THEIRS))
+    for is_strong in (True, False)
+}
 _DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
 _DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
 # What is taken for granted of another trainer's runs that do not tell it; of all else None says that it is not known.
@@ -236,7 +242,7 @@ def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
 
 
 def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
-    return _NOT_COMPARED_STRONG if config.get("global_batch_size") else NOT_COMPARED
+    return _LEFT_OUT[TRAINER not in config, bool(config.get("global_batch_size"))]
 
 
 def series_key(row: Row) -> Key:
@@ -293,7 +299,7 @@ def by_series(rows: Sequence[Row]) -> list[list[Row]]:
 def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
     firsts = [members[0] for members in series]
-    left_out = NOT_COMPARED | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
+    left_out = NOT_COMPARED_THEIRS | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
     named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
     read = [_read_options(row, named) for row in firsts]
     varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
@@ -362,5 +368,5 @@ def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     ignored = unread_options(row.config)
     options = {name: row.known[name] for name in names if name in row.known and name not in ignored}
     if row.is_ours:
-        options.pop("encoder_type", None)
+        options = {name: value for name, value in options.items() if name not in ("encoder_type", *RESOLVED)}
     return options

@@ -117,11 +117,14 @@ def remedy(config: RunConfig, name: str) -> str:
     return " and ".join(rule.remedy for rule in READ_WHEN[name] if not rule.read(config))
 
 
+# Of our trainer's runs other options hold what these come to; of another's nothing else does.
+RESOLVED = ("preset", "independent_replica", "use_synthetic_data")
 # Options that say nothing about the work of a run.
 NOT_COMPARED = frozenset(
     {
-        *("result_file", "log_dir", "progress", "trace_batches", "preset", "independent_replica", "use_synthetic_data"),
+        *("result_file", "log_dir", "progress", "trace_batches", *RESOLVED),
         *("cluster_timeout", "cluster_heartbeat", "coordinator_address", "checkpoint_dir", "save_every"),
         *HOW_RUN,
     }
 )
+NOT_COMPARED_THEIRS = NOT_COMPARED - {*RESOLVED}  # the same of another trainer's run

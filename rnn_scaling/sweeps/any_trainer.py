@@ -19,7 +19,7 @@ from models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
-from rnn_scaling.settings.read_when import NOT_COMPARED
+from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import log_formats, template
 from rnn_scaling.sweeps.estimate import Identity
@@ -117,7 +117,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
             lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
         elif name in (*PLACED, *flags.ALIASES):
             placed.append(f"--{name}={values}")
-        elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED):
+        elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS):
             lines.append(f"{flag}: {name} has a meaning of its own here; take another name, as {AXIS}my_{name}")
         elif name in axes:
             lines.append(f"{flag}: {AXIS}{name} is given twice; give all values at once")
@@ -235,7 +235,7 @@ def _problems(
                 yield f"{spell(name, value)} must be {rule}"
         if name in axes:
             yield f"--{name} and {AXIS}{name} name the same option; give one of them"
-        if name in NOT_COMPARED:
+        if name in NOT_COMPARED_THEIRS:
             yield f"--{name} is of this suite's trainer; give your own another name, as {AXIS}my_{name}"
     for name, texts in axes.items():
         for first, second in itertools.combinations(texts, 2):

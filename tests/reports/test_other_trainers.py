@@ -99,6 +99,15 @@ def test_an_option_of_ours_that_they_tell_is_read_by_them():
     ]
 
 
+def test_a_preset_that_they_tell_is_work_of_its_own_and_ours_is_not():
+    ours = [changed(timed(1, 90, preset=preset), environment={"cpu": "A"}) for preset in ("small", "seed")]
+    runs = [theirs(100, preset="small"), theirs(50, preset="big"), *ours]
+    assert titles(*runs) == ["cudnn_lstm, independent", "mine, preset=small", "mine, preset=big"]
+    lines = list(csv.DictReader(io.StringIO(csv_table.render(of(runs)).decode())))
+    assert [line["preset"] for line in lines][1:] == ["small", "big"]
+    assert "preset" not in csv_table.render(of(ours)).decode()
+
+
 def test_what_counts_something_else_is_another_row_with_another_baseline():
     made = of([theirs(100), theirs(7, unit="sentences"), theirs(190, 2)])
     assert [each.title for each in made.series] == ["mine, tokens", "mine, sentences"]

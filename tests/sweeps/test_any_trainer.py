@@ -154,22 +154,13 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true", "--axis:hidden=1"], "--axis:hidden: --trainer has no place {hidden} for it; a program"),
         (["--trainer=true", "--batch_size=1"], "--batch_size: --trainer has no place {batch_size} for it"),
         (["--trainer={a} x", "--axis:a="], "--trainer={a} x must begin with a program; the place there has an empty"),
+        (["--trainer=true", "--axis:num_units=big"], "big must be a whole number; another name takes any, --axis:my_n"),
+        (["--trainer=true", "--axis:batch_size=0"], "0 must be at least 1; another name takes any, --axis:my_batch"),
         (
-            ["--trainer=true", "--axis:num_units=big"],
-            "big must be a whole number; another name takes any, --axis:my_num_",
+            ["--trainer=true", "--axis:log_dir=a"],
+            "log_dir has a meaning of its own here; take another name, as --axis:",
         ),
-        (
-            ["--trainer=true", "--axis:batch_size=0"],
-            "0 must be at least 1; another name takes any, --axis:my_batch_size",
-        ),
-        (
-            ["--trainer=true", "--axis:preset=a"],
-            "preset has a meaning of its own here; take another name, as --axis:my_p",
-        ),
-        (
-            ["--trainer=true {preset}", "--preset=small"],
-            "--preset is of this suite's trainer; give your own another name",
-        ),
+        (["--trainer=true", "--trace_batches=5"], "--trace_batches is of this suite's trainer; give your own another"),
         (["--trainer=true {xla}", "--xla=true", "--axis:xla=1"], "--xla and --axis:xla name the same option; give one"),
         (["--trainer=true", "--axis:num_devices=0x2"], "--num_devices=0x2 must be a whole number"),
         (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),

@@ -107,7 +107,7 @@ class Interval:
         value, low, high, error = self.value * factor, self.low, self.high, self.standard_error
         if low is not None and high is not None and error is not None:
             low, high, error = low * factor, high * factor, error * factor
-        return Interval(value, low, high, self.kind, error, self.degrees, self.processes, self.scatter)
+        return Interval(value, low, high, self.kind, error, self.degrees, self.processes, self.scatter, self.rounding)
 
 
 @dataclasses.dataclass(frozen=True)

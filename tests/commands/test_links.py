@@ -19,6 +19,7 @@ from rnn_scaling.links import fitting_sizes, measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
+from tests.support.faults import jump
 from tests.support.paths import ROOT
 
 SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
@@ -109,12 +110,13 @@ def test_the_second_pass_goes_back(call, tmp_path):
     assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]
 
 
-def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_path):
-    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=5", "--passes=2")
+def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_path, monkeypatch):
+    jump(monkeypatch, (tmp_path / "hangs").exists)
+    words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=600", "--passes=2")
     status, out, err = call(*words, xring="hang")
     assert status == 1
     (line,) = [each for each in err if each.startswith("error: ")]
-    assert line.startswith("error: xring: did not return within --timeout=5 s, last at: xring, first calls")
+    assert line.startswith("error: xring: did not return within --timeout=600 s, last at: xring, first calls")
     assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
     pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
     assert log(tmp_path) == ["nothing", "xring", "pscpu", "pscpu", "nothing"]  # no second wait for what hangs
@@ -142,8 +144,9 @@ def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
     assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
 
 
-def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, capsys):
-    words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=4")
+def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, monkeypatch, capsys):
+    jump(monkeypatch, (tmp_path / "hangs").exists)
+    words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=600")
     assert "Wrong elements: n/a, no sum was compared." in call(*words, pscpu="hang")[1]
     log = tmp_path / "out/all_reduce.txt"
     assert (

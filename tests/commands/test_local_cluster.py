@@ -129,6 +129,8 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     import sys
     from rnn_scaling import entry
     from rnn_scaling.commands import local_cluster
+    from rnn_scaling.machine import process
+    process.SEVERAL_GRACE_S = 0.2  # these let nobody go
     entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
     """
     on_signal = "signal.signal(2, lambda *_: (print('interrupted by SIGINT', file=sys.stderr), os._exit(130)))"

@@ -41,6 +41,7 @@ def main(folder: Path, request_file: Path, result: Path) -> None:
     if fault == "crash":
         os.abort()
     if fault == "hang":
+        (folder / "hangs").touch()
         time.sleep(600)
 
 

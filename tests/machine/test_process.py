@@ -75,12 +75,13 @@ os.write(2, b"the reason")
 
 
 def test_closed_stderr_does_not_end_the_wait():
-    ended = run("import os, time; os.close(2); time.sleep(1); os._exit(5)")
+    ended = run("import os, time; os.close(2); time.sleep(0.3); os._exit(5)")
     assert ended.returncode == 5
 
 
 def test_the_limit_ends_the_whole_group_also_when_it_ignores_signals(tmp_path, monkeypatch):
     jump(monkeypatch, lambda: (tmp_path / "pids").exists())
+    monkeypatch.setattr(process, "TIMEOUT_GRACE_S", 0.2)
     code = f"""
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -249,7 +250,7 @@ def test_one_of_several_that_stands_still_is_not_waited_for(short_graces, monkey
 def test_one_that_may_fail_ends_nothing_and_one_that_fails_at_the_end_is_told():
     go_on = task("time.sleep(0.5)")
     assert process.run_together([go_on, task("sys.exit(3)", may_fail=True)], 0.0).returncode == 0
-    ended = process.run_together([task(""), task("time.sleep(1); sys.exit(3)")], 0.0)
+    ended = process.run_together([task(""), task("time.sleep(0.3); sys.exit(3)")], 0.0)
     assert (ended.task, ended.returncode) == (1, 3)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
-from tests.support.forked import NOBODY, TINY, Trainer
+from tests.support.forked import NOBODY, TINY, Trainer, as_built
 from tests.support.paths import ROOT
 
 
@@ -31,7 +31,7 @@ def train(*flags, env=None, **options):
     )
 
 
-def forked(folder, *flags, prepare=None, **extra):
+def forked(folder, *flags, prepare=(as_built,), **extra):
     """As `train`, in a process that has TensorFlow loaded; `extra` is added to its environment."""
     return Trainer(flags, folder, environment(**extra), prepare=prepare).end()
 
@@ -153,7 +153,7 @@ def traced_lm(tmp_path_factory):
     flags = ["--model=lm", "--num_devices=2", "--variable_update=replicated", "--trace_batches=2", "--data_source=text"]
     flags += [f"--tgt_file_name={sample}/train.tgt", f"--tgt_vocab_file={sample}/vocab.tgt", f"--log_dir={folder}"]
     (folder / "temporary").mkdir()
-    done = forked(folder, *side, *flags, TMPDIR=str(folder / "temporary"))
+    done = forked(folder, *side, *flags, prepare=None, TMPDIR=str(folder / "temporary"))
     return done, folder, list((folder / "temporary").iterdir())
 
 
@@ -212,7 +212,8 @@ def dumping(folder):
 
 def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs(tmp_path):
     flags = ["--xla", "--variable_consistency=relaxed", "--variable_update=parameter_server", "--num_devices=2"]
-    done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json", **dumping(tmp_path))
+    words = [*TINY, *flags, f"--result_file={tmp_path}/run.json"]
+    done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
     assert done.returncode == 0, done.stderr
     assert compiled_by_xla(tmp_path) and record.read(tmp_path / "run.json").config["xla"] is True
 
@@ -313,7 +314,8 @@ def test_ctrl_c_keeps_the_record_as_interrupted(tmp_path):
 
 
 def test_a_request_to_end_keeps_the_record_as_interrupted(tmp_path):
-    trainer = Trainer([*LONG, f"--result_file={tmp_path}/run.json"], tmp_path, environment())
+    words = [*LONG, f"--result_file={tmp_path}/run.json"]
+    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(signal.SIGTERM)
     done = trainer.end(timeout_s=60)
@@ -334,7 +336,8 @@ def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):
 def test_kill_leaves_a_record_that_says_so(tmp_path):
     folder = tmp_path / "of_the_record"
     folder.mkdir()
-    trainer = Trainer([*LONG, f"--result_file={folder}/run.json"], tmp_path, environment())
+    words = [*LONG, f"--result_file={folder}/run.json"]
+    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(signal.SIGKILL)
     assert trainer.end(timeout_s=60).returncode == -signal.SIGKILL
@@ -365,7 +368,7 @@ def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path):
     """Without --xla: nothing is compiled."""
     flags = ["--num_devices=2", "--inter_op_parallelism_threads=1", "--intra_op_parallelism_threads=2"]
     words = [*TINY, *flags, "--cpu_cores_per_device=3", "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = forked(tmp_path, *words, **dumping(tmp_path))
+    done = forked(tmp_path, *words, prepare=None, **dumping(tmp_path))
     assert done.returncode == 0 and "warning: --inter_op_parallelism_threads=1" in done.stderr
     result = record.read(tmp_path / "run.json")
     assert result.resolved.inter_op_parallelism_threads == 1 and result.resolved.intra_op_parallelism_threads == 2
@@ -382,13 +385,13 @@ def test_a_run_without_an_output_keeps_its_record(tmp_path):
 
 def test_a_run_whose_reader_has_gone_keeps_its_record(tmp_path):
     words = [*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = Trainer(words, tmp_path, environment(), stdout=NOBODY).end()
+    done = Trainer(words, tmp_path, environment(), stdout=NOBODY, prepare=(as_built,)).end()
     assert done.returncode == 141 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"
 
 
 def test_a_run_whose_output_finds_no_room_keeps_its_record(tmp_path):
     words = [*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = Trainer(words, tmp_path, environment(), stdout="/dev/full").end()
+    done = Trainer(words, tmp_path, environment(), stdout="/dev/full", prepare=(as_built,)).end()
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"

@@ -88,6 +88,13 @@ def _call(sending: Connection, function: Callable[..., Any], args: tuple[Any, ..
         sending.send((None, traceback.format_exc()))
 
 
+def as_built() -> None:
+    """Lets this process run graphs as Python builds them, as the fixture of that name does."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 class Trainer:
     """python -m rnn_scaling.train in a process of its own, without its import of TensorFlow."""
 
@@ -246,6 +253,7 @@ def _be_rank(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
         progress.PLAIN_INTERVAL_S = clusters.REPORT_S = 0.2  # so that a test need not wait for either
+        as_built()  # of whom a fault is asked how it ends, and no number
         faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
         sys.argv = ["rnn_scaling.train", *words]
         entry.leave(train.main, at_once=True)

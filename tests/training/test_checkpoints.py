@@ -15,7 +15,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.state import RunState
-from tests.support.forked import TINY, Trainer
+from tests.support.forked import TINY, Trainer, as_built
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
 KILLED_AT, SAVE_EVERY = 17, 5
@@ -31,6 +31,7 @@ WORDS = [
 
 
 def kill_in_the_middle():
+    as_built()
     end_step = StepTimer.end_step
 
     def deadly(self, items, loss=0.0):
@@ -41,7 +42,7 @@ def kill_in_the_middle():
     StepTimer.end_step = deadly
 
 
-def train(folder, *words, prepare=None):
+def train(folder, *words, prepare=(as_built,)):
     folder.mkdir(exist_ok=True)
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     return Trainer([*WORDS, f"--result_file={folder}/run.json", *words], folder, env, prepare=prepare).end()

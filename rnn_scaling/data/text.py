@@ -127,11 +127,9 @@ def _to_ids(
     words = tf.strings.split(lines)[:, : longest - side.predicted]
     ids = words.with_flat_values(table.lookup(words.flat_values))
     lengths = tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
-
-    def padded(rows: tf.RaggedTensor) -> tf.Tensor:
-        return rows.to_tensor(checked.eos_id, shape=[batch_size, None])
-
+    padded = ids.to_tensor(checked.eos_id, shape=[batch_size, None])
     if not side.predicted:
-        return [padded(ids), lengths]
+        return [padded, lengths]
+    # A sentence's end and its padding are the same word: one more of it ends them all.
     bos, eos = (tf.fill([batch_size, 1], tf.constant(id, tf.int64)) for id in (checked.bos_id, checked.eos_id))
-    return [padded(tf.concat([bos, ids], 1)), padded(tf.concat([ids, eos], 1)), lengths + 1]
+    return [tf.concat([bos, padded], 1), tf.concat([padded, eos], 1), lengths + 1]

@@ -99,6 +99,7 @@ REDUCED = [(*key, "bfloat16") for key in PARITY_TESTED]
 REDUCED += [(*key, "float16") for key in PARITY_TESTED if key[1] == "lstm" or "dynamic_rnn" not in key[0]]
 
 
+@pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize("module, cell, dtype", REDUCED)
 def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     kernel = load_where_it_runs(tf, module, cell)
@@ -110,6 +111,7 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     assert 0 < error <= TOLERANCES[dtype] * (3 if cell == "layer_norm_lstm" else 1), name
 
 
+@pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize("module, cell", [*FUSED, ("models.encoders.dynamic_rnn", "lstm")])
 def test_dropout_is_the_references(tf, module, cell):
     from models import stacks

@@ -228,6 +228,7 @@ def assert_equal(got, want, tolerance=2e-5):
         assert gradients[name].dtype == "float32" and np.any(gradient), name
 
 
+@pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(
     "options, run",
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 BATCH, SIZE = 4, 8
 both_formats = pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 

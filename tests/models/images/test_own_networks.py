@@ -97,6 +97,7 @@ def test_depths_that_do_not_exist_are_errors(tf):
         densenet.body(41, 12)
 
 
+@pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(("name", "learning_rate"), [("resnet20", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02)])
 def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf, name, learning_rate):
     from models.workload import first_values

@@ -45,6 +45,8 @@ SMALL_GRU = dataclasses.replace(SMALL, unit_type="gru")
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
+# Packs of three gradients and of one: the network of several cells a side.
+AGGREGATED = {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3}
 SYNCHRONOUS = [
     {"variable_update": "parameter_server"},
     {"variable_update": "parameter_server", "sparse_gradients": "densify"},
@@ -53,7 +55,7 @@ SYNCHRONOUS = [
     {"variable_update": "replicated", "all_reduce_spec": "collective"},
     {"variable_update": "replicated", "all_reduce_spec": BY_SIZE},
     {"variable_update": "replicated", "gradient_repacking": 4},
-    {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3},
+    AGGREGATED,
     {"variable_update": "mirrored"},
     {"variable_update": "keras_slicing"},
     {"variable_update": "keras_slicing", "slice_on": "device"},
@@ -119,9 +121,8 @@ def serial(model, num_towers):
 def test_synchronous_update_equals_serial_update_on_global_batch(workload, options, trained):
     """Also of towers with different numbers of words, and of sentences."""
     num_towers = 4 if options.get("all_reduce_spec") == BY_SIZE else 2
-    shared = options["variable_update"] in ("mirrored", "keras_slicing")  # with tests below
-    large = SMALL if shared or options.keys() & {"all_reduce_spec", "sparse_gradients"} else MODEL
-    model = {"lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}.get(workload, large)
+    small = {"nmt": SMALL, "lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}[workload]
+    model = MODEL if options is AGGREGATED else small
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
@@ -251,10 +252,11 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
 
 
 @pytest.mark.parametrize(
-    "model, lengths", [(MODEL, ("source_length", "target_length")), (SMALL_LM, ("target_length",))]
+    "model, options, lengths",
+    [(MODEL, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, SYNCHRONOUS[2], ("target_length",))],
 )
-def test_items_are_counted_from_the_lengths_the_towers_consumed(model, lengths, trained):
-    result = trained(model, 2, variable_update="replicated")
+def test_items_are_counted_from_the_lengths_the_towers_consumed(model, options, lengths, trained):
+    result = trained(model, 2, **options)
     for step, towers in enumerate(batches_of(model, 2)):
         expected = [sum(int(getattr(batch, name).sum()) for name in lengths) for batch in towers]
         assert result["items"][step].tolist() == expected

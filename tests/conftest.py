@@ -51,7 +51,8 @@ SLOW = (
     "test_keras.py",
     "machine/cluster/test_failures.py",
 )
-
+# What takes seconds of the rest, which --quick runs: neither of the two processes is to be left alone with it.
+LONG = ("test_entry.py", "test_suite.py", "test_wheel.py", "reports/test_cluster.py", "sweeps")
 
 # What starts clusters of TensorFlow processes, each of which takes seconds to load: --clusters runs it too.
 CLUSTERS = (
@@ -87,7 +88,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Slow files first; under --quick, tests of other files that need TensorFlow are left out."""
+    """Slow and long files first; under --quick, tests of other files that need TensorFlow are left out."""
     items.sort(key=lambda item: _rank(item.path))
     if config.getoption("quick"):
         slow = [item for item in items if "tf" in item.fixturenames]
@@ -115,9 +116,10 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def _rank(path: Path) -> int:
-    """Place of a file in SLOW; its length where it is not there."""
+    """Place of a file in SLOW and LONG; their length where it is in neither."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
-    return next((rank for rank, slow in enumerate(SLOW) if name == slow or name.startswith(slow + "/")), len(SLOW))
+    named = (*SLOW, *LONG)
+    return next((rank for rank, slow in enumerate(named) if name == slow or name.startswith(slow + "/")), len(named))
 
 
 @pytest.fixture(scope="session")

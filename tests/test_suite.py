@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import conftest
-from tests.conftest import CLUSTERS, SLOW, TESTS
+from tests.conftest import CLUSTERS, LONG, SLOW, TESTS
 from tests.support.paths import ROOT
 
 NO_TESTS_COLLECTED = 5  # pytest's own exit status
@@ -66,4 +66,4 @@ def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def test_slow_files_are_there():
-    assert all((TESTS / name).exists() for name in (*SLOW, *CLUSTERS))
+    assert all((TESTS / name).exists() for name in (*SLOW, *LONG, *CLUSTERS))

@@ -1,4 +1,4 @@
-"""How often the intervals of analysis/confidence.py hold the truth, and how often its test is right, in simulation.
+"""How often the intervals of analysis/confidence.py hold the truth, and how often a test is right, in simulation.
 
     python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
 
@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.analysis import confidence, steady_state
+from rnn_scaling.analysis import confidence, significance, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
     combine,
-    compare,
     over_processes,
     ratio,
     shared_scatters,
     t_quantile,
 )
+from rnn_scaling.analysis.significance import compare
 from rnn_scaling.analysis.steps.late_ranks import judge
 from rnn_scaling.records.workers import Rank, Workers
 
@@ -226,7 +226,7 @@ def comparisons(repetitions: int, seed: int) -> Iterator[list[str]]:
                 alarms = np.mean([compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
                 spread = np.log(process_rates(rng, 20_000, 1)).std()
                 degrees = k - 1 if paired else 2 * (k - 1)
-                effect = confidence.detectable_effect(spread * math.sqrt(2 / k), degrees)
+                effect = significance.detectable_effect(spread * math.sqrt(2 / k), degrees)
                 slower = after * math.exp(-effect)
                 found = np.mean([compare(b, a, paired).verdict == "slower" for b, a in zip(before, slower)])
                 design = "pairs" if paired else "two groups"
@@ -259,7 +259,7 @@ def sittings(repetitions: int, seed: int) -> Iterator[list[str]]:
             for change in (1.0, 0.95):
                 for widened in (False, True):
                     changed = [np.concatenate([rates[:k], change * rates[k:]]) for rates in samples]
-                    verdicts = [confidence.judged(between_sittings(rates, widened)).verdict for rates in changed]
+                    verdicts = [significance.judged(between_sittings(rates, widened)).verdict for rates in changed]
                     seen = [v == "slower" if change < 1 else v != "no difference seen" for v in verdicts]
                     cells.append(f"{np.mean(seen):.1%}")
             yield [f"{correlation:g}", str(k), *cells]

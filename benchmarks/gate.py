@@ -11,7 +11,7 @@ import random
 
 from absl import app, flags
 
-from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.reports.markdown import markdown_table
@@ -64,7 +64,7 @@ def alarms(rng: random.Random, size: int, repetitions: int) -> list[str]:
 def measured(rng: random.Random, runs: int, spread: float, change: float) -> Result:
     """One configuration: rates of `runs` processes a side."""
     before, after = ([f * rng.lognormvariate(0, spread) for _ in range(runs)] for f in (1000, 1000 * (1 + change)))
-    return Result("", (runs, runs), None, None, confidence.compare(before, after))
+    return Result("", (runs, runs), None, None, significance.compare(before, after))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.analysis import confidence, rows
+from rnn_scaling.analysis import confidence, rows, significance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
@@ -103,9 +103,9 @@ def alarms(series: Series) -> Iterator[list[str]]:
         for row in series.rows:
             rates = rows.process_rates(row.good)
             pairs = [(rates[i : i + k], rates[i + k : i + 2 * k]) for i in range(len(rates) - 2 * k + 1)]
-            found += [confidence.judged(_between_sittings(*pair)) for pair in pairs]
+            found += [significance.judged(_between_sittings(*pair)) for pair in pairs]
         different = _share([each.verdict != "no difference seen" for each in found])
-        yield [str(k), str(len(found)), different, _share([confidence.gate(f, LIMIT) == "regression" for f in found])]
+        yield [str(k), str(len(found)), different, _share([significance.gate(f, LIMIT) == "regression" for f in found])]
 
 
 def _between_sittings(before: Sequence[float], after: Sequence[float]) -> Interval:

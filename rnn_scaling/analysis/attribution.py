@@ -43,10 +43,11 @@ from typing import Any
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, shares
 from rnn_scaling.analysis.balance import imbalance
-from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, combine, ratio, slope
+from rnn_scaling.analysis.confidence import LEVEL, Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, row_key
 from rnn_scaling.analysis.shares import ALL, Missing, Share
+from rnn_scaling.analysis.significance import POWER
 from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command

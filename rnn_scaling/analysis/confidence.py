@@ -1,6 +1,6 @@
-"""Every number's uncertainty: intervals of rates, ratios and sums of them, and the test behind `compare`.
+"""Every number's uncertainty: intervals of rates, ratios and sums of them.
 
-rates of processes -> shared_scatters -> over_processes -> ratio (speedup, efficiency), combine (a sum's parts), compare
+rates of processes -> shared_scatters -> over_processes -> ratio (speedup, efficiency), combine (a sum's parts)
 
 Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. Between processes the
 spread is Student's t over processes, which also holds what varies within each; configurations that are measured alike
@@ -25,10 +25,9 @@ from rnn_scaling.analysis.batch_noise import (
     long_run_variance,
     within_process,
 )
-from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
+from rnn_scaling.analysis.student import t_quantile
 
 LEVEL = 0.95
-POWER = 0.80
 POOLED = "scatter of processes pooled over the rows on as many devices, or a row's own if larger"
 ORDERED = "not narrower than the scatter of runs in order of time makes it"
 MIN_ORDERED = 6  # processes from which on their order in time is looked at
@@ -108,33 +107,6 @@ class Interval:
         if low is not None and high is not None and error is not None:
             low, high, error = low * factor, high * factor, error * factor
         return Interval(value, low, high, self.kind, error, self.degrees, self.processes, self.scatter, self.rounding)
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Two sets of processes compared.
-
-    `ratio` is rate after / rate before with its interval; `detectable` the smallest relative slow-down that data like
-    these show in 80 of 100 repetitions (None if there is no interval); `paired`: the processes ran interleaved.
-    """
-
-    ratio: Interval
-    p_value: float | None
-    detectable: float | None
-    paired: bool
-    verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
-
-    @property
-    def text(self) -> str:
-        """One sentence for a person."""
-        ratio = self.ratio
-        if ratio.low is None or ratio.high is None or self.p_value is None or self.detectable is None:
-            return f"cannot judge: {ratio.kind}"
-        low, high = _signed(ratio.low), _signed(ratio.high)
-        change = f"{_signed(ratio.value)} (95 % CI {low} to {high}, p = {self.p_value:.2g})"
-        if self.verdict == "no difference seen":
-            return f"no difference seen, smallest detectable {self.detectable:.1%}: {change}"
-        return f"{self.verdict}: {change}"
 
 
 def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
@@ -298,60 +270,6 @@ def slope(function: Callable[..., float], values: Sequence[float], i: int) -> fl
     return change if abs(change) > 1e-9 else 0.0  # rounding of a function that ignores this input
 
 
-def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
-    """Tests whether rates changed, at 5 % false alarms.
-
-    Args:
-      before, after: items a second, one a process, in the order in which they ran.
-      paired: the processes ran interleaved, the i-th of one beside the i-th of the other.
-
-    Returns:
-      Student's t over pairs, or Welch's t; "cannot judge" below two processes a side.
-    """
-    change = paired_ratio(before, after) if paired else ratio(over_processes(after), over_processes(before))
-    return judged(change, paired)
-
-
-def judged(change: Interval, paired: bool = False) -> Comparison:
-    """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" if a single process is behind it.
-
-    Args:
-      change: the ratio, with the processes behind each of its sides.
-      paired: the processes ran interleaved.
-    """
-    error = _relative(change)
-    if error is None or min(change.processes) < 2:
-        return Comparison(change, None, None, paired, "cannot judge")
-    distance = max(0.0, abs(math.log(change.value)) - change.rounding)
-    p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
-    verdict = "no difference seen" if p_value >= 1 - LEVEL else ("faster" if change.value > 1 else "slower")
-    least = detectable_effect(error, change.degrees) + change.rounding
-    return Comparison(change, p_value, -math.expm1(-least), paired, verdict)
-
-
-def gate(comparison: Comparison, max_regression: float) -> str:
-    """Whether a change passes: "ok", "regression" or "cannot judge".
-
-    Args:
-      max_regression: the largest slow-down that is let through, as a share (0.05: 5 %).
-
-    Returns:
-      "ok" when the interval excludes a larger slow-down; "regression" when it holds larger ones alone; "cannot judge"
-      where the limit lies in it and more processes are needed.
-    """
-    low, high = comparison.ratio.low, comparison.ratio.high
-    if low is None or high is None:
-        return "cannot judge"
-    if low >= 1 - max_regression:
-        return "ok"
-    return "regression" if high < 1 - max_regression else "cannot judge"
-
-
-def detectable_effect(error: float, degrees: float) -> float:
-    """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
-    return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
-
-
 def scatter(values: Sequence[float]) -> float:
     """Standard deviation; 0.0 of a single value."""
     if len(values) < 2:
@@ -413,7 +331,3 @@ def _no_interval(processes: tuple[int, ...]) -> str:
 
 def _relative(interval: Interval) -> float | None:
     return None if interval.standard_error is None else interval.standard_error / interval.value
-
-
-def _signed(ratio_value: float) -> str:
-    return f"{100 * (ratio_value - 1):+.1f} %"

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.attribution import REPEATS
-from rnn_scaling.analysis.confidence import LEVEL, POWER, Interval, ratio
+from rnn_scaling.analysis.confidence import LEVEL, Interval, ratio
+from rnn_scaling.analysis.significance import POWER
 from rnn_scaling.analysis.student import t_detectable, t_quantile
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import rounded_up

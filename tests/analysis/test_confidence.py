@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import coverage
-from rnn_scaling.analysis import batch_noise, confidence, student
+from rnn_scaling.analysis import batch_noise, confidence, significance, student
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
     assert two.half_width == 0.0
     two, three = two.printed(off), three.printed(-math.log1p(-0.5 / 3))
     assert two.low == pytest.approx(1.5) and two.high >= 2.5 and two.kind.endswith("last digits that logs printed")
-    faster = confidence.judged(confidence.ratio(three, two))
+    faster = significance.judged(confidence.ratio(three, two))
     assert faster.ratio.low == pytest.approx(3 / 2 * 0.75 * 2.5 / 3) and faster.ratio.high >= 3.5 / 1.5
     assert faster.verdict == "no difference seen" and faster.detectable > 0.3
-    assert confidence.judged(confidence.ratio(three.scaled(2), two)).verdict == "faster"
+    assert significance.judged(confidence.ratio(three.scaled(2), two)).verdict == "faster"
     loss = confidence.combine(lambda a, b: 2 * a - b, [two, three])
     assert loss.low <= 2 * 1.5 - 3.5 and loss.high >= 2 * 2.5 - 2.5 and loss.by_digits == loss.half_width
     spread = confidence.over_processes([99, 100, 101])
@@ -183,32 +183,32 @@ def test_parts_of_a_sum_may_share_a_rate():
 def test_pairs_cancel_what_a_pair_shares():
     drift = np.exp(-0.1 * np.arange(5))
     before, after = 100 * drift, 95 * drift * np.exp([0.001, -0.001, 0.0, 0.002, -0.002])
-    paired = confidence.compare(before, after, paired=True)
+    paired = significance.compare(before, after, paired=True)
     assert paired.verdict == "slower"
     assert paired.ratio.value == pytest.approx(0.95, abs=1e-3)
     assert "5 pairs of processes" in paired.ratio.kind
-    assert confidence.compare(before, after).verdict == "no difference seen"
+    assert significance.compare(before, after).verdict == "no difference seen"
 
 
 @pytest.mark.parametrize(("paired", "p_value"), [(False, 0.0091720801), (True, 0.0006177462)])
 def test_p_values_of_two_sided_t_tests(paired, p_value):
     """Expected: scipy.stats.ttest_ind (equal_var=False) and ttest_rel of the logarithms."""
-    found = confidence.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
+    found = significance.compare([100, 102, 98, 101], [104, 106, 103, 105], paired)
     assert found.p_value == pytest.approx(p_value, abs=1e-9)
     assert found.verdict == "faster"
 
 
 def test_no_difference_names_what_would_have_been_seen():
-    found = confidence.compare([100, 102, 98], [101, 99, 100])
+    found = significance.compare([100, 102, 98], [101, 99, 100])
     assert found.verdict == "no difference seen"
     assert f"smallest detectable {found.detectable:.1%}" in found.text
     assert 0.02 < found.detectable < 0.1
 
 
 def test_one_process_a_side_cannot_be_judged():
-    found = confidence.compare([100.0], [50.0])
+    found = significance.compare([100.0], [50.0])
     assert (found.verdict, found.p_value, found.detectable) == ("cannot judge", None, None)
-    assert confidence.gate(found, 0.05) == "cannot judge"
+    assert significance.gate(found, 0.05) == "cannot judge"
     assert "--repeats" in found.text
 
 
@@ -223,13 +223,13 @@ def test_one_process_a_side_cannot_be_judged():
     ],
 )
 def test_gate(after, verdict):
-    assert confidence.gate(confidence.compare([100, 101, 99], after), 0.05) == verdict
+    assert significance.gate(significance.compare([100, 101, 99], after), 0.05) == verdict
 
 
 def test_equal_rates_do_not_differ():
-    found = confidence.compare([100, 100], [100, 100])
+    found = significance.compare([100, 100], [100, 100])
     assert (found.verdict, found.p_value, found.detectable) == ("no difference seen", 1.0, 0.0)
-    assert confidence.compare([100, 100], [99, 99]).verdict == "slower"
+    assert significance.compare([100, 100], [99, 99]).verdict == "slower"
 
 
 def test_simulated_coverage():
@@ -275,7 +275,7 @@ def test_simulated_false_alarms_of_two_sittings():
     rng, alarms = np.random.default_rng(1), []
     for _ in range(300):
         rates = coverage.drifting_rates(rng, 16, 0.8)
-        alarms.append([confidence.judged(coverage.between_sittings(rates, each)).verdict for each in (False, True)])
+        alarms.append([significance.judged(coverage.between_sittings(rates, each)).verdict for each in (False, True)])
     welch, widened = (np.mean([each[i] != "no difference seen" for each in alarms]) for i in (0, 1))
     assert welch > 0.35 and widened < 0.30
 
@@ -284,5 +284,5 @@ def test_simulated_false_alarms():
     rng = np.random.default_rng(1)
     before, after = (coverage.process_rates(rng, 500, 5) for _ in range(2))
     for paired in (False, True):
-        alarms = np.mean([confidence.compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
+        alarms = np.mean([significance.compare(b, a, paired).p_value < 0.05 for b, a in zip(before, after)])
         assert 0.02 <= alarms <= 0.08

@@ -20,7 +20,7 @@ def family(rng, size, factor=1.0):
 
     def measured(label):
         before, after = ([rng.lognormvariate(0, 0.02) * f for _ in range(5)] for f in (1000.0, 1000.0 * factor))
-        held = verdicts.confidence.compare(before, after)
+        held = verdicts.significance.compare(before, after)
         return verdicts.Result(label, (5, 5), None, None, held)
 
     return verdicts.conclude([measured(str(i)) for i in range(size)], 0.0)
@@ -43,9 +43,9 @@ def test_runs_needed_are_enough():
     seen = 0
     for _ in range(400):
         before, after = ([rng.lognormvariate(0, 0.03) * f for _ in range(needed)] for f in (1.0, 0.95))
-        seen += verdicts.confidence.compare(before, after).verdict == "slower"
+        seen += verdicts.significance.compare(before, after).verdict == "slower"
     assert 0.74 < seen / 400 < 0.92
     rates = [[1000.0, 1030.0, 970.0], [1000.0, 1030.0, 970.0]]
-    more = verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.05)
+    more = verdicts.runs_needed(verdicts.significance.compare(*rates), 0.05)
     assert 6 <= more <= 9  # judged by the spread of these, 3 %
-    assert verdicts.runs_needed(verdicts.confidence.compare(*rates), 0.1) == 3
+    assert verdicts.runs_needed(verdicts.significance.compare(*rates), 0.1) == 3

@@ -1,6 +1,6 @@
 """The runs of a configuration before and after -> how much it changed, whether that is real, whether it passes.
 
-Student's t over pairs or Welch's over processes (confidence.py); over several configurations Holm's step-down keeps
+Student's t over pairs or Welch's over processes (significance.py); over several configurations Holm's step-down keeps
 the chance of any false alarm at 5 %.
 """
 
@@ -11,12 +11,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.comparison.matching import Configuration, Runs
-from rnn_scaling.analysis.confidence import Comparison, Interval
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, process_rates
+from rnn_scaling.analysis.significance import Comparison
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.parts import RunError
 
@@ -79,7 +80,7 @@ def measure(configuration: Configuration, metric: Metric, paired: bool, two_sitt
     if values[0] is None or values[1] is None:
         why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
         return Result(label, counts, *values, None, reason=why, notes=notes)
-    comparison = confidence.judged(confidence.ratio(values[1], values[0]))
+    comparison = significance.judged(confidence.ratio(values[1], values[0]))
     why = _too_few(counts) if comparison.verdict == "cannot judge" else ""
     return Result(label, counts, *values, comparison, reason=why, notes=notes)
 
@@ -159,7 +160,7 @@ def _fewest(spread: float, degrees_each: float, target: float, rounding: float =
     limit = -math.log1p(-target) - rounding if target < 1 else math.inf
 
     def enough(k: int) -> bool:
-        return confidence.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
+        return significance.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
 
     low, high = 2, MOST_RUNS
     if limit <= 0 or not enough(high):
@@ -174,7 +175,7 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
     comparison = result.comparison
     if p_adjusted is None or comparison is None:
         return result
-    real, gate = p_adjusted < ALPHA, confidence.gate(comparison, max_regression)
+    real, gate = p_adjusted < ALPHA, significance.gate(comparison, max_regression)
     verdict = ("faster" if comparison.ratio.value > 1 else "slower") if real else "no difference seen"
     reason = ""
     if gate == "regression" and not real:
@@ -207,8 +208,8 @@ def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple
         digits = [max(value.rounding for value in side) for side in (before, after)]
         means = [confidence.over_processes(each).printed(most) for each, most in zip(rates, digits)]
         ratio = confidence.paired_ratio(rates[0], rates[1]).printed(sum(digits))
-        return Result(label, counts, means[0], means[1], confidence.judged(ratio, paired=True), notes=notes)
-    change = confidence.judged(confidence.ratio(after[0], before[0]), paired=True)
+        return Result(label, counts, means[0], means[1], significance.judged(ratio, paired=True), notes=notes)
+    change = significance.judged(confidence.ratio(after[0], before[0]), paired=True)
     return Result(label, counts, before[0], after[0], change, reason=_too_few(counts), notes=notes)
 
 

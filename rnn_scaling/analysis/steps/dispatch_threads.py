@@ -6,9 +6,10 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.analysis.confidence import Comparison, Interval, compare, ratio
+from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, process_rates, titles, with_baselines, work_key
+from rnn_scaling.analysis.significance import Comparison, compare
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"

@@ -94,7 +94,9 @@ class Interval:
         Args:
           rounding: by how much the number's logarithm may be off for that.
         """
-        if not rounding or self.low is None or self.high is None:
+        if not rounding:  # of nearly all runs, and there may be thousands
+            return self
+        if self.low is None or self.high is None:
             return dataclasses.replace(self, rounding=rounding)
         low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
         return dataclasses.replace(self, low=low, high=high, kind=f"{self.kind}; {PRINTED}", rounding=rounding)

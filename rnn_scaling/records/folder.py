@@ -72,8 +72,8 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
             continue
         runs.append(RunFile(name, run))
-    records = siblings.completed([run.record for run in runs])
-    return Folder(tuple(RunFile(run.name, each) for run, each in zip(runs, records)), tuple(left_out))
+    known = zip(runs, siblings.completed([run.record for run in runs]))
+    return Folder(tuple(run if run.record is each else RunFile(run.name, each) for run, each in known), tuple(left_out))
 
 
 class Originals:

@@ -26,6 +26,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as other programs end whose reader (`| 
 DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of this program shows where it is
 # TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
 _NOWHERE, _WHERE = "Graph execution error:", ("Detected at node ", "  File ", "    ", "Stack trace for op")
+LONGEST = 4000  # letters of a line that says what is wrong
 _speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
@@ -90,13 +91,13 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 def fail(*lines: str, status: int = EXIT_FAILED) -> int:
     """Says on stderr what is wrong, a line each; returns the exit status."""
     for line in lines:
-        print(f"error: {plain(line)}", file=sys.stderr)
+        print(f"error: {_shortened(plain(line))}", file=sys.stderr)
     return status
 
 
 def warn(*lines: str) -> None:
     """Says on stderr what is to be known and stops nothing, a line each."""
-    note(*(f"warning: {plain(line)}" for line in lines))
+    note(*(f"warning: {_shortened(plain(line))}" for line in lines))
 
 
 def note(*lines: str) -> None:
@@ -126,6 +127,12 @@ def plain(text: object) -> str:
     'a\\\\x1b[31m\\\\n'
     """
     return _IN_A_LINE.sub(lambda found: _escape(found[0]), str(text))
+
+
+def _shortened(line: str) -> str:
+    """The line, or of one that quotes a word without end its beginning, which names the flag, and its end, the rule."""
+    half = LONGEST // 2
+    return line if len(line) <= LONGEST else f"{line[:half]}... ({len(line) - LONGEST:,} letters) ...{line[-half:]}"
 
 
 def printable(text: str, lines: bool = False) -> str:
@@ -160,6 +167,8 @@ def _unforeseen(error: Exception, name: str) -> int:
     """
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         raise error
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a path in the user's words
+        return fail(f"{error.filename}: {error.strerror}", status=EXIT_USAGE)
     if os.environ.get(DEBUG):
         import traceback
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import signal
@@ -292,6 +293,17 @@ def test_run_sh_has_every_command_and_no_other():
         done = subprocess.run([ROOT / "run.sh", wrong], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (2, ""), wrong
         assert done.stderr == f"error: {wrong} is not a command of run.sh; --help lists them\n"
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "tensorboard", "sweep"])
+def test_a_word_without_end_is_one_line_of_some_length(command, capsys):
+    name, module = "x" * 100_000, importlib.import_module(COMMANDS[command][0])
+    words = {"compare": [name, "."], "report": [name], "tensorboard": [f"--logdir={name}"]}
+    assert module.main(words.get(command, [f"--out={name}", "--dry_run", "--num_devices=1"])) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: xxx") and line.endswith(": File name too long") and len(line) < 5000
+    assert module.main([f"--max_file_mb={name}"]) == 2
+    assert "must be a whole number" in capsys.readouterr().err
 
 
 def test_an_error_without_words_is_said_by_its_kind():

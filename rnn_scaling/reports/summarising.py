@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling import entry
 from rnn_scaling.analysis import attribution, balance, divergence, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
@@ -56,7 +57,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         for title, (number, members) in zip(titles([members for _, members in placed]), placed)
     )
     return Summary(
-        name=name,
+        name=entry.plain(name),
         series=summaries,
         failures=_failures(summaries, names),
         left_out=folder.left_out,

@@ -266,7 +266,7 @@ class Summary:
             *environment.cautions(records),
             *map(_caution, grave),
             *self.hand_made,
-            *self._growth,
+            *self.growth,
             *self._ends,
             *self._logs,
         ]
@@ -282,7 +282,7 @@ class Summary:
         return [f"The programs of these runs ended badly after their records were written: {_some(badly)}."]
 
     @property
-    def _growth(self) -> list[str]:
+    def growth(self) -> list[str]:
         """That the loss of runs grew manifold, or beyond all numbers."""
         said = {
             f"The loss grew more than {divergence.MANIFOLD}-fold in": self.diverged,

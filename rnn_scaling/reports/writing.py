@@ -82,7 +82,7 @@ def _said(summary: Summary) -> str:
     """The answer for the terminal, with what its ± is and the first of the commands that would say more."""
     lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
     lines += [f"± is the longer side of the interval: {kind}." for kind in answer.kinds(summary.series)]
-    lines += summary.hand_made[:MOST_SAID]
+    lines += [*summary.hand_made[:MOST_SAID], *summary.growth]
     lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_SAID] if summary.learning else []
     if commands := answer.all_missing(summary):
         more = len(commands) - MOST_SAID

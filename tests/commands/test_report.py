@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -255,3 +256,10 @@ def test_a_terminal_shows_one_table_of_all_series_and_a_pipe_all_tables(tmp_path
     wide = [line for line in shown.splitlines() if len(line) > 80]
     assert all(str(tmp_path) in line for line in wide), "only a path may be longer"
     assert " ".join(shown.split("Runs")[1].split("\n\n")[1].split()) in " ".join(piped.split()), "one answer for both"
+
+
+def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
+    folder_ = tmp_path / os.fsdecode(b"r\xff\x1b[31m")
+    write_folder(folder_, [timed(1, 100)])
+    assert report.main([str(folder_)]) == 0
+    assert "<title>Scaling of r\\xff\\x1b[31m</title>" in (folder_ / "report.html").read_text()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import warnings
 
 import pytest
 
@@ -90,3 +92,21 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     monkeypatch.setattr(figures, "drawn", lambda series: [RATE.of("words")] * metrics)
     plot.render(of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]))
     assert len(drawn[0].axes) == metrics
+
+
+def test_a_name_is_a_name_whatever_letters_it_has():
+    """Neither mathematics, nor a line without a legend, nor warnings of letters that a font lacks."""
+    names = ("$\\frac{$", "_mine", "\u8bad\u7ec3")
+    runs = [timed(n, 100 * n) for n in (1, 2)]
+    made = of(
+        [
+            dataclasses.replace(r, config={"trainer": name, "num_devices": k})
+            for name in names
+            for k, r in enumerate(runs, 1)
+        ]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = texts(curves.lines(made.measured, SPEEDUP, legend=True))
+        plot.render(made)
+    assert {each.strip() for each in drawn} >= set(names)

@@ -136,6 +136,7 @@ def test_a_loss_of_many_times_its_start_is_named():
     runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]}) for each in losses.values()]
     (line,) = [line for line in of(runs).cautions if "loss" in line]
     assert line.startswith("The loss grew more than 10-fold in 1.json and 2.json: ")
+    assert line in writing._said(of(runs)) and "loss" not in writing._said(of(runs[:1]))
     assert not of([runs[0]]).diverged
 
 

@@ -58,7 +58,7 @@ def _context(summary: Summary, made_by: str) -> dict[str, Any]:
     steady = _steady_grid(summary)
     return {
         "schema": REPORT_SCHEMA,
-        "name": Path(summary.name).resolve().name or summary.name,
+        "name": entry.plain(Path(summary.name).resolve().name) or summary.name,
         "report_command": made_by or f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,

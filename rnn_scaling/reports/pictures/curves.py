@@ -203,7 +203,7 @@ def _draw_line(
     factor = metric.factor
     points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
     x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
-    axes.plot(x, y, markersize=4.5, linewidth=1.4, label=series.title, **look)
+    axes.plot(x, y, markersize=4.5, linewidth=1.4, label=figures.in_legend(series.title), **look)
     style: dict[str, Any] = {"color": look["color"], "linestyle": "none", "markersize": 4}
     for at, (_, value) in zip(x, points):
         if value.half_width and value.ends:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,7 @@ def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": REPORT_SCHEMA,
+        "text.parse_math": False,  # a name with two $ is a name
         "font.size": 9,
         "text.color": ink,
         "axes.labelcolor": muted,
@@ -115,8 +117,15 @@ def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None
         "xtick.labelcolor": ink,
         "ytick.labelcolor": ink,
     }
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # In SVG the reader's font has them; in PNG there is a box for each.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
+
+
+def in_legend(title: str) -> str:
+    """The title as a legend shows it: what begins with _ is no entry to matplotlib."""
+    return f" {title}" if title.startswith("_") else title
 
 
 def blank(width: float, height: float) -> tuple[Figure, Axes]:

@@ -71,7 +71,7 @@ def draw(
         figure, axes = figures.blank(4.2, 2.55 + below)
         for k, (each, line) in enumerate(zip(few, lines)):
             x, y = zip(*line) if line else ((), ())
-            axes.plot(x, y, linewidth=1.4, label=names[id(each.row)], **look(k))
+            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[id(each.row)]), **look(k))
         if learning.target.kind == kind:
             level = learning.target.value * (100 if kind == ACCURACY else 1)
             axes.axhline(level, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)), label="target")

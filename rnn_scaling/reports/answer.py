@@ -60,7 +60,8 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
     several = [each for each in series if most_devices(each) > 1]
     if not several:
         text = f"None of the {len(series)} series was measured on several devices."
-        return " ".join([*_on_one_device(*_not_wrong(series, "")), text])
+        measured, training = _not_wrong([each for each in series if each.at(1)], "")
+        return " ".join([*(fastest(measured, 1, training) if len(measured) > 1 else []), text])
     one_model = [each for each in several if registry.trains_one_model(_mode(each))]
     training = " that train one model" if one_model and len(one_model) < len(several) else ""
     candidates, training = _not_wrong(one_model or several, training)

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.reports import certified
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.summary import SeriesSummary, Summary, devices
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,9 @@ def table_of(summary: Summary) -> Overview:
     on = f" on {places or devices(counts.pop())}" if len(counts) == 1 else ""
     unit = summary.unit.capitalize()
     several = [] if on else ["Devices"]
-    head = ["Series", *several, f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}", f"{unit}/s on 1 device", "Runs"]
+    is_scaled = any(row.num_devices > 1 for row in rows)  # else there is no speedup to tell
+    scaled = [f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}"] if is_scaled else []
+    head = ["Series", *several, *scaled, f"{unit}/s on 1 device", "Runs"]
     is_certified = summary.is_certified
     head += [certified.HEAD] if is_certified else []
     groups = [
@@ -42,7 +44,7 @@ def table_of(summary: Summary) -> Overview:
                 (
                     each,
                     [
-                        *_cells(each, bool(several)),
+                        *_cells(each, bool(several), is_scaled),
                         *([certified.of_rows([row.row for row in each.rows])] if is_certified else []),
                     ],
                 )
@@ -64,18 +66,31 @@ def markdown(summary: Summary) -> str:
     return "\n".join(tables)
 
 
-def _cells(series: SeriesSummary, with_devices: bool) -> list[str]:
+def _cells(series: SeriesSummary, with_devices: bool, is_scaled: bool) -> list[str]:
+    """The cells after the title.
+
+    Args:
+      series: of the line.
+      with_devices: whether there is a column of the number of devices.
+      is_scaled: whether there are columns of what several devices reach.
+    """
     row = series.largest
     if row is None:
-        return [*(["n/a"] if with_devices else []), *["n/a"] * 4, "none succeeded"]
+        return [*(["n/a"] if with_devices else []), *["n/a"] * (4 if is_scaled else 1), "none succeeded"]
     base = row.row.baseline
     one = base.rate if base else None
     good = [len(each.good) for each in (base, row.row) if each is not None]
     return [
         *([str(row.row.num_devices)] if with_devices else []),
+        *(_scaled(row) if is_scaled else []),
+        plus_minus(one, 1),
+        " and ".join(str(count) for count in dict.fromkeys(good)),
+    ]
+
+
+def _scaled(row: RowSummary) -> list[str]:
+    return [
         plus_minus(row.row.metric(SPEEDUP), SPEEDUP.digits),
         plus_minus(row.efficiency, EFFICIENCY.digits),
         plus_minus(row.row.rate, 1),
-        plus_minus(one, 1),
-        " and ".join(str(count) for count in dict.fromkeys(good)),
     ]

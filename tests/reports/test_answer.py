@@ -86,6 +86,19 @@ def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     assert all("--variable_update=independent" in line for line in answer.missing(replicated))
 
 
+def test_on_one_device_alone_the_fastest_is_named_and_no_speedup_is_shown():
+    made = of([timed(1, rate, k, encoder_type=name) for name, rate in (("a", 90), ("b", 100)) for k in range(3)])
+    lead = answer.lead(made)
+    assert lead.startswith("The fastest of the 2 series on 1 device is b, independent: 100.0 ± ")
+    assert lead.endswith(" words/s. None of the 2 series was measured on several devices.")
+    first = table.text(made).split("\n\n")[1]
+    assert [cell.strip() for cell in first.splitlines()[0].split("|")[1:-1]] == [
+        "Series",
+        "Words/s on 1 device",
+        "Runs",
+    ]
+
+
 def test_failed_runs_are_said_and_never_counted():
     runs = [*attributed(), run(4, 1.0, "failed", variable_update="replicated")]
     assert sentences(runs)["replicated"].endswith(" On 4 devices no run succeeded.")

@@ -182,7 +182,7 @@ def _recommend(
     _tell_failures(rounds)
     answer = search.answer(runs.rates(rounds.records))
     command = runs.command(answer.taken, how.launch) if answer.taken is not None else ""
-    content = recommendation.Told(search, answer, tuple(rounds.records.values()), command)
+    content = recommendation.Advice(search, answer, tuple(rounds.records.values()), command)
     return _finish(recommendation, content, own, rounds, "recommend", answer.taken is not None)
 
 
@@ -238,7 +238,7 @@ def _largest_batch(
     command = "" if known.largest is None else search.command(known.largest, how.launch)
     workload = WORKLOADS[search.config.model.model]
     is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
-    content = report.Told(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
+    content = report.Result(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
     is_answered = known.largest is not None and all(each.outcome != batches.FAILED for each in tries)
     return _finish(report, content, own, rounds, "largest_batch", is_answered)
 
@@ -249,18 +249,18 @@ def _tell_failures(rounds: Rounds) -> None:
             entry.warn(f"{label}: {record.error.message if record.error else record.status}")
 
 
-def _finish(report: Any, told: Any, own: RecommendOptions, rounds: Rounds, name: str, is_answered: bool) -> int:
+def _finish(report: Any, content: Any, own: RecommendOptions, rounds: Rounds, name: str, is_answered: bool) -> int:
     """Prints and writes what was found; returns the exit status.
 
     Args:
       report: the module that renders it.
-      told: what it renders.
+      content: what it renders.
       own: the command's options.
       rounds: of runs.
       name: of the files.
       is_answered: whether there is an answer.
     """
-    text = report.RENDER[own.format](told)
+    text = report.RENDER[own.format](content)
     if own.format == "text":
         tell(text)
     else:
@@ -268,8 +268,8 @@ def _finish(report: Any, told: Any, own: RecommendOptions, rounds: Rounds, name:
     out = Path(own.out)
     try:
         if rounds.records:
-            write_text(report.markdown(told), out / f"{name}.md")
-            write_text(report.to_json(told), out / f"{name}.json")
+            write_text(report.markdown(content), out / f"{name}.md")
+            write_text(report.to_json(content), out / f"{name}.json")
             entry.note(f"\nwrote {out / name}.md and {name}.json; the records are beside them")
     except OSError as e:
         return entry.fail(f"--out={own.out}: {e.strerror or e}")

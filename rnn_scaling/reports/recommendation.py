@@ -22,7 +22,7 @@ MOST_LISTED = 3  # names in a sentence
 TOO_NOISY = 0.5  # a possible difference that is no answer
 
 
-class Told(NamedTuple):
+class Advice(NamedTuple):
     """An answer with what is needed to tell it.
 
     search: what was asked; answer: to it; records: of all runs; command: that trains so; empty: nothing is taken.
@@ -38,41 +38,41 @@ class Told(NamedTuple):
         return self.records[0].unit if self.records else "items"
 
 
-def text(told: Told) -> str:
+def text(advice: Advice) -> str:
     """For the terminal, and, below a title, for a file."""
-    parts = [_table(told, stage, ranking) for stage, ranking in _stages(told)]
-    parts.append(" ".join(filter(None, [sentence(told), *details(told)])) + "\n")
-    parts += [f"    {told.command}\n"] if told.command else []
+    parts = [_table(advice, stage, ranking) for stage, ranking in _stages(advice)]
+    parts.append(" ".join(filter(None, [sentence(advice), *details(advice)])) + "\n")
+    parts += [f"    {advice.command}\n"] if advice.command else []
     return "\n".join(parts)
 
 
-def markdown(told: Told) -> str:
+def markdown(advice: Advice) -> str:
     """The file."""
-    return f"# Recommendation\n\n{text(told)}"
+    return f"# Recommendation\n\n{text(advice)}"
 
 
-def _stages(told: Told) -> list[tuple[str, Ranking[Candidate]]]:
-    answer = told.answer
+def _stages(advice: Advice) -> list[tuple[str, Ranking[Candidate]]]:
+    answer = advice.answer
     of = factors.in_words(answer.pivot)
     named = {"Modes": answer.modes, f"Options of {of}": answer.options, "Check of the combination": answer.check}
     return [(title, ranking) for title, ranking in named.items() if ranking]
 
 
-def _table(told: Told, title: str, ranking: Ranking[Candidate]) -> str:
-    against = "the fastest" if ranking is told.answer.modes else "the first"
-    effects = [_effect(told, each) for each in ranking.standings]
-    head = ["Alternative", "Runs", f"{_title(told.unit)}/s", f"% of {against}", "Verdict"]
-    rows = [[_name(told, each), *_cells(told, each, standing)] for each, standing in ranking.standings.items()]
+def _table(advice: Advice, title: str, ranking: Ranking[Candidate]) -> str:
+    against = "the fastest" if ranking is advice.answer.modes else "the first"
+    effects = [_effect(advice, each) for each in ranking.standings]
+    head = ["Alternative", "Runs", f"{_title(advice.unit)}/s", f"% of {against}", "Verdict"]
+    rows = [[_name(advice, each), *_cells(advice, each, standing)] for each, standing in ranking.standings.items()]
     if any(effects):
         head, rows = [*head, "What it changes"], [[*row, effect] for row, effect in zip(rows, effects)]
     kinds = dict.fromkeys(each.rate.kind for each in ranking.standings.values() if each.rate.ends)
     together = f"; %: 95 % for all {len(rows)} together" if kinds and len(rows) > 1 else ""
-    note = "".join(f"\n± {told.unit}/s: {kind}{together}.\n" for kind in list(kinds)[:1])
+    note = "".join(f"\n± {advice.unit}/s: {kind}{together}.\n" for kind in list(kinds)[:1])
     return f"## {title}\n\n{markdown_table(head, rows)}{note}"
 
 
-def _cells(told: Told, candidate: Candidate, standing: Standing) -> list[str]:
-    is_taken = candidate == told.answer.taken
+def _cells(advice: Advice, candidate: Candidate, standing: Standing) -> list[str]:
+    is_taken = candidate == advice.answer.taken
     verdict = {REFERENCE: "", FASTER: "faster", SLOWER: "slower", OPEN: _open(standing)}[standing.verdict]
     verdict = ", ".join(filter(None, [verdict, "taken" if is_taken else ""]))
     share = "100" if standing.verdict == REFERENCE else plus_minus(standing.ratio.scaled(100), 1)
@@ -85,31 +85,31 @@ def _open(standing: Standing) -> str:
     return "as fast" if standing.within <= EQUAL else "not told apart"
 
 
-def _effect(told: Told, candidate: Candidate) -> str:
+def _effect(advice: Advice, candidate: Candidate) -> str:
     factor = FACTORS.get(candidate.factor)
-    return factors.effect(factor, candidate, _pivot_config(told)) if factor else ""
+    return factors.effect(factor, candidate, _pivot_config(advice)) if factor else ""
 
 
-def _name(told: Told, candidate: Candidate) -> str:
+def _name(advice: Advice, candidate: Candidate) -> str:
     if candidate.factor:
-        return factors.change_in_words(candidate, _pivot_config(told), told.search.machine)
+        return factors.change_in_words(candidate, _pivot_config(advice), advice.search.machine)
     return factors.in_words(candidate)
 
 
-def _pivot_config(told: Told) -> Any:
-    return factors.resolved(told.search.given(told.answer.pivot), told.search.machine)
+def _pivot_config(advice: Advice) -> Any:
+    return factors.resolved(advice.search.given(advice.answer.pivot), advice.search.machine)
 
 
-def sentence(told: Told) -> str:
+def sentence(advice: Advice) -> str:
     """The answer, to be read aloud."""
-    answer = told.answer
+    answer = advice.answer
     if answer.taken is None:
         return "No run measured anything, so nothing can be recommended."
-    config = factors.resolved(told.search.given(answer.taken), told.search.machine).flat()
+    config = factors.resolved(advice.search.given(answer.taken), advice.search.machine).flat()
     where = scale.in_words(scale.num_workers(config), config["num_devices"])
     rate = _rate(answer)
     lead = f"On {where} take {factors.in_words(answer.taken)}"
-    lead += f": {plus_minus(rate, 0)} {told.unit}/s." if rate else "."
+    lead += f": {plus_minus(rate, 0)} {advice.unit}/s." if rate else "."
     return " ".join(filter(None, [lead, _ties(answer)]))
 
 
@@ -140,18 +140,18 @@ def _ties(answer: Answer) -> str:
     return f"It cannot be told from {names}: they may differ by up to {_percent(within)}; take either."
 
 
-def details(told: Told) -> list[str]:
+def details(advice: Advice) -> list[str]:
     """What each alternative costs or gains, a sentence for each matter."""
-    answer = told.answer
-    lines = [_slower(answer), _taken_options(told), _open_options(told), _gains(told)]
+    answer = advice.answer
+    lines = [_slower(answer), _taken_options(advice), _open_options(advice), _gains(advice)]
     if answer.failed:
-        lines.append(f"Failed: {_listed([_name(told, each) for each in answer.failed])}.")
+        lines.append(f"Failed: {_listed([_name(advice, each) for each in answer.failed])}.")
     if answer.left_out and answer.taken:
         lines.append(
-            f"Not measured for want of time: {_listed([_name(told, each) for each in answer.left_out])}; the same "
+            f"Not measured for want of time: {_listed([_name(advice, each) for each in answer.left_out])}; the same "
             "command with more --minutes goes on."
         )
-    good = [record for record in told.records if record.status == "ok"]
+    good = [record for record in advice.records if record.status == "ok"]
     return [line for line in [*lines, load_sentence(good)] if line]
 
 
@@ -163,15 +163,15 @@ def _slower(answer: Answer) -> str:
     return f"{'; '.join(parts)} of its speed." if parts else ""
 
 
-def _taken_options(told: Told) -> str:
-    answer = told.answer
+def _taken_options(advice: Advice) -> str:
+    answer = advice.answer
     if answer.options is None or answer.taken in (None, answer.pivot):
         return ""
     taken = dict(answer.taken.changes if answer.taken else ())
     of = [
         each for each in answer.options.standings if each.factor and taken.get(each.factor) == each.value(each.factor)
     ]
-    gains = [f"{_name(told, each)} gains {_gain(answer.options.standings[each].ratio)}" for each in of]
+    gains = [f"{_name(advice, each)} gains {_gain(answer.options.standings[each].ratio)}" for each in of]
     if answer.check is None:
         return f"{'; '.join(gains)}."
     combined = next(each for each in answer.check.standings if each != answer.check.reference)
@@ -181,9 +181,9 @@ def _taken_options(told: Told) -> str:
     return f"{'; '.join(gains)}. That more options with it gain anything is not shown."
 
 
-def _open_options(told: Told) -> str:
+def _open_options(advice: Advice) -> str:
     """How large a gain of the options that may be taken could still hide."""
-    options, allow = told.answer.options, told.search.allow
+    options, allow = advice.answer.options, advice.search.allow
     if options is None:
         return ""
     if options.undecided and all(options.standings[each].within is None for each in options.undecided):
@@ -192,21 +192,21 @@ def _open_options(told: Told) -> str:
     tops = [standing.ratio.ends[1] - 1 for each in own if (standing := options.standings[each]).ratio.ends]
     if not tops:
         return ""
-    names = _listed([_name(told, each) for each in own])
+    names = _listed([_name(advice, each) for each in own])
     if max(tops) >= TOO_NOISY:
         return f"Whether there is a gain of {names} cannot be told: the runs of each differ too much."
     return f"No gain is seen of {names} (it would be below {_percent(max(tops))})."
 
 
-def _gains(told: Told) -> str:
-    options = told.answer.options
-    if options is None or not told.answer.gains:
+def _gains(advice: Advice) -> str:
+    options = advice.answer.options
+    if options is None or not advice.answer.gains:
         return ""
     best: dict[str, Candidate] = {}
-    for each in told.answer.gains:
+    for each in advice.answer.gains:
         best.setdefault(each.factor, each)
     parts = [
-        f"{_name(told, each)} gains {_gain(options.standings[each].ratio)} ({_effect(told, each)})"
+        f"{_name(advice, each)} gains {_gain(options.standings[each].ratio)} ({_effect(advice, each)})"
         for each in best.values()
     ]
     allow = ",".join(FACTORS[name].allow for name in best)
@@ -242,42 +242,42 @@ def _title(unit: str) -> str:
     return unit[:1].upper() + unit[1:]
 
 
-def to_json(told: Told) -> str:
+def to_json(advice: Advice) -> str:
     """Everything, for a program; rates in items/s, shares as ratios."""
-    answer, search = told.answer, told.search
+    answer, search = advice.answer, advice.search
     content: dict[str, Any] = {
         "schema": SCHEMA,
-        "sentence": sentence(told),
-        "details": details(told),
-        "command": told.command or None,
-        "unit": told.unit,
+        "sentence": sentence(advice),
+        "details": details(advice),
+        "command": advice.command or None,
+        "unit": advice.unit,
         "taken": None if answer.taken is None else search.given(answer.taken),
         "rate": _interval(_rate(answer)),
         "stages": [
             {
                 "title": title,
                 "reference": factors.in_words(ranking.reference),
-                "alternatives": [_data(told, each, standing) for each, standing in ranking.standings.items()],
+                "alternatives": [_data(advice, each, standing) for each, standing in ranking.standings.items()],
             }
-            for title, ranking in _stages(told)
+            for title, ranking in _stages(advice)
         ],
-        "gains_not_taken": [_name(told, each) for each in answer.gains],
-        "failed": [_name(told, each) for each in answer.failed],
-        "left_out": [_name(told, each) for each in answer.left_out],
+        "gains_not_taken": [_name(advice, each) for each in answer.gains],
+        "failed": [_name(advice, each) for each in answer.failed],
+        "left_out": [_name(advice, each) for each in answer.left_out],
         "rounds": {"fewest": FEWEST},
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _data(told: Told, candidate: Candidate, standing: Standing) -> dict[str, Any]:
+def _data(advice: Advice, candidate: Candidate, standing: Standing) -> dict[str, Any]:
     return {
-        "name": _name(told, candidate),
+        "name": _name(advice, candidate),
         "changes": dict(candidate.changes),
         "runs": standing.rate.processes[0],
         "rate": _interval(standing.rate),
         "of_reference": _interval(standing.ratio),
         "verdict": standing.verdict,
-        "changes_training": _effect(told, candidate) or None,
+        "changes_training": _effect(advice, candidate) or None,
     }
 
 

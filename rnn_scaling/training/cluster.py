@@ -73,7 +73,7 @@ class Place:
             raise OSError(f"port of {address}: {rule}; end the program that does, or give this rank another") from None
 
 
-class Told(Protocol):
+class RankState(Protocol):
     """What a rank tells of itself: `training.state.RunState` does."""
 
     clients: int
@@ -110,7 +110,7 @@ class Alone:
         """Each rank's value, at rank 0, once all have come; None elsewhere; see `Member.gather`."""
         return [value]
 
-    def report(self, told: Told, finished: bool = False) -> None:
+    def report(self, state: RankState, finished: bool = False) -> None:
         """Sends rank 0 what is new, if it is time to."""
 
     def wait_for_failure(self) -> bool:
@@ -123,7 +123,7 @@ class Alone:
     def leave(self) -> None:
         """Ends this rank's part."""
 
-    def workers(self, told: Told) -> Workers | None:
+    def workers(self, state: RankState) -> Workers | None:
         """What is known of all ranks; None: there is one process."""
         return None
 
@@ -212,18 +212,18 @@ class Cluster(Alone):
     def gather(self, name: str, value: Any) -> list[Any] | None:
         return self._member.gather(name, value)
 
-    def report(self, told: Told, finished: bool = False) -> None:
+    def report(self, state: RankState, finished: bool = False) -> None:
         if not self._has_joined.is_set() or self.rank == 0:
             return
         with self._reporting:  # the main thread reports as time goes by, the working one at its end
             is_due = finished or self._clock() - self._reported_at >= REPORT_S
             if self._has_told_all or not is_due:
                 return
-            batches = told.batches_since(self._num_reported)
+            batches = state.batches_since(self._num_reported)
             self._num_reported += len(batches["seconds"])
             self._reported_at, self._has_told_all = self._clock(), finished
             if finished or batches["seconds"]:
-                self._member.report({"batches": batches, "details": told.details() if finished else {}})
+                self._member.report({"batches": batches, "details": state.details() if finished else {}})
 
     def wait_for_failure(self) -> bool:
         return bool(self._refusal) or self._member.failed.wait(self._heartbeat_s + 2.0)
@@ -236,12 +236,12 @@ class Cluster(Alone):
         self._has_ended = True
         self._member.leave()
 
-    def workers(self, told: Told) -> Workers:
-        own = {"batches": told.batches_since(0), "details": told.details()}
+    def workers(self, state: RankState) -> Workers:
+        own = {"batches": state.batches_since(0), "details": state.details()}
         reports = {**self._member.reports(), self.rank: [own]}
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
-        for index, rank in enumerate(workers if told.staleness() else ()):
-            reports.setdefault(rank, []).append({"batches": told.of_worker(index), "details": {}})
+        for index, rank in enumerate(workers if state.staleness() else ()):
+            reports.setdefault(rank, []).append({"batches": state.of_worker(index), "details": {}})
         known = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
@@ -249,7 +249,7 @@ class Cluster(Alone):
             window_seconds=self._window_seconds(),
             ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
             lost=tuple(_rank(self._peers[rank], [], line) for rank, line in self._member.lost),
-            staleness=told.staleness(),
+            staleness=state.staleness(),
         )
         return without_each_other(known)
 

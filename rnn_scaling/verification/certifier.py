@@ -86,7 +86,7 @@ class Certifier:
         word, text = self._word, self._wrong
         if self._findings.by_place:
             word, text = self._findings.sentence([replica.name for replica in self._before])
-        seen = telling.Seen(
+        outcome = telling.Outcome(
             config=self._config,
             promise=self._promise,
             replicas=[replica.name for replica in self._before],
@@ -96,10 +96,10 @@ class Certifier:
             **self._largest,
         )
         if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:
-            return telling.right_by_steps(seen, self._first_wrong)
+            return telling.right_by_steps(outcome, self._first_wrong)
         if self._wrong:
-            return telling.wrong(seen, word, text, self._first_wrong)
-        return telling.right(seen)
+            return telling.wrong(outcome, word, text, self._first_wrong)
+        return telling.right(outcome)
 
     def _replicas(self) -> list[Replica]:
         """Every copy of the variables as it is now, parts joined."""

@@ -1,4 +1,4 @@
-"""What was seen -> the certificate: its word, its sentence, its table."""
+"""What came of a verification -> the certificate: its word, its sentence, its table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Outcome:
     """What came of all batches.
 
     Attributes:
@@ -42,58 +42,58 @@ class Seen:
     weights_moved: float
 
 
-def right(seen: Seen) -> Certificate:
+def right(outcome: Outcome) -> Certificate:
     """The certificate of a run in which nothing is wrong."""
-    if 2 * len(seen.blind) > seen.variables:
+    if 2 * len(outcome.blind) > outcome.variables:
         sentence = (
-            f"Cannot tell: the weights moved by {short(seen.weights_moved)} at most, {_named(seen.blind)} by too "
-            f"little to show a fault; give a --learning_rate above {seen.config.training.learning_rate:g}."
+            f"Cannot tell: the weights moved by {short(outcome.weights_moved)} at most, {_named(outcome.blind)} by too "
+            f"little to show a fault; give a --learning_rate above {outcome.config.training.learning_rate:g}."
         )
-        return _certificate(seen, "cannot tell", False, sentence)
-    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, seen.weights_difference)) - 1e-9))
-    word = "stale by 1 step" if seen.promise.is_stale else f"equal within {within}"
-    serial = "serial training on the same" if seen.promise.shares_one_model else "serial training on its own"
-    whose = "the variables are" if seen.replicas == [""] else "each replica is"
+        return _certificate(outcome, "cannot tell", False, sentence)
+    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, outcome.weights_difference)) - 1e-9))
+    word = "stale by 1 step" if outcome.promise.is_stale else f"equal within {within}"
+    serial = "serial training on the same" if outcome.promise.shares_one_model else "serial training on its own"
+    whose = "the variables are" if outcome.replicas == [""] else "each replica is"
     sentences = [
-        f"Equal within {within}: {whose} what {serial} {_count(len(seen.batches), 'batch')} gives.",
-        f"Weights moved by up to {short(seen.weights_moved)} and differ by {short(seen.weights_difference)} at most; "
-        f"the relative difference of the losses is {short(seen.loss_difference)}.",
+        f"Equal within {within}: {whose} what {serial} {_count(len(outcome.batches), 'batch')} gives.",
+        f"Weights moved by up to {short(outcome.weights_moved)} and differ by {short(outcome.weights_difference)} at "
+        f"most; the relative difference of the losses is {short(outcome.loss_difference)}.",
     ]
-    if seen.promise.is_stale:
-        flag = "--staged_vars=true" if seen.promise.staged else "--variable_consistency=relaxed"
+    if outcome.promise.is_stale:
+        flag = "--staged_vars=true" if outcome.promise.staged else "--variable_consistency=relaxed"
         sentences[0] = f"Stale by 1 step, as {flag} promises. {sentences[0][:-1]} one step late."
-    if seen.blind:
-        sentences.append(f"Nothing is said of {_named(seen.blind)}, which hardly moved.")
-    return _certificate(seen, word, True, " ".join([*sentences, *_hidden(seen)]))
+    if outcome.blind:
+        sentences.append(f"Nothing is said of {_named(outcome.blind)}, which hardly moved.")
+    return _certificate(outcome, word, True, " ".join([*sentences, *_hidden(outcome)]))
 
 
-def right_by_steps(seen: Seen, first: int) -> Certificate:
+def right_by_steps(outcome: Outcome, first: int) -> Certificate:
     """The certificate of a run whose weights leave those of serial training though each of its updates is right.
 
     Args:
-      seen: of all batches.
+      outcome: of all batches.
       first: number of the first batch after which they are farther off than they may be.
     """
     sentence = (
-        f"Right step by step: from batch {first} on weights differ by up to {short(seen.weights_difference)} from "
+        f"Right step by step: from batch {first} on weights differ by up to {short(outcome.weights_difference)} from "
         "serial training, and each update is what serial training makes at the run's own weights: roundings that grow."
     )
-    return _certificate(seen, "right step by step", True, " ".join([sentence, *_hidden(seen)]))
+    return _certificate(outcome, "right step by step", True, " ".join([sentence, *_hidden(outcome)]))
 
 
-def wrong(seen: Seen, word: str, text: str, first: int) -> Certificate:
+def wrong(outcome: Outcome, word: str, text: str, first: int) -> Certificate:
     """The certificate of a run that does not do what its mode promises.
 
     Args:
-      seen: of all batches.
+      outcome: of all batches.
       word: the verdict.
       text: what is wrong.
       first: number of the first batch in which it is.
     """
     sentence = f"WRONG from batch {first} on: {text}."
-    if seen.config.training.optimizer != "sgd":
-        sentence += f" --optimizer=sgd says more: {seen.config.training.optimizer} mixes batches."
-    return _certificate(seen, word, False, sentence)
+    if outcome.config.training.optimizer != "sgd":
+        sentence += f" --optimizer=sgd says more: {outcome.config.training.optimizer} mixes batches."
+    return _certificate(outcome, word, False, sentence)
 
 
 def table(certificate: Certificate) -> str:
@@ -122,18 +122,18 @@ def _cells(batch: CertifiedBatch) -> list[str]:
     return [*("n/a" if each is None else f"{each:.6f}" for each in losses), difference, weights]
 
 
-def _certificate(seen: Seen, word: str, holds: bool, sentence: str) -> Certificate:
+def _certificate(outcome: Outcome, word: str, holds: bool, sentence: str) -> Certificate:
     return Certificate(
         verdict=word,
         holds=holds,
         sentence=sentence,
-        compared=compared(seen.config, len(seen.batches)),
-        replicas=len(seen.replicas),
-        tolerance=seen.promise.share,
-        loss_difference=_finite(seen.loss_difference),
-        weights_difference=_finite(seen.weights_difference),
-        weights_moved=_finite(seen.weights_moved),
-        batches=seen.batches,
+        compared=compared(outcome.config, len(outcome.batches)),
+        replicas=len(outcome.replicas),
+        tolerance=outcome.promise.share,
+        loss_difference=_finite(outcome.loss_difference),
+        weights_difference=_finite(outcome.weights_difference),
+        weights_moved=_finite(outcome.weights_moved),
+        batches=outcome.batches,
     )
 
 
@@ -151,10 +151,10 @@ def compared(config: RunConfig, num_batches: int) -> str:
     )
 
 
-def _hidden(seen: Seen) -> list[str]:
+def _hidden(outcome: Outcome) -> list[str]:
     """What could be wrong and would not show."""
-    hiding = ["adam"] if seen.config.training.optimizer == "adam" else []
-    hiding += ["--max_gradient_norm"] if seen.config.training.max_gradient_norm else []
+    hiding = ["adam"] if outcome.config.training.optimizer == "adam" else []
+    hiding += ["--max_gradient_norm"] if outcome.config.training.max_gradient_norm else []
     if not hiding:
         return []
     return [f"{' and '.join(hiding)} would hide a wrong factor of the whole gradient, such as sum for mean."]

@@ -12,9 +12,10 @@ import sys
 import pytest
 
 from rnn_scaling.commands import sweep
+from rnn_scaling.machine import process as processes
 from rnn_scaling.records import record
 from rnn_scaling.reports import writing
-from tests.support.faults import SMALL, alive, children, command, logged, plant, trainer, wait_until
+from tests.support.faults import SMALL, alive, children, command, jump, logged, plant, trainer, wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
 from tests.support.sweeping import (
@@ -159,9 +160,16 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
 
 
-def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, capsys):
-    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000", "--run_timeout=4"]
-    assert sweep.main(once(words)) == 1
+def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monkeypatch, capsys):
+    run, heard = processes.run, []
+
+    def overheard(command, timeout_s, on_line, is_alive):
+        return run(command, timeout_s, lambda line: (heard.append(line or ""), on_line(line)), is_alive)
+
+    monkeypatch.setattr(processes, "run", overheard)
+    jump(monkeypatch, lambda: any(line.startswith(("warm-up", "measuring")) for line in heard))
+    words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000"]
+    assert sweep.main(once([*words, "--run_timeout=3600"])) == 1
     result = record.read(tmp_path / f"{ONE}.json")
     assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
-    assert "not done after 4 s, the limit of --run_timeout" in capsys.readouterr().err
+    assert "not done after 3600 s, the limit of --run_timeout" in capsys.readouterr().err

@@ -1,18 +1,33 @@
-"""Columns that a header sets against each other: "speedup (FP32 to mixed)", "Sequential | Parallel | Speedup".
+"""Which two columns another one compares: by its header, by theirs, or by what most rows bear out.
 
-Only two columns of one quantity and one unit are compared, and only those that the header names.
+"speedup (FP32 to mixed)", "Sequential | Parallel | Speedup", "old | new | gain": no speedup of devices. Only columns of
+one quantity and one unit are compared.
 """
 
 from __future__ import annotations
 
+import bisect
+import re
 from collections.abc import Sequence
 
+from rnn_scaling.audit import rounding
+from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.audit.tables import columns
+from rnn_scaling.audit.tables import vocabulary as words
 from rnn_scaling.audit.tables.columns import COMPARED, Column, words_of
+from rnn_scaling.audit.tables.devices import Devices
 from rnn_scaling.audit.tables.grid import Grid
 from rnn_scaling.audit.tables.kinds import Pair
 
 _FALLS = ("seconds",)  # less is faster: the first is above the line
+_BEFORE = re.compile(rf"\b(?:{words.BEFORE})\b")
+_AFTER = re.compile(rf"\b(?:{words.AFTER})\b")
+_GAIN = re.compile(r"speed-? ?up|\bgain\b|faster|improvement|\bratio\b|reduction|overhead")
+_SPEEDUP = frozenset({"speedup", "speed", "up", "x"})
+_COMPARED = ("", "latency", "time", "compute rate")
+_KNOWN = 0.06  # numbers that are known better do not fit by chance
+_TRIED = 8  # columns on the left of a speedup that it may compare
+_MANY = 32  # speedups of one table; of more, each is tried with the two columns beside it
 
 
 def stated(table: Grid, kinds: Sequence[Column], pair: Pair | None) -> dict[str, tuple[str, str]]:
@@ -82,3 +97,95 @@ def _holding(table: Grid, kinds: Sequence[Column], k: int, wanted: frozenset[str
 
 def _rest(table: Grid, k: int, but: frozenset[str]) -> frozenset[str]:
     return words_of(table.columns[k]) - but - {"precision"}
+
+
+def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[int, tuple[int, int]]:
+    """Speedup column -> (column above the line, column below it), where it compares two columns of its own row.
+
+    It does when their headers say before and after, or when most rows bear it out and the devices do not.
+
+    Args:
+      table: the grid.
+      kinds: what each of its columns says.
+      devices: where its devices stand.
+    """
+    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup" or _says_gain(table, k, kind)]
+    numeric = [k for k, kind in enumerate(kinds) if _may_be_compared(kind) and any(row.cells[k] for row in table.rows)]
+    numeric = [k for k in numeric if k not in devices.columns]
+    tried = _TRIED if len(gains) <= _MANY else 2
+    out: dict[int, tuple[int, int]] = {}
+    for k in gains:
+        at = bisect.bisect_left(numeric, k)
+        near = numeric[max(0, at - tried) : at] or numeric[at : at + tried]
+        pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
+        about = words_of(table.columns[k]) - _SPEEDUP  # "MCMC speedup" is of two columns that say MCMC
+        named = [i for i in near if about <= words_of(table.columns[i])] or near
+        said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)] if kinds[k].role else []
+        timed = [i for i in near if kinds[i].role] or near
+        borne = [pair for pair in pairs if _bears_out(table, k, *pair, alone={*timed} == {*pair})]
+        compared = borne or (said if len(said) == 1 else [])
+        if compared and not _is_of_devices(table, k, kinds, devices):
+            out[k] = compared[0]
+    return out
+
+
+def _says_gain(table: Grid, k: int, kind: Column) -> bool:
+    """Whether a header without another meaning names a comparison, of whatever."""
+    return not kind.quantity and _GAIN.search(columns.plain(table.columns[k])) is not None
+
+
+def _may_be_compared(kind: Column) -> bool:
+    return kind.role in columns.TIMED or (not kind.role and kind.other in _COMPARED)
+
+
+def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:
+    """Whether the headers say before and after: of times the first is above the line, of rates the second."""
+    names = [columns.plain(table.columns[k]) for k in (top, bottom)]
+    if kinds[top].role in columns.RATES:
+        names.reverse()
+    before, after = names
+    return bool(_BEFORE.search(before) and _AFTER.search(after)) and not (
+        _AFTER.search(before) and _BEFORE.search(after)
+    )
+
+
+def _bears_out(table: Grid, k: int, top: int, bottom: int, alone: bool) -> bool:
+    """Whether the ratio of two columns is the speedup in two rows and in at least half of them, and not always 1.
+
+    Where no other columns may be meant (`alone`), it is enough that it is so in one row of two, or that every row is
+    off by one factor.
+    """
+    rows = [
+        (g, a, b) for row in table.rows if (g := row.cells[k]) and (a := row.cells[top]) and (b := row.cells[bottom])
+    ]
+    rows = [(g, a, b) for g, a, b in rows if min(g.value, a.value, b.value) > 0]
+    fits = [(g, rounding.of(g).meets(rounding.of(a) / rounding.of(b))) for g, a, b in rows]
+    good = [g for g, fit in fits if fit and not rounding.of(g).meets(rounding.point(1.0))]
+    if alone and len(rows) == len(table.rows) == 2:
+        return len(good) > 0 and all(cell.half_ulp < _KNOWN * cell.value for cells in rows for cell in cells)
+    if alone and len(rows) > 2 and not good:
+        return rounding.one_factor([rounding.of(g) * rounding.of(b) / rounding.of(a) for g, a, b in rows]) is not None
+    return len(good) > 1 and 2 * sum(fit for _, fit in fits) >= len(fits)
+
+
+def _is_of_devices(table: Grid, k: int, kinds: Sequence[Column], devices: Devices) -> bool:
+    """Whether at least as many rows as not have the speedup that the rows on the fewest devices give."""
+    if devices.values is None:
+        return False
+    counted = [(int(n.value), row) for n, row in zip(devices.values, table.rows) if n and n.value >= 1]
+    first = min((n for n, _ in counted), default=0)
+    for i, kind in enumerate(kinds):
+        if kind.role not in columns.TIMED:
+            continue
+        bases = [cell for n, row in counted if n == first and (cell := row.cells[i])]
+        rest = [(g, cell) for n, row in counted if n > first and (g := row.cells[k]) and (cell := row.cells[i])]
+        if rest and 2 * sum(any(_fits(g, cell, base, kind.role) for base in bases) for g, cell in rest) >= len(rest):
+            return True
+    return False
+
+
+def _fits(gain: Cell, cell: Cell, base: Cell, role: str) -> bool:
+    if min(cell.value, base.value) <= 0:
+        return False
+    ratio = rounding.of(base) / rounding.of(cell) if role == "seconds" else rounding.of(cell) / rounding.of(base)
+    return rounding.of(gain).meets(ratio)

@@ -11,7 +11,6 @@ from rnn_scaling.audit.scaling_table import ASIDE, Cell, ScalingRow, ScalingTabl
 from rnn_scaling.audit.tables import (
     asides,
     bearing,
-    beside,
     columns,
     comparisons,
     devices,
@@ -45,7 +44,7 @@ def interpret(raw: RawTable, source: str) -> ScalingTable:
         Column() if kind.role in ("devices", "ids", "per_part") and k not in counted.columns else kind
         for k, kind in enumerate(said)
     ]
-    against = beside.find(table, said, counted) if not table.quantity else {}
+    against = comparisons.borne_out(table, said, counted) if not table.quantity else {}
     said = [Column(COMPARED) if k in against else kind for k, kind in enumerate(said)]
     plan = layout.of(table, said, counted, (raw.caption, raw.title))
     stated = columns.stated_scaling(raw.caption, raw.title)

@@ -27,7 +27,8 @@ def within_process(step_s: Numbers, items: Numbers) -> float | None:
     if n < MIN_BATCHES:
         return None
     seconds, work = np.asarray(step_s, float), np.asarray(items, float)
-    residual = (seconds - work * (seconds.sum() / work.sum())) / seconds.mean()
+    whole = seconds.sum()
+    residual = (seconds - work * (whole / work.sum())) / (whole / n)
     return math.sqrt(long_run_variance(residual) / n)
 
 

@@ -44,6 +44,7 @@ _LEFT_OUT = {
 }
 _DEFAULTS = {name: field.default for name, field in configs.OPTIONS.items()}
 _DEFAULT_TEXTS = {name: repr(default) for name, default in _DEFAULTS.items()}
+_DEFAULT_ITEMS = frozenset(_DEFAULT_TEXTS.items())
 # What is taken for granted of another trainer's runs that do not tell it; of all else None says that it is not known.
 _GRANTED = {name: _DEFAULTS[name] for name in ("device", "num_workers", "global_batch_size", "data_source")}
 _UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
@@ -237,8 +238,7 @@ def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
     """
     changed = {**config, **changes}
     names = changed.keys() - _left_out(changed) - unread_options(changed)
-    texts = [(name, repr(changed[name])) for name in names]
-    return ((UNIT, repr(unit)), *sorted([item for item in texts if _DEFAULT_TEXTS.get(item[0]) != item[1]]))
+    return ((UNIT, repr(unit)), *sorted({(name, repr(changed[name])) for name in names} - _DEFAULT_ITEMS))
 
 
 def _left_out(config: Mapping[str, Any]) -> frozenset[str]:

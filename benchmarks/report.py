@@ -45,6 +45,7 @@ def main() -> None:
             print(text.getvalue())
 
 
+@writing.uncollected()
 def report(source: Path, target: Path) -> None:
     """Reports a folder as the command does, and prints the CPU seconds of each stage."""
     target.mkdir()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
@@ -24,6 +26,22 @@ MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Lets Python look for no garbage that goes in circles: thousands of records do not, and would be walked each time.
+
+    The pictures, which do, are few.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@uncollected()
 def report(source: Path, target: Path, force: bool = False, to_reach: Target | None = None) -> None:
     """Prints the tables and the answer of a folder, and writes the report.
 

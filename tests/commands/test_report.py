@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
-from rnn_scaling.reports import table
+from rnn_scaling.reports import table, writing
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import figures, plot
 from tests.support.paths import ROOT
@@ -215,6 +216,19 @@ def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path
     lines = out[1].splitlines()
     assert [line.startswith("  ./run.sh sweep ") for line in lines[:4]] == [True] * 3 + [False]
     assert re.fullmatch(r"and \d+ more in report.html", lines[3])
+
+
+def test_a_report_looks_for_no_garbage_and_its_caller_does_again(tmp_path, monkeypatch):
+    looks = []
+
+    def fails(*_):
+        looks.append(gc.isenabled())
+        raise OSError("no")
+
+    monkeypatch.setattr(writing, "summarise", fails)
+    with pytest.raises(OSError, match="no"):
+        writing.report(write_folder(tmp_path, [timed(1, 100)]), tmp_path)
+    assert looks == [False] and gc.isenabled()
 
 
 def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):

@@ -17,7 +17,7 @@ def cell(value: object) -> object:
     >>> cell("=1+1"), cell("-3.5e2"), cell(None)
     ("'=1+1", '-3.5e2', '')
     """
-    if value is None:
+    if value is None or value == "":
         return ""
     if isinstance(value, (int, float)):
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,15 +37,24 @@ class Grid:
     text_columns: tuple[int, ...] = ()  # set to the left
 
     @property
-    def body(self) -> Markup:
-        """Its lines as HTML: of thousands of tables, a template would take several times as long."""
+    def content(self) -> Markup:
+        """Head and lines as HTML: of thousands of tables, a template would take several times as long."""
         from markupsafe import Markup
 
         lines = (
             f'<tr><th scope="row">{_unbroken(first)}</th>{cells(others, [k - 1 for k in self.text_columns])}</tr>\n'
             for first, *others in self.lines
         )
-        return Markup("".join(lines))  # noqa: S704 - cells are escaped
+        head = _head(tuple(self.head), self.text_columns)
+        return Markup(f"<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>")  # noqa: S704 - escaped
+
+
+@functools.lru_cache(maxsize=256)  # thousands of tables have few heads
+def _head(texts: tuple[str, ...], text_columns: tuple[int, ...]) -> str:
+    from markupsafe import escape
+
+    begins = ['<th scope="col" class="text">' if k in text_columns else '<th scope="col">' for k in range(len(texts))]
+    return "".join(f"{begin}{escape(text)}</th>" for begin, text in zip(begins, texts))
 
 
 def cells(texts: Sequence[str], text_columns: Sequence[int] = ()) -> Markup:

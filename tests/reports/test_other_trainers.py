@@ -191,6 +191,22 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_pat
     assert "the work that they do" not in text and "B is 1.20 ± " in which
 
 
+def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_not_judged(tmp_path):
+    told = {"model": "lm", "batch_size": 8}
+
+    def said(before, after):
+        runs = (repeated(100, **before), repeated(120, **after))
+        files = [tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in runs]
+        report = judgement.judge(*(matching.Side(tmp_path, side, ()) for side in files), judgement.Question())
+        return comparison.render_text(report)
+
+    text = said(told, {})
+    assert "changed: --batch_size=8 -> not told, --model=lm -> not told" in text
+    assert "result: cannot judge: incomparable: the work that they do" in text
+    assert "the work that they do: model=lm, batch_size=8 before, unknown after" in text
+    assert "incomparable" not in said(told, told) and "incomparable" not in said({}, {})
+
+
 def of_log(rate, devices=1, **options):
     """A run of which only a rate was read, from its program's log."""
     run = theirs(rate, devices, **options)

@@ -291,11 +291,21 @@ def _programs(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     """That the sides are of different trainers; whether they do the same work, the options say where they are told."""
     names = [list(dict.fromkeys(str(run.config.get(TRAINER, OURS)) for run in side)) for side in (a, b)]
     if set(names[0]) & set(names[1]):
-        return []
+        theirs = [[run.config for run in side if TRAINER in run.config] for side in (a, b)]
+        works = [dict.fromkeys(map(told_work, side)) for side in theirs]
+        told = [UNKNOWN if None in side else _some([*map(_work_in_words, side)]) for side in works]
+        if (told[0] == UNKNOWN) == (told[1] == UNKNOWN):  # what differs between works that are told, the options say
+            return []
+        return [Difference(OTHER_WORK, *told, UNKNOWN_EFFECT, INCOMPARABLE)]
     one, other = map(_some, names)
     if any(told_work(run.config) is None for run in (*a, *b)):
         return [Difference(OTHER_WORK, one, other, OTHER_WORK_EFFECT, INCOMPARABLE)]
     return [Difference(f"--{TRAINER}", one, other, OTHER_PROGRAM_EFFECT, CAUTION)]
+
+
+def _work_in_words(work: tuple[Any, ...] | None) -> str:
+    names = ("model", "batch_size", "global_batch_size")
+    return ", ".join(f"{name}={value}" for name, value in zip(names, work or ()) if value)
 
 
 def option_difference(name: str, a: str, b: str) -> Difference:

@@ -24,7 +24,7 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
 from rnn_scaling.settings.read_when import READ_WHEN
 
-ABSENT = "not used"
+ABSENT, NOT_TOLD = "not used", "not told"
 _WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
 
@@ -128,7 +128,8 @@ def match(before: Side, after: Side) -> Matched:
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
     # What only follows, since the other mode does not read an option, need not be said.
     named = [name for name in changed if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}]
-    changes = [Change(name, *(_value(side, name) for side in sides)) for name in named]
+    absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
+    changes = [Change(name, *(_value(side, name, absent) for side in sides)) for name in named]
     return Matched(tuple(changes), tuple(configurations))
 
 
@@ -209,8 +210,8 @@ def _values(side: Mapping[Key, Any]) -> dict[str, set[str]]:
     }
 
 
-def _value(side: Mapping[Key, Any], name: str) -> str:
-    return dict(next(iter(side))).get(name, ABSENT)
+def _value(side: Mapping[Key, Any], name: str, absent: str) -> str:
+    return dict(next(iter(side))).get(name, absent)
 
 
 def _without(key: Key, names: set[str]) -> Key:

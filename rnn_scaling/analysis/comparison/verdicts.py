@@ -94,7 +94,10 @@ def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
     if side is None:
         return f"no run {when}"
     if not matching.good(side.files):
-        return f"none of {len(side.files)} runs is good {when}"
+        if len(side.files) > 1:
+            return f"none of {len(side.files)} runs is good {when}"
+        status = side.files[0].record.status
+        return f"the only run {when} {'measured nothing' if status == 'ok' else status}"
     if metric.ideal is not None and not matching.good(side.baseline):
         return f"no good run on one device {when}, which {metric.title} is relative to"
     return ""

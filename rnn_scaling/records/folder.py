@@ -98,7 +98,7 @@ class Originals:
 def _is_copy(a: RunRecord, b: RunRecord) -> bool:
     if a.batches.seconds != b.batches.seconds:
         return False
-    if not a.batches.seconds:  # their logs told rates alone
+    if a.log_format:  # logs print few digits, or rates alone; how long a process took is measured
         return a.throughput == b.throughput and a.phases == b.phases
     if a.environment.started and a.environment.started == b.environment.started:
         return True

@@ -14,7 +14,7 @@ from rnn_scaling.analysis import loading
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
-from rnn_scaling.records.folder import RunFile
+from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_sentence import sentence
@@ -244,6 +244,11 @@ def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():
     assert matching.on_both_sides(side(9.1, 9.2), side(9.2, 9.3)) == 1
     assert matching.on_both_sides(side(9.1), side(9.2)) == 0, "logs often tell the same rate"
     assert matching.on_both_sides(side(0.0), side(0.0)) == 0, "nobody knows how long these took"
+    printed = [changed(theirs(100), phases={"total": 900.0 + k}, log_format="regex:x") for k in range(2)]
+    sides = [matching.Runs((RunFile("0.json", run),)) for run in printed]
+    assert matching.on_both_sides(*sides) == 0, "and milliseconds of few digits"
+    originals = Originals()
+    assert [originals.of(str(k), run) for k, run in enumerate([*printed, printed[1]])] == [None, None, "1"]
 
 
 def test_words_of_ours_are_names_of_their_own_in_every_report():

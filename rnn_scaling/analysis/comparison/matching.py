@@ -164,11 +164,10 @@ def on_both_sides(before: Runs, after: Runs) -> int:
 
 
 def _own_seconds(run: RunRecord) -> tuple[float, ...]:
-    """Of the measured batches; of a run whose log tells none its rate, beside the seconds of its process."""
-    batches = run.batches
-    if batches.seconds or run.throughput is None or not run.phases.total:
-        return batches.seconds[batches.warmup :]
-    return run.throughput.items_per_second, run.phases.total
+    """Of the measured batches; of a run that was read from a log, which prints few digits, those of its process."""
+    if run.log_format is None:
+        return run.batches.seconds[run.batches.warmup :]
+    return (run.throughput.items_per_second, run.phases.total) if run.throughput and run.phases.total else ()
 
 
 def repeat(name: str) -> int:

@@ -127,7 +127,11 @@ def match(before: Side, after: Side) -> Matched:
     ]
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
     # What only follows, since the other mode does not read an option, need not be said.
-    named = [name for name in changed if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}]
+    named = [
+        name
+        for name in sorted(changed)
+        if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}
+    ]
     absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
     changes = [Change(name, *(_value(side, name, absent) for side in sides)) for name in named]
     return Matched(tuple(changes), tuple(configurations))

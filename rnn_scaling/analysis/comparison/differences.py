@@ -293,10 +293,10 @@ def _programs(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     if set(names[0]) & set(names[1]):
         theirs = [[run.config for run in side if TRAINER in run.config] for side in (a, b)]
         works = [dict.fromkeys(map(told_work, side)) for side in theirs]
-        told = [UNKNOWN if None in side else _some([*map(_work_in_words, side)]) for side in works]
-        if (told[0] == UNKNOWN) == (told[1] == UNKNOWN):  # what differs between works that are told, the options say
+        before, after = (UNKNOWN if None in side else _some([*map(_work_in_words, side)]) for side in works)
+        if (before == UNKNOWN) == (after == UNKNOWN):  # what differs between works that are told, the options say
             return []
-        return [Difference(OTHER_WORK, *told, UNKNOWN_EFFECT, INCOMPARABLE)]
+        return [Difference(OTHER_WORK, before, after, UNKNOWN_EFFECT, INCOMPARABLE)]
     one, other = map(_some, names)
     if any(told_work(run.config) is None for run in (*a, *b)):
         return [Difference(OTHER_WORK, one, other, OTHER_WORK_EFFECT, INCOMPARABLE)]

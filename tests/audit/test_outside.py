@@ -25,6 +25,10 @@ CASES = {
         md("Ranks | Threads/Rank | Workers | Time | Speedup | Efficiency", "4 | 4 | 16 | 13759 | 0.590 | 0.037",
            "4 | 4 | 16 | 12695 | 0.670 | 0.042"), [],
     ),
+    "gpus_of_each_node": (
+        md("test | node | gpu | images/sec | images/sec/gpu", "1 | 1 | 1 | 56.57 | 56.57", "2 | 1 | 2 | 109.34 | 54.67",
+           "3 | 2 | 1 | 109.72 | 54.86", "4 | 2 | 2 | 209.87 | 52.47", "5 | 2 | 1 | 106.38 | 53.19"), [],
+    ),
     "pairs_are_no_cells": (
         md("Pairs | GPUs | Time (s) | Window cells/s", "20 | 1 | 0.925 | 526,341", "20 | 2 | 0.846 | 575,367",
            "50 | 1 | 1.702 | 641,622"), [],

@@ -162,8 +162,12 @@ def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Ce
     finest = min(every, key=lambda k: (rank(kinds[k].unit) if kinds[k].unit in words.NOUNS else 0, k))
     varying = [k for k in every if len(distinct[k]) > 1]
     coarse = [k for k in varying if kinds[k].unit == "nodes"]
-    if len(distinct[finest]) == 1 and coarse and kinds[finest].unit != "nodes" and len(every) == 2:
-        return Devices(_product(counted[coarse[0]], counted[finest]), coarse[0], every)  # 8 GPUs in every row: a node's
+    if coarse and kinds[finest].unit != "nodes" and len(every) == 2:
+        of_nodes = len(distinct[finest]) == 1 or any(
+            node and part and part.value < node.value for node, part in zip(counted[coarse[0]], counted[finest])
+        )
+        if of_nodes:  # 8 GPUs in every row, or fewer than nodes: those of each node
+            return Devices(_product(counted[coarse[0]], counted[finest]), coarse[0], every)
     if kinds[finest].unit == "gpus" or not varying:
         return Devices(counted[finest], finest, every)
     rest = [k for k in varying if kinds[k].unit != "nodes"] or varying

@@ -26,9 +26,9 @@ def read(auditor):
 
 def test_the_corpus_is_wide():
     found = [document for document in corpus.documents() if not document.made]
-    assert len(found) > 230
-    assert len({document.project for document in found}) > 200
-    assert sum(len(claims.tables(document.text)) for document in found) > 290
+    assert len(found) > 350
+    assert len({document.project for document in found}) > 320
+    assert sum(len(claims.tables(document.text)) for document in found) > 415
     assert 0.2 < sum(document.held_out for document in found) / len(found) < 0.5
 
 

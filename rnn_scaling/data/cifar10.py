@@ -31,6 +31,7 @@ def build(feed: Feed) -> Source:
     paths = cifar10_files.files(options.data_dir)
     cifar10_files.check(paths)
 
+    @pipeline.as_written
     def to_batch(records: tf.Tensor) -> ImageBatch:
         numbers = tf.io.decode_raw(records, tf.uint8, fixed_length=cifar10_files.RECORD_BYTES)
         planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])

@@ -35,6 +35,7 @@ def build(feed: Feed) -> Source:
     # A global batch is drawn whole, by every worker, before it is split; of the others each draws its own alone.
     num_towers, first = (1, 0) if feed.split else (len(feed.devices), feed.first_tower)
 
+    @pipeline.as_written
     def batch_of(index: tf.Tensor) -> Any:
         return synthetic.draw(feed, batch_size, step=index // num_towers, tower=first + index % num_towers)
 

@@ -50,6 +50,7 @@ def build(feed: Feed) -> Source:
         tables = [_table(side.vocabulary, feed.options.unk_id) for side in checked.sides]
         dataset = _full_batches(_lines(feed), feed)
 
+        @pipeline.as_written
         def to_batch(*lines: tf.Tensor) -> Any:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
             parts = [_to_ids(*column) for column in columns]
@@ -82,6 +83,7 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     options, batch_size = feed.options, feed.pipeline_batch_sizes[0]
     width = bucket_width(feed.max_lengths, options.num_buckets)
 
+    @pipeline.as_written
     def with_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         num_words = [tf.strings.split(column).row_lengths() for column in columns]
         kept = functools.reduce(operator.and_, [words > 0 for words in num_words])
@@ -98,11 +100,11 @@ def _full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return (
         buckets.unbatch()
         .group_by_window(
-            key_func=lambda *row: row[-1],
-            reduce_func=lambda bucket, window: window.batch(batch_size, drop_remainder=True),
+            key_func=pipeline.as_written(lambda *row: row[-1]),
+            reduce_func=pipeline.as_written(lambda bucket, window: window.batch(batch_size, drop_remainder=True)),
             window_size=batch_size,
         )
-        .map(lambda *row: row[:-1])
+        .map(pipeline.as_written(lambda *row: row[:-1]))
     )
 
 

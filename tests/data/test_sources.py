@@ -230,6 +230,19 @@ def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, p
     assert [list(values) for values in known] == want
 
 
+@pytest.mark.parametrize("name, options", [("text", {"num_towers": 3}), ("host", {"batch_sizes": (3, 2)})])
+def test_no_function_of_a_pipeline_is_read_and_compiled_for_loops_over_tensors(devices, name, options, monkeypatch):
+    """0.2 to 0.4 s of a start."""
+    from tensorflow.python.autograph.impl import api
+
+    convert, converted = api._convert_actual, []
+    monkeypatch.setattr(
+        api, "_convert_actual", lambda function, *rest: converted.append(function) or convert(function, *rest)
+    )
+    build(name, devices[:2], **options)
+    assert converted == []
+
+
 def test_random_words_use_the_whole_vocabulary(tf, devices):
     [[batch]] = run_steps(tf, build("device", devices[:1], src_max_len=300, tgt_max_len=300), 1)
     assert set(batch.source.ravel()) == set(range(SRC_VOCAB))

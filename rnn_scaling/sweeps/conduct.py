@@ -96,14 +96,11 @@ def conduct(
       trainer: makes the runs.
       before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
     """
-    outcome, locked_folders = Outcome(), []
+    outcome = Outcome()
     doorway.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
-            if not options.dry_run:
-                for place in dict.fromkeys([out, *(job.folder for job in jobs)]):
-                    place.mkdir(parents=True, exist_ok=True)
-                    locked_folders.append(locks.enter_context(folder.lock(place)))
+            holds = [] if options.dry_run else _held_folders([out, *(job.folder for job in jobs)], locks)
             survey = folder.survey(
                 jobs, retry_failed=options.retry_failed, force=options.force, before=[job for job, _ in before or ()]
             )
@@ -123,7 +120,7 @@ def conduct(
                 if not survey.pending and before is None:
                     rule = f"all {len(jobs)} runs are finished; another --out measures anew"
                     print(f"nothing left to run: {rule}", file=sys.stderr)
-                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, locked_folders, before or ())
+                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, holds, before or ())
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -141,6 +138,15 @@ def conduct(
         )
         outcome.exit_status = entry.EXIT_INTERRUPTED
     return outcome
+
+
+def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[Hold]:
+    """Makes the folders where they lack, and holds each until the locks are given back."""
+    holds = []
+    for place in dict.fromkeys(folders):
+        place.mkdir(parents=True, exist_ok=True)
+        holds.append(locks.enter_context(folder.lock(place)))
+    return holds
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> str:
@@ -174,7 +180,7 @@ def _run_pending(
     timeout_s: float | None,
     trainer: Trainer,
     records: dict[str, RunRecord],
-    held: Sequence[Hold],
+    holds: Sequence[Hold],
     before: Sequence[Made],
 ) -> None:
     """Runs what is pending; fills `records` run by run.
@@ -194,18 +200,18 @@ def _run_pending(
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
-            _require_whole(held, jobs, records)
+            _require_whole(holds, jobs, records)
             result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
             records[job.label] = result
             _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
-            _require_whole(held, jobs, records)
+            _require_whole(holds, jobs, records)
     finally:
         shown.close()
 
 
-def _require_whole(held: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
-    gone = [str(each.folder) for each in held if not each.is_whole()]
+def _require_whole(holds: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
+    gone = [str(each.folder) for each in holds if not each.is_whole()]
     if gone:
         there = [str(job.path) for job in jobs if job.label in records and job.path.exists()]
         kept = f"left {'is' if len(there) == 1 else 'are'} {', '.join(there[-3:])}" if there else "none is left"

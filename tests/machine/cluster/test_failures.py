@@ -6,6 +6,8 @@ import json
 import signal
 import time
 
+import pytest
+
 from tests.machine.cluster.ranks import PATIENCE_S, processes
 
 SILENCE_S = 2.0
@@ -43,26 +45,17 @@ def test_every_rank_notices_that_rank_0_was_killed():
         assert [each.hear() for each in ranks[1:]] == [line, line]
 
 
-def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on():
-    with processes(3, heartbeat_s=SILENCE_S) as ranks:
+@pytest.mark.parametrize("number, size", [(1, 3), (0, 2)])
+def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on(number, size):
+    with processes(size, heartbeat_s=SILENCE_S) as ranks:
         met_once(ranks)
-        ranks[1].send_signal(signal.SIGSTOP)
+        frozen, others = ranks[number], [*ranks[:number], *ranks[number + 1 :]]
+        frozen.send_signal(signal.SIGSTOP)
         cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
-        line = f"failed rank 1 (host h1, process {ranks[1].pid}) {cause}"
-        assert [ranks[0].hear(), ranks[2].hear()] == [line, line]
-        ranks[1].send_signal(signal.SIGCONT)
-        assert ranks[1].hear() == line
-
-
-def test_a_frozen_rank_0_is_named_and_learns_it_when_it_goes_on():
-    with processes(2, heartbeat_s=SILENCE_S) as ranks:
-        met_once(ranks)
-        ranks[0].send_signal(signal.SIGSTOP)
-        cause = f"has not answered for {SILENCE_S:g} s: it is frozen, or the network to it is down"
-        line = f"failed rank 0 (host h0, process {ranks[0].pid}) {cause}"
-        assert ranks[1].hear() == line
-        ranks[0].send_signal(signal.SIGCONT)
-        assert ranks[0].hear() == line
+        line = f"failed rank {number} (host h{number}, process {frozen.pid}) {cause}"
+        assert [each.hear() for each in others] == [line] * (size - 1)
+        frozen.send_signal(signal.SIGCONT)
+        assert frozen.hear() == line
 
 
 def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout():

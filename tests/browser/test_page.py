@@ -7,7 +7,8 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.support.chromium import CHROMIUM, FLAGS, playwright
-from tests.support.scaling_runs import attributed, run, timed
+from tests.support.records import changed
+from tests.support.scaling_runs import attributed, run, timed, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -264,3 +265,14 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
     assert page.locator("details[open]").count() == 0
     pages = page.pdf(format="A4").count(b"/Type /Page\n")
     assert 0 < pages <= 4
+
+
+def test_a_certificate_is_seen_beside_the_picture(browser, tmp_path):
+    right = {"verdict": "equal within 1e-05", "holds": True, "sentence": "As it should be."}
+    write_folder(tmp_path, [changed(run, certificate=right) for run in attributed()])
+    assert report.main([str(tmp_path)]) == 0
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto((tmp_path / "report.html").as_uri())
+    hidden = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    assert page.locator("table.overview").evaluate(hidden) <= 0
+    page.close()

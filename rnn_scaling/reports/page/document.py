@@ -117,7 +117,7 @@ def _overview(summary: Summary) -> dict[str, Any]:
         (name, [(first_screen.series_id(summary, series), series.title, cells) for series, cells in lines])
         for name, lines in table_of_all.groups
     ]
-    return {"head": table_of_all.head, "groups": groups}
+    return {"head": table_of_all.head, "groups": groups, "is_certified": summary.is_certified}
 
 
 def _all_series(summary: Summary) -> dict[str, Any]:

@@ -21,8 +21,12 @@ def untold(loss: Attribution) -> str:
         return ""
     known = [part.name for part in loss.parts if part.points and part.points.ends != (0.0, 0.0)]
     missing = listed([part.name for part in loss.missing])
+    if not known and missing:
+        is_lost = (loss.loss_points.ends or (loss.loss_points.value,))[0] > 0
+        lost = f"{plus_minus(loss.loss_points, 1)} points are not split: " if is_lost else ""
+        return f"{lost}{missing if lost else _capital(missing)} {_need(loss)}."
     if not known:
-        return f"{plus_minus(loss.loss_points, 1)} points are not split: {missing} {_need(loss)}." if missing else ""
+        return ""
     loaded = _loaded(loss)
     lines = [_not_told(loss)] if loaded else []
     if others := [name for name in known if name not in loaded]:

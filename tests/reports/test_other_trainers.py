@@ -139,6 +139,9 @@ def test_what_is_missing_of_the_waterfall_is_named_with_what_supplies_it():
     )
     assert needed in sentence(alone)
     assert "./run.sh" not in json_report.render(of([*repeated(100), *repeated(140, 2)])).decode()
+    for rate in (200, 230):  # nothing is lost that could be split
+        text = table.text(of([*repeated(100), *repeated(rate, 2)]))
+        assert "points are not split" not in text and "On 2 devices contention and exchange need runs" in text
 
 
 def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():

@@ -25,6 +25,15 @@ CASES = {
         md("Ranks | Threads/Rank | Workers | Time | Speedup | Efficiency", "4 | 4 | 16 | 13759 | 0.590 | 0.037",
            "4 | 4 | 16 | 12695 | 0.670 | 0.042"), [],
     ),
+    "the_columns_that_most_rows_bear_out": (
+        md("batch | torch | cpp | speedup | trt plugin | speedup | torch op | speedup",
+           "1 | 12.33 | 5.47 | 2.25 | 5.69 | 2.17 | 5.70 | 2.16", "8 | 49.57 | 37.17 | 1.33 | 39.01 | 1.27 | 38.73 | 1.28",
+           "16 | 97.15 | 72.03 | 1.35 | 75.50 | 1.29 | 75.60 | 1.29",
+           "32 | 193.09 | 141.31 | 1.37 | 148.65 | 1.30 | 150.63 | 1.28"), [],
+    ),
+    "not_measured_is_minus_one": (
+        md("GPUs | img/s | time (s) | Speedup", "1 | 100 | -1 | 1.00", "2 | 190 | 5.2 | 1.90", "4 | 350 | -1 | 3.50"), [],
+    ),
     "gpus_of_each_node": (
         md("test | node | gpu | images/sec | images/sec/gpu", "1 | 1 | 1 | 56.57 | 56.57", "2 | 1 | 2 | 109.34 | 54.67",
            "3 | 2 | 1 | 109.72 | 54.86", "4 | 2 | 2 | 209.87 | 52.47", "5 | 2 | 1 | 106.38 | 53.19"), [],

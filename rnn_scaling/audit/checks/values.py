@@ -80,6 +80,6 @@ def _wrong(field: str, cell: Cell | None, text: str, header: str = "") -> tuple[
         return None
     if field == "devices" and (cell.value < 1 or not float(cell.value).is_integer()):
         return "a whole number from 1 up", "no run has this many devices; the row is left out of the comparisons"
-    if cell.value < 0 and not (field == "speedup" and cell.unit == "%"):
+    if cell.value < 0 and text != "-1" and not (field == "speedup" and cell.unit == "%"):  # -1: not measured
         return "a number above 0", "a wrong sign, or a clock that was set back; left out of the comparisons"
     return None

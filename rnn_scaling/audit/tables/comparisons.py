@@ -122,10 +122,11 @@ def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[in
         named = [i for i in near if about <= words_of(table.columns[i])] or near
         said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)] if kinds[k].role else []
         timed = [i for i in near if kinds[i].role] or near
-        borne = [pair for pair in pairs if _bears_out(table, k, *pair, alone={*timed} == {*pair})]
-        compared = borne or (said if len(said) == 1 else [])
+        rows = {pair: _bearing_out(table, k, *pair, alone={*timed} == {*pair}) for pair in pairs}
+        best = max(pairs, key=lambda pair: (rows[pair], k - 1 in pair), default=None)
+        compared = best if best and rows[best] else said[0] if len(said) == 1 else None
         if compared and not _is_of_devices(table, k, kinds, devices):
-            out[k] = compared[0]
+            out[k] = compared
     return out
 
 
@@ -149,8 +150,8 @@ def _says(table: Grid, kinds: Sequence[Column], top: int, bottom: int) -> bool:
     )
 
 
-def _bears_out(table: Grid, k: int, top: int, bottom: int, alone: bool) -> bool:
-    """Whether the ratio of two columns is the speedup in two rows and in at least half of them, and not always 1.
+def _bearing_out(table: Grid, k: int, top: int, bottom: int, alone: bool) -> int:
+    """How many rows say that the speedup is the ratio of two columns; 0 unless two and half of them do, not always 1.
 
     Where no other columns may be meant (`alone`), it is enough that it is so in one row of two, or that every row is
     off by one factor.
@@ -159,13 +160,14 @@ def _bears_out(table: Grid, k: int, top: int, bottom: int, alone: bool) -> bool:
         (g, a, b) for row in table.rows if (g := row.cells[k]) and (a := row.cells[top]) and (b := row.cells[bottom])
     ]
     rows = [(g, a, b) for g, a, b in rows if min(g.value, a.value, b.value) > 0]
-    fits = [(g, rounding.of(g).meets(rounding.of(a) / rounding.of(b))) for g, a, b in rows]
-    good = [g for g, fit in fits if fit and not rounding.of(g).meets(rounding.point(1.0))]
+    fits = [g for g, a, b in rows if rounding.of(g).meets(rounding.of(a) / rounding.of(b))]
+    good = sum(not rounding.of(g).meets(rounding.point(1.0)) for g in fits)
     if alone and len(rows) == len(table.rows) == 2:
-        return len(good) > 0 and all(cell.half_ulp < _KNOWN * cell.value for cells in rows for cell in cells)
+        return good * all(cell.half_ulp < _KNOWN * cell.value for cells in rows for cell in cells)
     if alone and len(rows) > 2 and not good:
-        return rounding.one_factor([rounding.of(g) * rounding.of(b) / rounding.of(a) for g, a, b in rows]) is not None
-    return len(good) > 1 and 2 * sum(fit for _, fit in fits) >= len(fits)
+        ratios = [rounding.of(g) * rounding.of(b) / rounding.of(a) for g, a, b in rows]
+        return 0 if rounding.one_factor(ratios) is None else len(rows)
+    return len(fits) if good > 1 and 2 * len(fits) >= len(rows) else 0
 
 
 def _is_of_devices(table: Grid, k: int, kinds: Sequence[Column], devices: Devices) -> bool:

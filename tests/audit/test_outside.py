@@ -34,6 +34,15 @@ CASES = {
     "not_measured_is_minus_one": (
         md("GPUs | img/s | time (s) | Speedup", "1 | 100 | -1 | 1.00", "2 | 190 | 5.2 | 1.90", "4 | 350 | -1 | 3.50"), [],
     ),
+    "differences_are_no_ratios": (
+        md("Model | Accuracy | Improvement", "plain (baseline) | 0.7597 | -", "10 steps | 0.7650 | +0.53",
+           "20 steps | 0.7748 | +1.51", "30 steps | 0.7779 | +1.82", "40 steps | 0.7817 | +2.20", "50 steps | 0.7885 | +2.88"), [],
+    ),
+    "the_largest_speedup_of_a_row": (
+        md("Model | FP32 Latency | INT8 Latency | INT8 + FP16 Latency | INT8+FP16+PM Latency | Max Speedup",
+           "a | 3.55 | 0.99 | 0.98 | 1.06 | 3.62", "b | 4.92 | 2.28 | 2.24 | 2.23 | 2.21",
+           "c | 197.323 | 110.99 | | | 1.78", "d | 235.73 | 144.82 | | | 1.63"), [],
+    ),
     "gpus_of_each_node": (
         md("test | node | gpu | images/sec | images/sec/gpu", "1 | 1 | 1 | 56.57 | 56.57", "2 | 1 | 2 | 109.34 | 54.67",
            "3 | 2 | 1 | 109.72 | 54.86", "4 | 2 | 2 | 209.87 | 52.47", "5 | 2 | 1 | 106.38 | 53.19"), [],

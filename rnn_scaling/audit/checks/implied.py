@@ -18,7 +18,7 @@ from rnn_scaling.audit.checks.context import Context, is_summary
 from rnn_scaling.audit.finding import Finding, name_line, of_cell
 from rnn_scaling.audit.rounding import Bounds
 from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
-from rnn_scaling.audit.tables.columns import plain, recognise, timed_thing
+from rnn_scaling.audit.tables.columns import OF_SEVERAL, plain, recognise, timed_thing
 from rnn_scaling.audit.tables.vocabulary import COUNTED, TIME_UNITS
 
 NAME = "implied"
@@ -59,7 +59,11 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
     compared = _compared(table, context)
     for k in numeric:
         name = table.columns[k]
-        says = _COMPARES.search(plain(name)) or recognise(name).role in ("rate", "rate_each")
+        says = (
+            _COMPARES.search(plain(name))
+            and not OF_SEVERAL.search(plain(name))
+            or recognise(name).role in ("rate", "rate_each")
+        )
         if name in compared or table.roles.get(name) in (ASIDE, "devices") or not says:
             continue
         said = {
@@ -235,12 +239,13 @@ def _plainly(words: str, values: Mapping[int, Bounds], against_a_row: bool) -> _
     return _Formula(words, values, against_a_row)
 
 
-def _gained(words: str, values: Mapping[int, Bounds], against_a_row: bool) -> _Formula:
-    return _Formula(f"{words} - 1", {i: Bounds(v.low - 1, v.high - 1) for i, v in values.items()}, against_a_row)
+def _gained(words: str, values: Mapping[int, Bounds], _: bool) -> _Formula:
+    # against a row it proves no baseline wrong: a difference in points is always as many times the change
+    return _Formula(f"{words} - 1", {i: Bounds(v.low - 1, v.high - 1) for i, v in values.items()})
 
 
-def _saved(words: str, values: Mapping[int, Bounds], against_a_row: bool) -> _Formula:
-    return _Formula(f"1 - {words}", {i: Bounds(1 - v.high, 1 - v.low) for i, v in values.items()}, against_a_row)
+def _saved(words: str, values: Mapping[int, Bounds], _: bool) -> _Formula:
+    return _Formula(f"1 - {words}", {i: Bounds(1 - v.high, 1 - v.low) for i, v in values.items()})
 
 
 def _forms(table: ScalingTable, k: int, signed: bool) -> list[Callable[..., _Formula]]:

@@ -17,6 +17,7 @@ MEASURED = (*TIMED, "speedup", "efficiency")
 
 # "speedup (FP32 to mixed)"
 FROM_TO = re.compile(r"(?P<of>.*?)[(:,]\s*(?P<first>[\w. -]+?)\s*(?: to |-to-|-> ?|→|\s-\s)\s*(?P<second>[\w. -]+?)\)?")
+OF_SEVERAL = re.compile(r"\b(?:max(?:imum)?|best|peak|highest)\b")  # "max speedup": each row has its own two columns
 _ENGLISH = dict(enumerate(words.FOREIGN, 1))
 _LETTER, _SIGN = "[a-zà-öø-ÿœа-яё]", "[\u3040-\uffdc]"  # a word of letters stands alone, one of signs need not
 _FOREIGN = re.compile(

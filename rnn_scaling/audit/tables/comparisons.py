@@ -124,6 +124,8 @@ def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[in
         timed = [i for i in near if kinds[i].role] or near
         rows = {pair: _bearing_out(table, k, *pair, alone={*timed} == {*pair}) for pair in pairs}
         best = max(pairs, key=lambda pair: (rows[pair], k - 1 in pair), default=None)
+        if len(timed) > 2 and columns.OF_SEVERAL.search(columns.plain(table.columns[k])):
+            continue
         compared = best if best and rows[best] else said[0] if len(said) == 1 else None
         if compared and not _is_of_devices(table, k, kinds, devices):
             out[k] = compared

@@ -58,7 +58,7 @@ def examine(table: ScalingTable, verdict: Verdict) -> tuple[list[WrongColumn], l
     sentences += workers
     nowhere = _baseline_nowhere(table, verdict)
     if not _is_scaling(verdict):
-        off, nowhere = off & {"bc"}, None  # speedup / devices is of each row alone
+        off, nowhere = off & {WITHIN}, None  # speedup / devices is of each row alone
     if not (off or nowhere):
         return columns, sentences, verdict
     exchanged = _exchanged(table, verdict)

@@ -136,3 +136,17 @@ def test_of_columns_that_are_models_that_of_the_row_is_named(tmp_path):
     rows = [("GPUs", "InceptionV3", "ResNet-50"), (1, 142, 219), (2, 284, 422), (4, 569, 852), (8, 1131, "173.4")]
     (found,) = run(tmp_path, "Images/s\n\n" + table(rows), "t.txt").findings
     assert (found.line, found.column, found.stands) == (7, "ResNet-50", "173.4"), found
+
+
+REPEATS = [(752, "7.52", 94.0), (697, "6.97", 87.1), (711, "7.11", 88.9), (595, "5.95", 74.4), (640, "6.40", 80.0)]
+
+
+@pytest.mark.parametrize(
+    ("share", "cause"), [(1, "each number is that of the row below"), (0.5, "every number is 0.5 times")]
+)
+def test_efficiencies_of_repeats_on_as_many_devices_are_wrong_as_a_column(tmp_path, share, cause):
+    shares = [of for *_, of in (REPEATS if share < 1 else [*REPEATS[1:], REPEATS[0]])]
+    rows = [(8, rate, up, f"{share * of:.1f}%") for (rate, up, _), of in zip(REPEATS, shares)]
+    rows = [("GPUs", "images/s", "speedup", "efficiency"), (1, 100, "1.00", "100%"), *rows]
+    (found,) = run(tmp_path, table(rows), "t.txt").findings
+    assert found.line == 3 and len(found.others) == 4 and cause in found.cause, found

@@ -30,6 +30,14 @@ def long(size):
     return "\n".join(["GPUs,images/s,speedup,efficiency,seconds", *rows]) + "\n"
 
 
+def compared(size):
+    """A table of `size` rows whose speedups are of two columns, half of them on one device."""
+    rng = random.Random(1)
+    pairs = [(rng.uniform(50, 100), rng.uniform(1.1, 3)) for _ in range(size)]
+    rows = [f"{1 + k % 2},{old:.3f},{old / gain:.3f},{gain:.3f}" for k, (old, gain) in enumerate(pairs)]
+    return "\n".join(["GPUs,old time (s),new time (s),speedup", *rows]) + "\n"
+
+
 def calls(path, text):
     """How many functions the audit of a text calls."""
     path.write_text(text)
@@ -49,7 +57,7 @@ def calls(path, text):
     return count
 
 
-@pytest.mark.parametrize(("made", "small"), [(wide, 400), (long, 250)])
+@pytest.mark.parametrize(("made", "small"), [(wide, 400), (long, 250), (compared, 250)])
 def test_twice_the_table_is_about_twice_the_work(tmp_path, made, small):
     calls(tmp_path / "t.csv", made(9))  # what is loaded once
     once, twice = (calls(tmp_path / "t.csv", made(size)) for size in (small, 2 * small))

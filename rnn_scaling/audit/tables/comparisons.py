@@ -7,11 +7,13 @@ one quantity and one unit are compared.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Sequence
 
 from rnn_scaling.audit import rounding
-from rnn_scaling.audit.scaling_table import Cell
+from rnn_scaling.audit.rounding import Bounds
+from rnn_scaling.audit.scaling_table import FLOAT_SLACK, Cell
 from rnn_scaling.audit.tables import columns
 from rnn_scaling.audit.tables import vocabulary as words
 from rnn_scaling.audit.tables.columns import COMPARED, Column, words_of
@@ -181,15 +183,23 @@ def _is_of_devices(table: Grid, k: int, kinds: Sequence[Column], devices: Device
     for i, kind in enumerate(kinds):
         if kind.role not in columns.TIMED:
             continue
-        bases = [cell for n, row in counted if n == first and (cell := row.cells[i])]
+        bases = [cell for n, row in counted if n == first and (cell := row.cells[i]) and cell.value > 0]
         rest = [(g, cell) for n, row in counted if n > first and (g := row.cells[k]) and (cell := row.cells[i])]
-        if rest and 2 * sum(any(_fits(g, cell, base, kind.role) for base in bases) for g, cell in rest) >= len(rest):
+        needed = [_base(g, cell, kind.role) for g, cell in rest if cell.value > 0]
+        if rest and 2 * _meeting_any(needed, [rounding.of(cell) for cell in bases]) >= len(rest):
             return True
     return False
 
 
-def _fits(gain: Cell, cell: Cell, base: Cell, role: str) -> bool:
-    if min(cell.value, base.value) <= 0:
-        return False
-    ratio = rounding.of(base) / rounding.of(cell) if role == "seconds" else rounding.of(cell) / rounding.of(base)
-    return rounding.of(gain).meets(ratio)
+def _base(gain: Cell, cell: Cell, role: str) -> Bounds:
+    """What a number is compared with where it is faster by `gain`."""
+    return rounding.of(cell) * rounding.of(gain) if role == "seconds" else rounding.of(cell) / rounding.of(gain)
+
+
+def _meeting_any(values: Sequence[Bounds], others: Sequence[Bounds]) -> int:
+    """How many of the values meet one of the others."""
+    by_low = sorted(others, key=lambda other: other.low)
+    lows, highest = [other.low for other in by_low], list(itertools.accumulate((other.high for other in by_low), max))
+    values = [value.widened(FLOAT_SLACK) for value in values]
+    begun = [bisect.bisect_right(lows, value.high) for value in values]
+    return sum(at > 0 and highest[at - 1] >= value.low for at, value in zip(begun, values))

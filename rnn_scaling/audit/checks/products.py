@@ -22,7 +22,8 @@ def check(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
         rows = [row for row in table.rows if getattr(row, total) and getattr(row, factor)]
         if not any(row.devices for row in rows):  # as many in all rows
             ratios = [rounding.of(getattr(row, total)) / _or_cut(getattr(row, factor)) for row in rows]
-            rows = [dataclasses.replace(row, devices=rounding.common_whole(ratios)) for row in rows]
+            devices = rounding.common_whole(ratios)
+            rows = [dataclasses.replace(row, devices=devices) for row in rows]
         rows = [row for row in rows if row.devices]
         if rows:
             yield from _product(table, rows, total, factor, words, _borne_out(table, context, total))

@@ -238,10 +238,12 @@ def fixed_part(times: Sequence[tuple[int, float]]) -> FixedPart | None:
     if len({devices for devices, _ in times}) < 3:
         return None
     x, y = [1 / devices for devices, _ in times], [seconds for _, seconds in times]
-    weight = [1 / seconds**2 for seconds in y]
+    weight = [(min(y) / seconds) ** 2 for seconds in y]
     total = sum(weight)
     mean_x, mean_y = (sum(w * v for w, v in zip(weight, values)) / total for values in (x, y))
     spread = sum(w * (a - mean_x) ** 2 for w, a in zip(weight, x))
+    if not spread:
+        return None  # beside the shortest time the others weigh nothing
     scaled = sum(w * (a - mean_x) * (b - mean_y) for w, a, b in zip(weight, x, y)) / spread
     fixed = mean_y - scaled * mean_x
     residual = max(abs(b - scaled * a - fixed) / b for a, b in zip(x, y))

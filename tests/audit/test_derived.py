@@ -124,6 +124,7 @@ def test_the_part_of_a_time_that_does_not_scale(tmp_path):
     assert "33 % of the time on 8 devices does not scale." in findings.derived_sentence(series)
     assert fixed_part([(1, 100.0), (2, 50.0)]) is None  # two points lie on any line
     assert fixed_part([(1, 100.0), (2, 10.0), (4, 90.0)]) is None  # and these on none
+    assert fixed_part([(1, 1e-300), (2, 21.1), (4, 12.8)]) is None  # whose squares are no numbers
 
 
 def test_other_times_beside_the_one_that_is_compared_are_phases(tmp_path):

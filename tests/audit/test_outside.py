@@ -67,6 +67,13 @@ CASES = {
         md("threads | speedup | efficiency | cells per 64 CPUs | throughput", "1 | 1.00 | 100% | 64 | 64.0",
            "2 | 1.85 | 92% | 32 | 59.1", "4 | 3.38 | 84% | 16 | 54.1", "8 | 5.72 | 71% | 8 | 45.8"), [],
     ),
+    "a_batch_that_falls_no_further": (
+        md("GPUs | batch per GPU | images/s", "1 | 256 | 100.3", "2 | 128 | 190.7", "4 | 64 | 361.2", "8 | 32 | 640.9",
+           "16 | 32 | 1190.4"), [],
+    ),
+    "memory_that_not_all_is_shared_out": (
+        md("GPUs | GB per GPU | images/s", "1 | 80.0 | 100.3", "2 | 40.0 | 190.7", "4 | 20.0 | 361.2", "8 | 12.0 | 640.9"), [],
+    ),
     "two_baselines": (
         md("concurrency | ms | speedup | % of linear", "serial loop | 294.70 | 1.00x | -", "1 | 295.03 | 1.00x | 100%",
            "2 | 161.38 | 1.83x | 91%", "4 | 84.71 | 3.48x | 87%", "8 | 47.05 | 6.26x | 78%"), [],

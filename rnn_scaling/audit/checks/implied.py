@@ -194,7 +194,7 @@ def _formulas(table: ScalingTable, k: int, said: Mapping[int, Bounds], others: S
 def _of_one_constant(
     table: ScalingTable, k: int, said: Mapping[int, Bounds], columns: Mapping[int, Mapping[int, Bounds]]
 ) -> Iterator[_Formula]:
-    """What falls or grows as another column does: rate x time = 768 MB, or one image; share x ranks; "ideal" / GPUs."""
+    """What falls or grows as another column does: rate x time = 768 MB, or one image; "ideal" / GPUs."""
     header, kind = plain(table.columns[k]), recognise(table.columns[k])
     of_times = kind.role in _MEASURED or kind.other == "bandwidth"
     strong = "devices" in table.roles.values()  # else each row may have work of its own
@@ -206,7 +206,6 @@ def _of_one_constant(
         counts = table.roles.get(table.columns[a]) == "devices"
         grows = counts and re.search(r"\b(?:ideal|linear|perfect)\b", header) is not None
         falls = of_times and strong and recognise(table.columns[a]).role == "seconds"
-        falls = falls or (counts and "per" in header.split())
         if kind.unit and kind.unit == f"{timed_thing(table.columns[a])}/s":  # ms/step, and steps/s
             yield _Formula(f"1 / {table.columns[a]}", {i: _ONE / of_a[i] / kind.scale for i in rows}, of_speed=True)
             continue

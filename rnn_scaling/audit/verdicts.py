@@ -294,7 +294,8 @@ def _speedup(verdict: Verdict, k: int) -> Wrong:
 def _efficiency(verdict: Verdict, k: int) -> Wrong:
     row, value, printed = verdict.rows[k], verdict.measured[k], verdict.speedups[k]
     devices = row.devices or 1
-    if printed is not None and verdict.within and (not verdict.by_speedup or verdict.by_speedup.fit.holds.get(k, True)):
+    of_measured = verdict.by_speedup and not verdict.by_speedup.fit.holds.get(k, True)
+    if printed is not None and verdict.within and not verdict.within.holds.get(k) and not of_measured:
         return Wrong(row, EFFICIENCY, printed / verdict.within.constant / devices)
     if verdict.by_efficiency and value is not None:
         base = k in verdict.by_efficiency.fit.anchors

@@ -138,6 +138,16 @@ def test_of_columns_that_are_models_that_of_the_row_is_named(tmp_path):
     assert (found.line, found.column, found.stands) == (7, "ResNet-50", "173.4"), found
 
 
+def test_an_efficiency_that_a_coarse_speedup_allows_is_expected_by_the_times(tmp_path):
+    rows = [
+        ("GPUs", "time (s)", "speedup", "efficiency"),
+        (1, "490.97", "1.0", "100.0%"),
+        (2, "245.49", "2.0", "101.4%"),
+    ]
+    (found,) = run(tmp_path, table(rows), "t.txt").findings
+    assert (found.column, found.stands, found.expected) == ("efficiency", "101.4%", "100.00% [99.99%, 100.00%]")
+
+
 REPEATS = [(752, "7.52", 94.0), (697, "6.97", 87.1), (711, "7.11", 88.9), (595, "5.95", 74.4), (640, "6.40", 80.0)]
 
 

@@ -67,6 +67,10 @@ CASES = {
         md("threads | speedup | efficiency | cells per 64 CPUs | throughput", "1 | 1.00 | 100% | 64 | 64.0",
            "2 | 1.85 | 92% | 32 | 59.1", "4 | 3.38 | 84% | 16 | 54.1", "8 | 5.72 | 71% | 8 | 45.8"), [],
     ),
+    "speedups_of_requests": (
+        md("GPUs | requests/s | tokens/s | speedup", "1 | 2.0 | 400 | 1.0", "2 | 3.8 | 800 | 1.9", "4 | 7.2 | 1500 | 3.6",
+           "8 | 13.9 | 2800 | 7.0"), [],
+    ),
     "a_batch_that_falls_no_further": (
         md("GPUs | batch per GPU | images/s", "1 | 256 | 100.3", "2 | 128 | 190.7", "4 | 64 | 361.2", "8 | 32 | 640.9",
            "16 | 32 | 1190.4"), [],

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from rnn_scaling.audit import rounding
 from rnn_scaling.audit.scaling_table import ASIDE
 from rnn_scaling.audit.tables import asides, columns, counts, unnamed
 from rnn_scaling.audit.tables.columns import COMPARED, Column
@@ -223,20 +224,32 @@ def _without_others(table: Grid, kinds: tuple[Column, ...], places: dict[str, li
         nouns = {kinds[k].each for k in real} if field == "rate_each" else set()
         finest = next((noun for noun in columns.words.NOUNS if noun in nouns), "")
         left = [k for k in real if not finest or kinds[k].each == finest]
-        left = _of_one_item(kinds, left, places) if field == "rate" else left
+        left = _of_one_item(table, kinds, left, places) if field == "rate" else left
         if left and len(left) < len(where):
             gone |= set(where) - set(left)
             places[field] = left
     return tuple(Column(other="ideal") if k in gone else kind for k, kind in enumerate(kinds))
 
 
-def _of_one_item(kinds: Sequence[Column], where: list[int], places: Mapping[str, Sequence[int]]) -> list[int]:
-    """Of tokens a second and requests a second, where a speedup may be of either, the one nearest before it."""
+def _of_one_item(
+    table: Grid, kinds: Sequence[Column], where: list[int], places: Mapping[str, Sequence[int]]
+) -> list[int]:
+    """Of tokens a second and requests a second, where a speedup may be of either, the one that it fits in most rows; of
+    those that it fits as often the one nearest before it."""
     units = {kinds[k].unit for k in where}
     derived = [k for role in ("speedup", "efficiency") for k in places.get(role, ())]
     if len(where) < 2 or len(units) < len(where) or "" in units or not derived:
         return where
-    return [max((k for k in where if k < derived[0]), default=where[0])]
+    nearest = max((k for k in where if k < derived[0]), default=where[0])
+    fits = {k: sum(_grown_as(table, k, gain) for gain in places.get("speedup", ())) for k in where}
+    return [max(where, key=lambda k: (fits[k], k == nearest))]
+
+
+def _grown_as(table: Grid, rate: int, gain: int) -> int:
+    """In how many rows a rate is as many times that of the first row as a speedup says."""
+    rows = [(a, b) for row in table.rows if (a := row.cells[rate]) and (b := row.cells[gain])]
+    first = rounding.of(rows[0][0]) if rows else rounding.point(1.0)
+    return sum((rounding.of(a) / first).meets(rounding.of(b)) for a, b in rows[1:])
 
 
 def _aligned(table: Grid, where: Sequence[int], places: Mapping[str, Sequence[int]]) -> list[int]:

@@ -210,6 +210,14 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
     assert "incomparable" not in said(told, told) and "incomparable" not in said({}, {})
 
 
+def test_runs_of_equal_options_that_count_different_things_are_compared_apart():
+    tokens = theirs(100)
+    sentences = dataclasses.replace(theirs(7, unit="sentences"), config=tokens.config)  # shared, as by a folder's runs
+    side = matching.Side(Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ())
+    labels = [each.label for each in matching.match(side, side).configurations]
+    assert [label.rpartition(", ")[2] for label in labels] == ["tokens", "sentences"]
+
+
 def of_log(rate, devices=1, **options):
     """A run of which only a rate was read, from its program's log."""
     run = theirs(rate, devices, **options)

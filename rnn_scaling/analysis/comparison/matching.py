@@ -181,13 +181,13 @@ def repeat(name: str) -> int:
 
 
 def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
-    keys: dict[int, Key] = {}  # by identity: records of the same configuration share the object
+    keys: dict[tuple[int, str], Key] = {}  # by identity: records of the same configuration share the object
     groups: dict[Key, list[RunFile]] = {}
     for file in files:
-        config = file.record.config
-        if id(config) not in keys:
-            keys[id(config)] = _key(file.record)
-        groups.setdefault(keys[id(config)], []).append(file)
+        known = (id(file.record.config), file.record.unit)
+        if known not in keys:
+            keys[known] = _key(file.record)
+        groups.setdefault(keys[known], []).append(file)
     return groups
 
 

@@ -74,7 +74,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
 
 
 def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
-    return network(config), config.get("variable_update", ""), config["num_devices"], scale.num_workers(config)
+    return network(config), str(config.get("variable_update", "")), config["num_devices"], scale.num_workers(config)
 
 
 def _goes_on(record: RunRecord) -> bool:

@@ -99,6 +99,13 @@ def test_an_option_of_ours_that_they_tell_is_read_by_them():
     ]
 
 
+def test_values_of_any_kind_of_an_option_of_ours_are_put_in_an_order():
+    modes = ("ring", None, 2)
+    runs = [theirs(100, variable_update=mode) for mode in modes]
+    assert all(record.from_json(run.to_json()).config == run.config for run in runs)
+    assert len(titles(*runs)) == 3
+
+
 def test_a_preset_that_they_tell_is_work_of_its_own_and_ours_is_not():
     ours = [changed(timed(1, 90, preset=preset), environment={"cpu": "A"}) for preset in ("small", "seed")]
     runs = [theirs(100, preset="small"), theirs(50, preset="big"), *ours]

@@ -88,7 +88,7 @@ def _why(loss: Attribution) -> tuple[str, str]:
     """("0" and why, the sentence with the remedy) of parts that runs vary too much to tell."""
     known = [part.points for part in loss.parts if part.points]
     repeats, points = loss.would_show()
-    if points is None and all(value.rounding for value in known):
+    if points is None and all(value.rounding and value.ends for value in known):
         return "0 by the digits that logs printed.", "Logs with more digits would tell."
     if points is None or any(value.ends is None for value in known):
         return "0: without repeats nobody knows how much runs differ.", f"--repeats={repeats} would tell."

@@ -303,6 +303,10 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     assert loss_text.untold(split.rows[1].loss).endswith(
         "0 by the digits that logs printed. Logs with more digits would tell."
     )
+    (once,) = of([alone[0], alone[-1]]).series
+    assert loss_text.untold(once.rows[1].loss).endswith(
+        "0: without repeats nobody knows how much runs differ. --repeats=3 would tell."
+    )
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
 

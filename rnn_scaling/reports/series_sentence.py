@@ -48,8 +48,10 @@ def statement(series: SeriesSummary) -> list[str]:
         return [reached, f"--repeats={REPEATS[0]} would show how sure that is."]
     if is_too_wide(row.efficiency):
         low, high = (f"{end:.0f}" for end in row.efficiency.ends or ())
-        text = f"{title}: the runs vary too much to tell how it scales on {row.devices}"
-        return [f"{text} ({low} to {high} % of the ideal).", "More repeats would tell."]
+        why, remedy = "the runs vary too much", "More repeats would tell."
+        if row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2:
+            why, remedy = "its logs printed too few digits", "Logs with more digits would tell."
+        return [f"{title}: {why} to tell how it scales on {row.devices} ({low} to {high} % of the ideal).", remedy]
     return [f"{title} reaches {_reached(row)}.", *_where(row.loss)]
 
 

@@ -311,6 +311,19 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
 
 
+def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
+    def said(rounding, spread):
+        rates = [(n, n * (1 + spread * k)) for n in (1, 2) for k in (-1, 0, 1)]
+        runs = [changed(of_log(rate, n), log_rounding=rounding) for n, rate in rates]
+        return sentence(of(runs).series[0])
+
+    assert said(0.4, 0.0) == (
+        "mine: its logs printed too few digits to tell how it scales on 2 devices (36 to 278 % of the ideal). "
+        "Logs with more digits would tell."
+    )
+    assert said(1e-3, 0.4).endswith("More repeats would tell.") and "the runs vary too much" in said(1e-3, 0.4)
+
+
 def test_what_failed_before_it_told_all_stays_in_its_series():
     told = {"batch_size": 8, "hidden": 3, "device": "cpu"}
     early = {"status": "failed", "throughput": {}, "batches": {}, "unit": "items", "environment": {}}

@@ -67,7 +67,7 @@ def cautions(records: Sequence[RunRecord]) -> list[str]:
         )
     if len(of_gpus) < len(logical):
         others = sum(kind not in ("CPU", None) for kind in kinds)
-        where = f"In {_runs(len(records) - others)} of {len(records)} the" if others else "The"
+        where = f"In {_runs(kinds.count('CPU'))} of {len(records)} the" if others else "The"
         lines.append(
             f"{where} devices are cores of one CPU: they share its caches, memory and clock, so this is not how "
             "separate machines or GPUs scale."

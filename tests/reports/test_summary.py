@@ -155,6 +155,10 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
     ]
     (line,) = [line for line in of(runs).cautions if "one CPU" in line]
     assert line.startswith("In 1 run of 2 the devices are cores of one CPU: ")
+    early = altered(run(4, 1.0, "failed"), resolved={})
+    assert early.resolved.device_type is None and line in [
+        each.replace("of 3", "of 2") for each in of([*runs, early]).cautions
+    ]
     (line,) = [line for line in of(runs[1:]).cautions if "one CPU" in line]
     assert line.startswith("The devices are cores of one CPU: ")
 

@@ -123,9 +123,12 @@ def files_of(summary: Summary) -> dict[str, Render]:
     """Name -> how it is made; pictures only where something was measured."""
     kinds = registry.REPORTS.items()
     made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
+    suffixes: set[str] = set()
     for k, (name, series) in enumerate(figures.groups(summary)):
         words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))
         suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
+        suffix += f"_{k + 1}" if suffix in suffixes else ""  # of names that differ in other letters
+        suffixes.add(suffix)
         made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
     if summary.learning:
         for kind, over in learning_curves.kinds(summary.learning):

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import Originals, RunFile
-from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table
+from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table, writing
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_sentence import sentence
 from rnn_scaling.settings.naming import THEIRS
@@ -349,6 +349,12 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
     made = of([changed(run, ended="exit status 3") for run in repeated(100)])
     assert "The programs of these runs ended badly after their records were written: " in table.text(made)
     assert "(exit status 3)" in made.cautions[-1] and made.series[0].largest.row.rate.ends
+
+
+def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
+    names = ("plain", "\u6a21\u578b", "\u8bad\u7ec3")
+    made = of([theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)])
+    assert len([name for name in writing.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]) == 3
 
 
 def test_frameworks_are_options_like_any_other():

@@ -124,7 +124,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         else:
             axes[name] = list(dict.fromkeys(values.split(",")))
             wrong = [line for text in axes[name] for line in _faults(name, text)]
-            lines += [f"{flag}: {line}, as this suite's option of that name" for line in wrong[:1]]
+            lines += [f"{flag}: {line}" for line in wrong[:1]]
     if lines:
         raise flags.FlagErrors(lines)
     return axes, [*(each for each in words if not each.startswith(AXIS)), *placed]
@@ -136,9 +136,10 @@ def _faults(name: str, text: str) -> list[str]:
         return []
     try:
         rule = _broken_rule(name, _value(name, text))
+        wrong = f"{text} must be {rule}" if rule else ""
     except flags.FlagErrors as e:
-        return [f"{e.lines[0].removeprefix(f'--{name}=')}; another name takes any, {AXIS}my_{name}"]
-    return [f"{text} must be {rule}; another name takes any, {AXIS}my_{name}"] if rule else []
+        wrong = e.lines[0].removeprefix(f"--{name}=")
+    return [f"{wrong}, as this suite's option of that name; another name takes any, {AXIS}my_{name}"] if wrong else []
 
 
 def _value(name: str, text: str) -> Any:

@@ -111,12 +111,14 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}
     lines, placed = [], []
+    names = [each.partition("=")[0].removeprefix(AXIS).lstrip("-") for each in words if each[:1] == "-"]
     for flag in (each for each in words if each.startswith(AXIS)):
         name, is_told, values = flag.removeprefix(AXIS).partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not is_told:
             lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
         elif name in (*PLACED, *flags.ALIASES):
             placed.append(f"--{name}={values}")
+            lines += [f"{flag}: {name} is given twice; give all values at once"] if names.count(name) > 1 else []
         elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS):
             lines.append(f"{flag}: {name} has a meaning of its own here; take another name, as {AXIS}my_{name}")
         elif name in axes:

@@ -169,6 +169,8 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true", "--trace_batches=5"], "--trace_batches is of this suite's trainer; give your own another"),
         (["--trainer=true {xla}", "--xla=true", "--axis:xla=1"], "--xla and --axis:xla name the same option; give one"),
         (["--trainer=true", "--axis:cpu_cores_per_device=0x2"], "--cpu_cores_per_device=0x2 must be a whole number"),
+        (["--trainer=true", "--axis:num_devices=4"], "--axis:num_devices=4: num_devices is given twice; give all valu"),
+        (["--trainer=true", "--axis:device=cpu", "--axis:device=gpu"], "--axis:device=gpu: device is given twice; giv"),
         (["--trainer=true", "--axis:2x=1"], "--axis:2x=1 must be --axis:NAME=VALUE,..."),
         (["--trainer=true {v}", "--axis:v=1.1,x,1.10"], "--axis:v: 1.1 and 1.10 are one number; leave one out"),
         (["--trainer=true", "--axis:repeat=1"], "repeat has a meaning of its own here"),

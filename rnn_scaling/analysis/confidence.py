@@ -251,10 +251,29 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     if len(errors) < len(used):
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
     error, degrees = welch(errors, [each for _, each in used])
-    rounding = math.fsum(abs(by) * each.value * math.expm1(each.rounding) for by, each in used)
+    rounding = _by_rounding(function, inputs, slopes) if any(each.rounding for each in inputs) else 0.0
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
     kind = "; ".join([_kind(processes, [each.scatter for _, each in used]), *([PRINTED] if rounding else [])])
     return Interval(value, value - margin, value + margin, kind, error, degrees, processes, rounding=rounding)
+
+
+def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]) -> float:
+    """By how much a function may be off where every input is, each the way that moves it most.
+
+    Not by slopes as errors are: a bound holds for few digits, too.
+
+    Args:
+      function: takes one number for each input.
+      inputs: what it is asked at, with their rounding.
+      slopes: of the function, by each input.
+    """
+
+    def moved(sign: float) -> float:
+        shifts = [math.copysign(each.rounding, sign * by) if by else 0.0 for each, by in zip(inputs, slopes)]
+        return float(function(*(each.value * math.exp(shift) for each, shift in zip(inputs, shifts))))
+
+    value = float(function(*(each.value for each in inputs)))
+    return max(moved(1.0) - value, value - moved(-1.0))
 
 
 def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:

@@ -76,6 +76,8 @@ def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
     assert significance.judged(confidence.ratio(three.scaled(2), two)).verdict == "faster"
     loss = confidence.combine(lambda a, b: 2 * a - b, [two, three])
     assert loss.low <= 2 * 1.5 - 3.5 and loss.high >= 2 * 2.5 - 2.5 and loss.by_digits == loss.half_width
+    coarse, fine = (confidence.over_processes([2.0] * 3).printed(-math.log1p(-share)) for share in (0.4, 0.1))
+    assert confidence.combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
     spread = confidence.over_processes([99, 100, 101])
     assert spread.printed(off).by_digits > 25 > 0.0 == spread.by_digits
     assert confidence.over_processes([2.0]).printed(off).ends is None, "one run has no interval, whatever it printed"

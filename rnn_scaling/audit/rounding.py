@@ -85,7 +85,7 @@ def one_factor(ratios: Sequence[Bounds], tried: int = 1) -> Bounds | None:
 
 def common_whole(values: Sequence[Bounds]) -> int | None:
     """The whole number that most of the values, three at least, may be; the smallest where several are."""
-    counts = Counter(n for value in values for n in list(value.integers())[:16])
+    counts = Counter(n for value in values for n in value.integers()[:16])
     shared, number = max(((count, -n) for n, count in counts.items()), default=(0, 0))
     return -number if shared >= 3 and 2 * shared > len(values) else None
 

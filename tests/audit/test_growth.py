@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.audit import auditing
+from rnn_scaling.audit import auditing, rounding
 from rnn_scaling.audit.tables import columns, counts
 from rnn_scaling.commands import audit
 
@@ -69,6 +69,11 @@ def test_twice_the_table_is_about_twice_the_work(tmp_path, made, small):
     calls(tmp_path / "t.csv", made(9))  # what is loaded once
     once, twice = (calls(tmp_path / "t.csv", made(size)) for size in (small, 2 * small))
     assert twice < 2.5 * once, (once, twice)
+
+
+def test_a_ratio_that_may_be_anything_takes_no_room():
+    anything, eight = rounding.Bounds(1.0, 1e300), rounding.point(8.0)
+    assert rounding.common_whole([anything, eight, eight, eight]) == 8
 
 
 def test_what_is_not_checked_of_a_long_file_is_said(tmp_path, capsys):

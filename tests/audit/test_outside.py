@@ -83,6 +83,11 @@ CASES = {
            "2 | 161.38 | 1.83x | 91%", "4 | 84.71 | 3.48x | 87%", "8 | 47.05 | 6.26x | 78%"), [],
     ),
     # layouts in which faults were silent
+    "a_speedup_of_precision_that_names_no_columns": (
+        md("Batch size / GPU | GPUs | Time to train with TF32 (Hrs) | Time to train with mixed precision (Hrs) | Speed-up with mixed precision",
+           "128 | 1 | 14.5 | 13.8 | 1.05", "64 | 4 | 4.6 | 3.7 | 1.42", "32 | 8 | 2.2 | 2.0 | 1.10"),
+        [("ratios", 4, "1.42", "4.6 / 3.7")],
+    ),
     "a_rate_of_nodes_and_of_gpus": (
         md("Nodes | GPUs | Images/sec | Images/sec/node | Images/sec/GPU | Scaling efficiency %",
            "1 | 8 | 18,072.99 | 18,072.99 | 2,259.12 | 100.00", "2 | 16 | 36,868.22 | 18,434.11 | 2,304.26 | 102.00",

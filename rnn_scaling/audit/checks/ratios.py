@@ -216,7 +216,7 @@ def _off_as_such(
 ) -> Finding | None:  # fmt: skip
     """One finding where most rows are the same number of times what they should be."""
     bad = [i for i, good in enumerate(holds) if not good and not is_summary(lines[i][0])]
-    if len(bad) < _MANY or 2 * len(bad) <= len(lines):
+    if len(bad) < _MANY or 2 * len(bad) <= len(lines) or any(lines[i][1].value <= 0 for i in bad):
         return None
     factor = rounding.one_factor([rounding.twice(rounding.of(lines[i][1])) / values[i] for i in bad])
     if factor is None:

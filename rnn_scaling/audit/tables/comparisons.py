@@ -111,7 +111,7 @@ def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[in
       kinds: what each of its columns says.
       devices: where its devices stand.
     """
-    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup" or _says_gain(table, k, kind)]
+    gains = [k for k, kind in enumerate(kinds) if kind.role == "speedup" or _says_gain(table, kinds, k)]
     numeric = [k for k, kind in enumerate(kinds) if _may_be_compared(kind) and any(row.cells[k] for row in table.rows)]
     numeric = [k for k in numeric if k not in devices.columns]
     tried = _TRIED if len(gains) <= _MANY else 2
@@ -122,7 +122,8 @@ def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[in
         pairs = [(a, b) for a in near for b in near if a != b and kinds[a].quantity == kinds[b].quantity]
         about = words_of(table.columns[k]) - _SPEEDUP  # "MCMC speedup" is of two columns that say MCMC
         named = [i for i in near if about <= words_of(table.columns[i])] or near
-        said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)] if kinds[k].role else []
+        said = [pair for pair in pairs if {*named} == {*pair} and _says(table, kinds, *pair)]
+        said = said if kinds[k].role == "speedup" else []
         timed = [i for i in near if kinds[i].role] or near
         rows = {pair: _bearing_out(table, k, *pair, alone={*timed} == {*pair}) for pair in pairs}
         best = max(pairs, key=lambda pair: (rows[pair], k - 1 in pair), default=None)
@@ -134,9 +135,10 @@ def borne_out(table: Grid, kinds: Sequence[Column], devices: Devices) -> dict[in
     return out
 
 
-def _says_gain(table: Grid, k: int, kind: Column) -> bool:
-    """Whether a header without another meaning names a comparison, of whatever."""
-    return not kind.quantity and _GAIN.search(columns.plain(table.columns[k])) is not None
+def _says_gain(table: Grid, kinds: Sequence[Column], k: int) -> bool:
+    """Whether a header without another meaning names a comparison, of whatever, and not which columns it compares."""
+    is_free = _named(table, kinds, k) is None if kinds[k].role == COMPARED else not kinds[k].quantity
+    return is_free and _GAIN.search(columns.plain(table.columns[k])) is not None
 
 
 def _may_be_compared(kind: Column) -> bool:

@@ -64,14 +64,17 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
         return " ".join([*(fastest(measured, 1, training) if len(measured) > 1 else []), text])
     one_model = [each for each in several if registry.trains_one_model(_mode(each))]
     training = " that train one model" if one_model and len(one_model) < len(several) else ""
-    candidates, training = _not_wrong(one_model or several, training)
-    return " ".join([*_on_one_device(candidates, training), *_on_several(series, several, candidates, training)])
+    rivals = one_model or several
+    candidates, in_common = _not_wrong(rivals, training)
+    if not candidates:
+        return f"None of the {len(rivals)} series{training} is called the fastest: each is known to train wrong."
+    return " ".join([*_on_one_device(candidates, in_common), *_on_several(series, several, candidates, in_common)])
 
 
 def _not_wrong(series: Sequence[SeriesSummary], training: str) -> tuple[Sequence[SeriesSummary], str]:
-    """(those that are not known to train wrong, if there are any; what they have in common, for the sentence)."""
+    """(those that are not known to train wrong; what they have in common, for the sentence)."""
     right = [each for each in series if not certified.is_wrong(each)]
-    if len(right) in (0, len(series)):
+    if len(right) == len(series):
         return series, training
     return right, f"{training} and are not known to train wrong" if training else " that are not known to train wrong"
 
@@ -120,20 +123,20 @@ def _overview(series: Sequence[SeriesSummary]) -> str:
     if len(series) < 2 or not scaled:
         return ""
     judged = sorted((each for each in scaled if _is_judged(each)), key=lambda each: _efficiency(each).value)
-    once = sorted((each for each in scaled if not is_known(_efficiency(each))), key=lambda e: _efficiency(e).value)
+    single = sorted((each for each in scaled if not is_known(_efficiency(each))), key=lambda e: _efficiency(e).value)
     texts = []
     if len(judged) > 1:
         low, high = judged[0], judged[-1]
         texts = [f"{len(judged)} series reach {_span(low, high)}."]
         if not is_above(_efficiency(high), _efficiency(low), len(judged)):
             texts += ["These two cannot be told apart."]
-    if len(once) > 1 and not judged:
-        low, high = once[0], once[-1]
-        runs = "one run each" if all(map(_went_by_one_run_each, once)) else "a single run on a side"
-        texts += [f"Going by {runs}, {len(once)} series reach {_span(low, high)}; how sure that is nobody knows."]
-    elif once:
-        texts += [f"{len(once)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
-    if unjudged := len(series) - len(judged) - len(once):
+    if len(single) > 1 and not judged:
+        low, high = single[0], single[-1]
+        runs = "one run each" if all(map(_went_by_one_run_each, single)) else "a single run on a side"
+        texts += [f"Going by {runs}, {len(single)} series reach {_span(low, high)}; how sure that is nobody knows."]
+    elif single:
+        texts += [f"{len(single)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
+    if unjudged := len(series) - len(judged) - len(single):
         texts += [f"{unjudged} of {len(series)} series cannot be judged."]
     return " ".join(texts)
 

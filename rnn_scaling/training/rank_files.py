@@ -100,8 +100,10 @@ class RankFiles:
 
     def _is_awaited(self) -> bool:
         """Another rank: whether rank 0 may still read what this one has told it."""
-        lines = self._lines(0)
-        is_same = bool(lines) and lines[0].get("key") == self._key_of_0
+        if not self._path(0).exists():
+            return False
+        lines = self._lines(0)  # none where it cannot be read for a moment, as over a network
+        is_same = not lines or lines[0].get("key") == self._key_of_0
         return is_same and not any("report" in line for line in lines) and not self._dead(0, lines)
 
     def gather(self, waits: bool) -> tuple[dict[int, Line], str]:

@@ -99,30 +99,47 @@ def _square(size, cells):
     return tuple(tuple("X" if i == j else cells[min(i, j), max(i, j)] for j in range(size)) for i in range(size))
 
 
+@pytest.fixture
+def beams(monkeypatch):
+    """The sizes of the subsets that a beam search looked for, in turn."""
+    sizes, search = [], topology._beam
+
+    def counted(worth, count):
+        sizes.append(count)
+        return search(worth, count)
+
+    monkeypatch.setattr(topology, "_beam", counted)
+    return sizes
+
+
 @pytest.mark.parametrize("count", [2, 4, 5, 8])
-def test_the_search_above_16_gpus_finds_what_looking_at_all_finds(monkeypatch, count):
+def test_the_search_above_16_gpus_finds_what_looking_at_all_finds(monkeypatch, beams, count):
     rng = random.Random(count)
     cells = {pair: rng.choice(["SYS", "PHB", "PIX", "NV2"]) for pair in itertools.combinations(range(12), 2)}
     found = Topology(tuple(range(12)), _square(12, cells), ("",) * 12, ("",) * 12)
     every = topology.best_subsets(found, count)
+    assert beams == []
     monkeypatch.setattr(topology, "EXHAUSTIVE", 0)
     searched = topology.best_subsets(found, count)
+    assert beams == [count]
     assert (searched.worst, searched.subsets[0]) == (every.worst, every.subsets[0])
 
 
-def test_32_gpus_are_searched_and_called_so():
+def test_32_gpus_are_searched_and_called_so(beams):
     cells = {(a, b): "PIX" if a // 4 == b // 4 else "SYS" for a, b in itertools.combinations(range(32), 2)}
     found = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
     best = topology.best_subsets(found, 4)
+    assert beams == [4]
     assert best.subsets[0] == (0, 1, 2, 3) and best.count == 8 and best.worst == "PIX"
     assert "not every subset is looked at" in topology.text(found)
 
 
-def test_sixteen_gpus_are_looked_at_exhaustively():
+def test_sixteen_gpus_are_looked_at_exhaustively(beams):
     cells = {(a, b): "NV6" if a // 8 == b // 8 else "SYS" for a, b in itertools.combinations(range(16), 2)}
     found = Topology(tuple(range(16)), _square(16, cells), ("",) * 16, ("",) * 16)
     best = topology.best_subsets(found, 8)
     assert best.subsets == (tuple(range(8)), tuple(range(8, 16)))
+    assert beams == []
 
 
 @pytest.mark.parametrize("count", [0, 8])

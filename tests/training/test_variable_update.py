@@ -47,18 +47,23 @@ SMALL_GRU = dataclasses.replace(SMALL, unit_type="gru")
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
 # Packs of three gradients and of one: the network of several cells a side.
 AGGREGATED = {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3}
+PARAMETER_SERVER = {"variable_update": "parameter_server"}
+REPLICATED = {"variable_update": "replicated"}
+REPLICATED_DENSE = {"variable_update": "replicated", "sparse_gradients": "densify"}
+MIRRORED = {"variable_update": "mirrored"}
+SLICED_ON_DEVICE = {"variable_update": "keras_slicing", "slice_on": "device"}
 SYNCHRONOUS = [
-    {"variable_update": "parameter_server"},
+    PARAMETER_SERVER,
     {"variable_update": "parameter_server", "sparse_gradients": "densify"},
-    {"variable_update": "replicated"},
-    {"variable_update": "replicated", "sparse_gradients": "densify"},
+    REPLICATED,
+    REPLICATED_DENSE,
     {"variable_update": "replicated", "all_reduce_spec": "collective"},
     {"variable_update": "replicated", "all_reduce_spec": BY_SIZE},
     {"variable_update": "replicated", "gradient_repacking": 4},
     AGGREGATED,
-    {"variable_update": "mirrored"},
+    MIRRORED,
     {"variable_update": "keras_slicing"},
-    {"variable_update": "keras_slicing", "slice_on": "device"},
+    SLICED_ON_DEVICE,
 ]
 
 
@@ -112,9 +117,9 @@ def serial(model, num_towers):
     "workload, options",
     [
         *(("nmt", each) for each in SYNCHRONOUS),
-        *(("lm", SYNCHRONOUS[k]) for k in (0, 2, -3, -1)),
-        ("nmt_attention", SYNCHRONOUS[2]),
-        ("gru", SYNCHRONOUS[2]),
+        *(("lm", each) for each in (PARAMETER_SERVER, REPLICATED, MIRRORED, SLICED_ON_DEVICE)),
+        ("nmt_attention", REPLICATED),
+        ("gru", REPLICATED),
     ],
     ids=_name,
 )
@@ -190,7 +195,7 @@ def test_staged_variables_are_exactly_one_step_stale(trained):
 
 
 @as_built
-@pytest.mark.parametrize("options", [SYNCHRONOUS[0], SYNCHRONOUS[2], SYNCHRONOUS[3], SYNCHRONOUS[-1]], ids=_name)
+@pytest.mark.parametrize("options", [PARAMETER_SERVER, REPLICATED, REPLICATED_DENSE, SLICED_ON_DEVICE], ids=_name)
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
     batches = make_batches(5, 2)
     result = train(devices[:2], batches, SMALL, max_gradient_norm=0.05, **options)
@@ -253,7 +258,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
 
 @pytest.mark.parametrize(
     "model, options, lengths",
-    [(MODEL, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, SYNCHRONOUS[2], ("target_length",))],
+    [(MODEL, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, REPLICATED, ("target_length",))],
 )
 def test_items_are_counted_from_the_lengths_the_towers_consumed(model, options, lengths, trained):
     result = trained(model, 2, **options)

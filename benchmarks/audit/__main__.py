@@ -4,8 +4,9 @@
 
 A finding in the corpus (tests/golden/audit/corpus/) is right when the verdict of its document names its line; the
 verdicts are those of benchmarks/audit/claims.py and of people. A fault is found when a finding is in a row it spoiled.
-A third of the projects and of the spoiled tables is held out: the checks were not mended by them. --show prints every
-false alarm, miss and fault not found; tests/golden/audit/known.json lists those that tests/audit/test_corpus.py allows.
+--part=held_out is a third of the projects and of the spoiled tables, to be left unseen while checks are mended. --show
+prints every false alarm, miss and fault not found; tests/golden/audit/known.json lists those that
+tests/audit/test_corpus.py allows.
 """
 
 from __future__ import annotations

@@ -47,6 +47,23 @@ CASES = {
         md("test | node | gpu | images/sec | images/sec/gpu", "1 | 1 | 1 | 56.57 | 56.57", "2 | 1 | 2 | 109.34 | 54.67",
            "3 | 2 | 1 | 109.72 | 54.86", "4 | 2 | 2 | 209.87 | 52.47", "5 | 2 | 1 | 106.38 | 53.19"), [],
     ),
+    "gpus_of_all_nodes_by_the_efficiencies": (
+        md("Nodes | GPUs | Images/sec | speedup | efficiency", "1 | 1 | 100 | 1.00 | 100%", "2 | 2 | 190 | 1.90 | 95%",
+           "4 | 2 | 195 | 1.95 | 97.5%"), [],
+    ),
+    "gpus_of_all_nodes_by_the_rates_of_one": (
+        md("Nodes | GPUs | Images/sec | Images/sec/GPU", "1 | 8 | 100 | 12.50", "2 | 8 | 190 | 23.75", "4 | 8 | 170 | 21.25"), [],
+    ),
+    "gpus_of_each_node_by_the_efficiencies": (
+        md("Nodes | GPUs | Images/sec | speedup | efficiency", "1 | 8 | 100 | 1.00 | 100%", "2 | 8 | 190 | 1.90 | 95%",
+           "4 | 8 | 360 | 3.60 | 90%"), [],
+    ),
+    "gpus_of_each_node_that_are_no_fewer": (
+        md("Nodes | GPUs | Images/sec | Images/sec/GPU", "1 | 4 | 100 | 25.00", "2 | 4 | 190 | 23.75", "2 | 8 | 360 | 22.50"), [],
+    ),
+    "ideal_alone": (
+        md("GPUs | ideal time (s) | speedup", "1 | 466.88 | 1.0", "4 | 116.72 | 3.9", "16 | 29.18 | 15.0"), [],
+    ),
     "pairs_are_no_cells": (
         md("Pairs | GPUs | Time (s) | Window cells/s", "20 | 1 | 0.925 | 526,341", "20 | 2 | 0.846 | 575,367",
            "50 | 1 | 1.702 | 641,622"), [],
@@ -96,6 +113,18 @@ CASES = {
     "ideal_beside_measured": (
         md("GPUs | tok/s | ideal tok/s | scaling eff %", "32 | 110,373 | 110,373 | 100", "64 | 216,507 | 220,746 | 98",
            "128 | 423,306 | 441,492 | 86", "160 | 534,644 | 551,865 | 97"), [("efficiency", 5, "86", "")],
+    ),
+    "a_share_of_the_ideal_is_measured": (
+        md("GPUs | time (s) | linear scaling (%)", "1 | 466.88 | 100%", "4 | 120.20 | 97.1%", "8 | 61.40 | 85.0%",
+           "16 | 31.10 | 93.8%"), [("efficiency", 5, "85.0%", "")],
+    ),
+    "a_linear_layer_is_measured": (
+        md("GPUs | linear layer time (ms) | speedup", "1 | 466.88 | 1.0", "4 | 120.20 | 3.9", "8 | 61.40 | 6.2",
+           "16 | 31.10 | 15.0"), [("speedup", 5, "6.2", "")],
+    ),
+    "ideal_in_brackets": (
+        md("GPUs | time (ideal) (s) | speedup", "1 | 466.88 (466.88) | 1.0", "4 | 120.20 (116.72) | 3.9",
+           "8 | 61.40 (58.36) | 6.2", "16 | 31.10 (29.18) | 15.0"), [("speedup", 5, "6.2", "")],
     ),
     "tokens_and_requests": (
         md("Setting | Tokens/sec | Speedup | Requests/sec", "base | 800 | 1.00x | 1.31", "a | 1,600 | 2.40x | 2.67",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -148,7 +149,10 @@ def _consistent(totals: Sequence[Cell | None], each: Sequence[Cell | None]) -> b
 
 
 def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Cell | None]]) -> Devices:
-    """Several counts: the one that is the product of the others, else the finest that varies; none where two may be."""
+    """Several counts: the one that is the product of the others, else the finest that varies; none where two may be.
+
+    Of nodes and GPUs the numbers beside them say whether the GPUs are those of each node.
+    """
     every = tuple(counted)
     distinct = {k: {cell.value for cell in values if cell} for k, values in counted.items()}
     total = [k for k in every if re.search(r"\btotal\b|\ball\b|world ?size", columns.plain(table.base[k]))]
@@ -163,11 +167,14 @@ def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Ce
     varying = [k for k in every if len(distinct[k]) > 1]
     coarse = [k for k in varying if kinds[k].unit == "nodes"]
     if coarse and kinds[finest].unit != "nodes" and len(every) == 2:
-        of_nodes = len(distinct[finest]) == 1 or any(
-            node and part and part.value < node.value for node, part in zip(counted[coarse[0]], counted[finest])
-        )
-        if of_nodes:  # 8 GPUs in every row, or fewer than nodes: those of each node
-            return Devices(_product(counted[coarse[0]], counted[finest]), coarse[0], every)
+        nodes, parts = counted[coarse[0]], counted[finest]
+        whole = _product(nodes, parts)
+        as_whole, as_parts = _rows_that_bear_out(table, kinds, whole), _rows_that_bear_out(table, kinds, parts)
+        if as_parts > as_whole and 2 * as_parts > len(table.rows):
+            return Devices(parts, finest, every)
+        fewer = any(node and part and part.value < node.value for node, part in zip(nodes, parts))
+        if len(distinct[finest]) == 1 or fewer or (as_whole > as_parts and 2 * as_whole > len(table.rows)):
+            return Devices(whole, coarse[0], every)  # 8 GPUs in every row, or fewer than nodes: those of each node
     if kinds[finest].unit == "gpus" or not varying:
         return Devices(counted[finest], finest, every)
     rest = [k for k in varying if kinds[k].unit != "nodes"] or varying
@@ -175,6 +182,25 @@ def _of_several(table: Grid, kinds: Sequence[Column], counted: dict[int, list[Ce
         return Devices(counted[rest[0]], rest[0], every)
     names = " and ".join(repr(table.columns[k]) for k in rest)
     return Devices(None, -1, every, notes=(f"columns {names} both count; which are the devices is not said",))
+
+
+def _rows_that_bear_out(table: Grid, kinds: Sequence[Column], numbers: Sequence[Cell | None]) -> int:
+    """In how many rows speedup / efficiency, or a rate / that of one device, is one factor times these numbers."""
+    where = {
+        role: [k for k, kind in enumerate(kinds) if kind.role == role and kind.each != "nodes"]
+        for role in ("speedup", "efficiency", "rate", "rate_each")
+    }
+    most = 0
+    for of_all, of_one in (("speedup", "efficiency"), ("rate", "rate_each")):
+        for a, b in itertools.product(where[of_all], where[of_one]):
+            known = [
+                (one, each, n)
+                for row, n in zip(table.rows, numbers)
+                if (one := row.cells[a]) and (each := row.cells[b]) and n and min(one.value, each.value, n.value) > 0
+            ]
+            factors = [rounding.of(one) / rounding.of(each) / n.value for one, each, n in known]
+            most = max(most, len(rounding.consensus(factors)[1]) if factors else 0)
+    return most
 
 
 def _under_sections(table: Grid, k: int, counted: list[Count | None]) -> list[Count | None]:

@@ -18,6 +18,8 @@ from rnn_scaling.audit.tables.unnamed import Curve
 # Fields that a wide table repeats for each thing that it compares ("images/sec | speedup | images/sec | speedup").
 REPEATED = (*columns.RATES, "speedup", "efficiency")
 _IDEAL = re.compile(r"\b(?:ideal|linear|perfect|theoretical|target|expected|predicted|projected)\b")
+# Of a time or a rate that stands alone; a "linear layer" and a "target model" are measured.
+_SURELY_IDEAL = re.compile(r"\b(?:ideal|theoretical|perfect)\b|^linear (?:scaling )?(?:time|throughput)\b|\(linear\)")
 _NO_FIELD = ("", ASIDE, COMPARED, "devices", "ids", "per_part")
 
 
@@ -215,9 +217,14 @@ def _by_fields(table: Grid, kinds: Sequence[Column], labels: tuple[int, ...]) ->
 
 
 def _without_others(table: Grid, kinds: tuple[Column, ...], places: dict[str, list[int]]) -> tuple[Column, ...]:
-    """Leaves out, where a column of the same quantity stands beside it, what is ideal and not measured, and the rate of
-    a node where that of a GPU is told too."""
+    """Leaves out what is ideal and not measured, and the rate of a node where that of a GPU is told too."""
     gone: set[int] = set()
+    for field in [field for field in columns.TIMED if field in places]:
+        ideal = {k for k in places[field] if _is_ideal(table, k)}
+        places[field] = [k for k in places[field] if k not in ideal]
+        gone |= ideal
+        if not places[field]:
+            del places[field]
     for field in REPEATED:
         where = places.get(field, [])
         real = [k for k in where if not _IDEAL.search(columns.plain(table.base[k]))]
@@ -229,6 +236,12 @@ def _without_others(table: Grid, kinds: tuple[Column, ...], places: dict[str, li
             gone |= set(where) - set(left)
             places[field] = left
     return tuple(Column(other="ideal") if k in gone else kind for k, kind in enumerate(kinds))
+
+
+def _is_ideal(table: Grid, k: int) -> bool:
+    """Whether a header says that its numbers are ideal, and not those in brackets of "120.2 (116.7)"."""
+    header = columns.plain(table.base[k])
+    return bool(_SURELY_IDEAL.search(header)) and not ("(" in header and any("(" in row.texts[k] for row in table.rows))
 
 
 def _of_one_item(

@@ -120,15 +120,20 @@ class Row:
         return within_interval(*measured_batches(self.good[0])).printed(self.rounding) if has_batches else None
 
     def told(self, name: str) -> Any:
-        """The value of an option; None where its workload does not read it, or another trainer does not tell it."""
+        """The value of an option; None where its workload does not read it, or another trainer does not tell it.
+
+        Of ours an option that only stands for others has none: a row may have runs of several values.
+        """
         workload = self.config["model"]
+        if self.is_ours and name in RESOLVED:
+            return None
         is_read = not self.is_ours or workload not in WORKLOADS or workload in _READERS.get(name, WORKLOADS)
         return self.known.get(name) if is_read else None
 
     @functools.cached_property
     def known(self) -> Mapping[str, Any]:
         """The options whose values are known: ours all are, for they have defaults, and another trainer tells some."""
-        return self.config if self.is_ours else self.records[0].config
+        return self.config if self.is_ours else known_config(self.records[0])
 
     @property
     def batch_size(self) -> int | None:
@@ -176,13 +181,18 @@ class Row:
 def full_config(record: RunRecord) -> dict[str, Any]:
     """Every option; one that a record does not name is newer than it, and had its default."""
     if TRAINER in record.config:  # what it does not tell of these is not known
-        return {**_UNTOLD, "model": record.config[TRAINER], **record.config}
+        return {**_UNTOLD, "model": record.config[TRAINER], **_told(record)}
     return {**_DEFAULTS, **record.config}
+
+
+def _told(record: RunRecord) -> dict[str, Any]:
+    """What another trainer tells of itself; None is no value."""
+    return {name: value for name, value in record.config.items() if value is not None}
 
 
 def known_config(record: RunRecord) -> dict[str, Any]:
     """The options whose values are known: of another trainer those that its record tells."""
-    return record.config if TRAINER in record.config else full_config(record)
+    return _told(record) if TRAINER in record.config else full_config(record)
 
 
 def shown(rows: Sequence[Row]) -> list[Metric]:

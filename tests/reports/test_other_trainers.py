@@ -111,8 +111,12 @@ def test_a_preset_that_they_tell_is_work_of_its_own_and_ours_is_not():
     runs = [theirs(100, preset="small"), theirs(50, preset="big"), *ours]
     assert titles(*runs) == ["cudnn_lstm, independent", "mine, preset=small", "mine, preset=big"]
     lines = list(csv.DictReader(io.StringIO(csv_table.render(of(runs)).decode())))
-    assert [line["preset"] for line in lines][1:] == ["small", "big"]
+    assert [line["preset"] for line in lines] == ["", "small", "big"]
     assert "preset" not in csv_table.render(of(ours)).decode()
+
+
+def test_what_they_tell_as_none_they_do_not_tell():
+    assert titles(theirs(100, variable_update=None), theirs(190, 2)) == ["mine"]
 
 
 def test_what_counts_something_else_is_another_row_with_another_baseline():

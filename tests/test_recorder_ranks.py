@@ -56,6 +56,19 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
     return one.close()
 
 
+def test_a_report_stays_while_the_file_of_rank_0_is_there(tmp_path, monkeypatch):
+    """Over a network a read may fail for a moment: rank 0 may wait for the report all the same."""
+    first, second = (RankFiles(tmp_path / "run.json", rank, 2, SHORT_S) for rank in (0, 1))
+    second._look_at_0()
+    read = RankFiles._lines
+    monkeypatch.setattr(RankFiles, "_lines", lambda self, rank: read(self, rank) if rank else [])
+    second.end({"steps": 5}, "")
+    assert second._path(1).exists()
+    first._path(0).unlink()
+    second.end({"steps": 5}, "")
+    assert not second._path(1).exists()
+
+
 def together(*programs):
     """Runs each in a thread; returns what they raised, None where nothing."""
     raised = [None] * len(programs)

@@ -22,9 +22,8 @@ def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
     any, else on others.
     """
     good = [run for run in records if run.status == "ok" and TRAINER in run.config]
-    by_names: dict[
-        Values, dict[Values, list[RunRecord]]
-    ] = {}  # good runs by values of the options that a failed one tells
+    # By the names of what a failed run tells: the good runs, by their values of these.
+    by_names: dict[Values, dict[Values, list[RunRecord]]] = {}
     known = list(records)
     for index, run in enumerate(records):
         if run.status == "ok" or TRAINER not in run.config or not good:

@@ -76,17 +76,23 @@ def told_options(rows: Sequence[Row]) -> list[str]:
     """
     left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
     names = [name for name in option_names(rows) if name not in left_out]
-    known = [row.known for row in rows]
-    differing = {name for name in names if len(_values(name, known)) > 1}
+    differing = _differing([row.known for row in rows])
     always = {*ALWAYS, *(scale.axis(row.config) for row in rows), *(TRAINER for row in rows if not row.is_ours)}
     return [name for name in names if name in always or name in differing]
 
 
-def _values(name: str, options: Sequence[Mapping[str, Any]]) -> set[str]:
-    """What rows say of an option, as text; not to have one that is none of ours is a value too."""
-    if name in configs.OPTIONS:
-        return {*map(repr, [known[name] for known in options if name in known])}
-    return {repr(known.get(name)) for known in options}
+def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The options of which rows say several things; not to have one that is none of ours is a value too."""
+    differing: set[str] = set()
+    values: dict[str, Any] = {}
+    theirs = {name for known in options for name in known} - configs.OPTIONS.keys()
+    for known in options:
+        for name, value in known.items():
+            other = values.setdefault(name, value)
+            if other is not value and (other != value or type(other) is not type(value)):  # 1 is not True
+                differing.add(name)
+        differing.update(name for name in theirs if known.get(name) is None and values.setdefault(name) is not None)
+    return differing
 
 
 def load(path: str | Path) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis import rows
+from rnn_scaling.analysis import loading, rows
 from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from tests.support.records import changed, make_record
@@ -164,3 +164,24 @@ def test_even_towers_lose_nothing_however_seconds_round():
         even = {"tower_items": [[share] * 3] * 59, "tower_positions": [[share] * 3] * 59}
         (row,) = rows.with_baselines([make_record(seconds=seconds, items=[3 * share] * 59, batches=even)])
         assert 0 <= imbalance(row) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "values, differ",
+    [
+        (["a", "b"], True),
+        (["a", "a"], False),
+        ([1, True], True),
+        ([1, 1.0], True),
+        ([[1], [1]], False),
+        ([None, "a"], True),
+        (["a", None], True),
+        ([None, None], False),
+    ],
+)
+@pytest.mark.parametrize("name, is_ours", [("num_units", True), ("hidden", False)])
+def test_options_differ_by_what_rows_say(name, is_ours, values, differ):
+    """None stands for a row that does not say it: of an option of ours that is no value."""
+    rows_of = [{} if value is None else {name: value} for value in values]
+    differing = loading._differing([*rows_of, {}] if is_ours else rows_of)
+    assert differing == ({name} if differ and not (is_ours and None in values) else set())

@@ -1,6 +1,8 @@
-"""CPU seconds of a report of thousands of different configurations, stage by stage.
+"""Seconds of a report of thousands of different configurations, stage by stage.
 
     python -m benchmarks.report [--records=10000] [--profile]
+
+With --profile on one core, where no second process reads and writes a part.
 
 Makes the records in a temporary folder from those of docs/results: two modes on one device and on two, at as many sizes
 of a layer as it takes, each run with batch times of its own.
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.machine.cores import bind_to_cores
 from rnn_scaling.records import folder
 from rnn_scaling.reports import writing
 from rnn_scaling.reports.summarising import summarise
@@ -37,6 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as path:
         _make(Path(path), own.records)
         profile = cProfile.Profile()
+        if own.profile:
+            bind_to_cores(1)
         with profile if own.profile else contextlib.nullcontext():
             report(Path(path), Path(path) / "report")
         if own.profile:
@@ -47,24 +52,24 @@ def main() -> None:
 
 @writing.uncollected()
 def report(source: Path, target: Path) -> None:
-    """Reports a folder as the command does, and prints the CPU seconds of each stage."""
+    """Reports a folder as the command does, and prints the seconds of each stage."""
     target.mkdir()
-    began = time.process_time()
+    began = time.perf_counter()
     with _timed("read"):
-        content = folder.read(source)
+        records = folder.read(source)
     with _timed("summarise"):
-        summary = summarise(content, str(source))
-    for name, render in writing.files_of(summary).items():
-        with _timed(name):
-            (target / name).write_bytes(render(summary))
-    print(f"{'total':24}{time.process_time() - began:8.2f} s, {len(summary.rows)} rows")
+        summary = summarise(records, str(source))
+    with _timed("write"):
+        for name, content in writing.rendered(writing.files_of(summary), summary):
+            (target / name).write_bytes(content)
+    print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
 
 
 @contextlib.contextmanager
 def _timed(name: str) -> Iterator[None]:
-    began = time.process_time()
+    began = time.perf_counter()
     yield
-    print(f"{name:24}{time.process_time() - began:8.2f} s")
+    print(f"{name:10}{time.perf_counter() - began:6.2f} s")
 
 
 def _make(path: Path, count: int) -> None:

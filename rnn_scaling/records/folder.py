@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.machine.beside import beside
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
 
+MANY = 500  # files, from which on another process reads half of them
 ANEW = "Delete it, and the same sweep makes the run again"
 
 
@@ -54,26 +56,41 @@ def read(folder: Path) -> Folder:
 def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
-    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
     originals = Originals()
-    for name, path in paths.items():
-        try:
-            run = record.read(path, kept=kept)
-        except OSError as e:
-            left_out.append(entry.plain(f"{path}: {e.strerror or e}"))
-            continue
-        except record.RecordError as e:
-            if not is_result(path):
-                remedy = f". {ANEW}" if starts_as(path, rb"run/") else ""
-                left_out.append(entry.plain(f"{e}{remedy}"))
-            continue
-        name = entry.plain(name)
-        if original := originals.of(name, run):
+    for (name, path), run in zip(paths.items(), _read_all(list(paths.values()))):
+        if isinstance(run, str):
+            left_out.append(entry.plain(run))
+        elif run is not None and (original := originals.of(name := entry.plain(name), run)):
             left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
-            continue
-        runs.append(RunFile(name, run))
+        elif run is not None:
+            runs.append(RunFile(name, run))
     known = zip(runs, siblings.completed([run.record for run in runs]))
     return Folder(tuple(run if run.record is each else RunFile(run.name, each) for run, each in known), tuple(left_out))
+
+
+def _read_all(paths: Sequence[Path]) -> list[RunRecord | str | None]:
+    """What `_read_one` says of each file; of many another process reads half."""
+    half = len(paths) // 2
+    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
+
+    def read_each(part: Sequence[Path]) -> list[RunRecord | str | None]:
+        return [_read_one(path, kept) for path in part]
+
+    with beside(lambda: read_each(paths[half:]), pays=len(paths) >= MANY) as others:
+        return [*read_each(paths[:half]), *others()]
+
+
+def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
+    """The record of a file, or why it has none; None: the file is another thing of this suite's."""
+    try:
+        return record.read(path, kept=kept)
+    except OSError as e:
+        return f"{path}: {e.strerror or e}"
+    except record.RecordError as e:
+        if is_result(path):
+            return None
+        remedy = f". {ANEW}" if starts_as(path, rb"run/") else ""
+        return f"{e}{remedy}"
 
 
 class Originals:

@@ -14,6 +14,7 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, by_series, titles, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.machine import alive
+from rnn_scaling.machine.beside import beside
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -22,6 +23,7 @@ from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSu
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
+MANY = 500  # rows, from which on another process works out what is said of all runs together
 # Rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first.
 MOST = 1000
 
@@ -42,12 +44,42 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     names = {id(run.record): run.name for run in runs}
     rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
     rows = [row for own in rows_of.values() for row in own]
+    good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
-    machines = tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items())
-    several = len(machines) > 1
-    losses = {name: loss for own in rows_of.values() for name, loss in _losses(own, rows).items()}
-    placed = [(number, members) for number, own in enumerate(rows_of.values(), 1) for members in by_series(own)]
-    summaries = tuple(
+    with beside(lambda: (environment.facts(records), differences.within(good)), pays=len(rows) >= MANY) as of_all:
+        series = _series(list(rows_of.values()), names, steady)
+        facts, differing = of_all()
+    return Summary(
+        name=entry.plain(name),
+        series=series,
+        failures=_failures(series, names),
+        left_out=folder.left_out,
+        facts=facts,
+        differences=tuple(differing),
+        unjudged=sum(bool(record.batches.seconds) for record in good) - sum(map(len, steady.values())),
+        runs=len(runs),
+        machines=tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items()),
+        running=tuple(run.name for run in running),
+        learning=learning.of(rows, target),
+        diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
+        without_loss=tuple(run.name for run in runs if divergence.end_of_loss(run.record.batches.loss)),
+    )
+
+
+def _series(
+    machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[int, list[RunSteady]]
+) -> tuple[SeriesSummary, ...]:
+    """What is said of each series of all machines.
+
+    Args:
+      machines: the rows of each.
+      names: of the records' files, by their identities.
+      steady: of each row's runs, by its identity.
+    """
+    rows, several = [row for own in machines for row in own], len(machines) > 1
+    losses = {name: loss for own in machines for name, loss in _losses(own, rows).items()}
+    placed = [(number, members) for number, own in enumerate(machines, 1) for members in by_series(own)]
+    return tuple(
         SeriesSummary(
             title=f"{title}, machine {number}" if several else title,
             rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
@@ -55,21 +87,6 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         )
         # Together: what the series of one machine have in common may be what tells them from another's.
         for title, (number, members) in zip(titles([members for _, members in placed]), placed)
-    )
-    return Summary(
-        name=entry.plain(name),
-        series=summaries,
-        failures=_failures(summaries, names),
-        left_out=folder.left_out,
-        facts=environment.facts(records),
-        differences=tuple(differences.within([record for row in rows for record in row.good])),
-        unjudged=sum(bool(run.batches.seconds) for row in rows for run in row.good) - sum(map(len, steady.values())),
-        runs=len(runs),
-        machines=machines,
-        running=tuple(run.name for run in running),
-        learning=learning.of(rows, target),
-        diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
-        without_loss=tuple(run.name for run in runs if divergence.end_of_loss(run.record.batches.loss)),
     )
 
 

@@ -7,13 +7,14 @@ import gc
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
+from rnn_scaling.machine.beside import beside
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
@@ -22,6 +23,7 @@ from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 
+MANY = 500  # rows, from which on another process makes some of the files
 MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
@@ -55,13 +57,13 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
       Refusal: if there is nothing to report, or nothing could be written.
       OSError: if the folder cannot be read, or what is printed cannot be written.
     """
-    content = folder.read(source)
-    entry.warn(*(f"{line}; left out" for line in content.left_out))
-    if not content.runs:
+    records = folder.read(source)
+    entry.warn(*(f"{line}; left out" for line in records.left_out))
+    if not records.runs:
         others = folder.subfolders_with_records(source)
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
-        raise _failed(f"{source}: {content.nothing}{hint}")
-    summary = summarise(content, str(source), to_reach)
+        raise _failed(f"{source}: {records.nothing}{hint}")
+    summary = summarise(records, str(source), to_reach)
     files = files_of(summary)
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
@@ -69,15 +71,22 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
     if foreign and not force:
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
-    for name, render in files.items():
-        rendered = render(summary)
+    for name, content in rendered(files, summary):
         if name == "table.md":
-            _print(summary, rendered.decode().removesuffix(table.MARK))
+            _print(summary, content.decode().removesuffix(table.MARK))
         try:
-            write_bytes(rendered, target / name)
+            write_bytes(content, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
     terminal.tell(f"\n{_said(summary)}\n\n{_written(target, list(files))}\n")
+
+
+def rendered(files: Mapping[str, Render], summary: Summary) -> Iterator[tuple[str, bytes]]:
+    """Each file's name and content; of many rows another process makes the page and the pictures meanwhile."""
+    drawn = [name for name in files if name.endswith((".html", ".png", ".svg"))]
+    with beside(lambda: [files[name](summary) for name in drawn], pays=len(summary.rows) >= MANY) as contents:
+        yield from ((name, render(summary)) for name, render in files.items() if name not in drawn)
+        yield from zip(drawn, contents())
 
 
 def _print(summary: Summary, tables: str) -> None:

@@ -231,6 +231,16 @@ def test_a_report_looks_for_no_garbage_and_its_caller_does_again(tmp_path, monke
     assert looks == [False] and gc.isenabled()
 
 
+def test_two_processes_write_what_one_writes(tmp_path, monkeypatch, capsys):
+    source = write_folder(tmp_path / "runs", series())
+    for name, many in (("one", writing.MANY), ("two", 1)):
+        monkeypatch.setattr(writing, "MANY", many)
+        writing.report(source, tmp_path / name)
+        assert "1,900" in capsys.readouterr().out
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert one.keys() == FILES and one == two
+
+
 def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):
     (tmp_path / "cut.json").write_text("{")
     assert report.main([str(tmp_path)]) != 0

@@ -1,8 +1,10 @@
-"""n independent towers on n cores against one on one core, as whole runs of the trainer, interleaved.
+"""n independent towers of one process on n cores against one on one core, and n processes of one tower, interleaved.
 
     python -m benchmarks.scaling [--devices=2] [--rounds=5] [trainer flags ...]
 
-Prints each round's speedup and their median.
+Whole runs of the trainer. The n processes run at once, a core each, and wait for nothing: where they make less than n
+times one's words, the machine is slower with all cores busy, and n towers cannot make more. Prints each round's
+speedups and their medians.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from rnn_scaling.machine import on_cores
+from rnn_scaling.machine.cores import first_cores
 from rnn_scaling.records import record
 
 
@@ -22,21 +27,35 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     own, flags = parser.parse_known_args()
-    speedups = []
+    cores = first_cores(own.devices)
+    kinds = {"one": (1, cores[:1]), "towers": (own.devices, [None]), "processes": (1, cores)}
+    speedups: dict[str, list[float]] = {"towers": [], "processes": []}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(own.rounds):
-            order = (1, own.devices) if number % 2 else (own.devices, 1)
-            rates = {count: _rate(count, flags, Path(folder) / "run.json") for count in order}
-            speedups.append(rates[own.devices] / rates[1])
-            print(f"round {number + 1}: {rates[1]:,.0f} -> {rates[own.devices]:,.0f} words/s, {speedups[-1]:.3f}")
-    print(f"speedup on {own.devices} devices: median {statistics.median(speedups):.3f} of {own.rounds} rounds")
+            order = list(kinds) if number % 2 else [*reversed(kinds)]
+            rates = {kind: _rate(*kinds[kind], flags, Path(folder)) for kind in order}
+            for kind, values in speedups.items():
+                values.append(rates[kind] / rates["one"])
+            print(
+                f"round {number + 1}: {', '.join(f'{kind} {rates[kind]:,.0f} words/s' for kind in kinds)}", flush=True
+            )
+    for kind, values in speedups.items():
+        ratios = ", ".join(f"{each:.3f}" for each in values)
+        print(f"{own.devices} {kind} of one: {ratios}; median {statistics.median(values):.3f}")
 
 
-def _rate(num_devices: int, flags: list[str], result_file: Path) -> float:
-    command = [sys.executable, "-m", "rnn_scaling.train", f"--num_devices={num_devices}", "--progress=false"]
-    done = [*command, f"--result_file={result_file}", *flags]
-    subprocess.run(done, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return record.read(result_file).throughput.items_per_second
+def _rate(num_devices: int, cores: Sequence[int | None], flags: Sequence[str], folder: Path) -> float:
+    """words/s together of a trainer of as many devices on each of the cores at once; None: it binds itself."""
+    started = []
+    for core in cores:
+        bound = [] if core is None else [on_cores.__file__, str(core), sys.executable]
+        command = [sys.executable, *bound, "-m", "rnn_scaling.train", f"--num_devices={num_devices}"]
+        command += ["--progress=false", f"--result_file={folder / f'{core}.json'}", *flags]
+        started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    statuses = [process.wait() for process in started]
+    if any(statuses):
+        raise SystemExit("a trainer failed; run it by itself")
+    return sum(record.read(folder / f"{core}.json").throughput.items_per_second for core in cores)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from rnn_scaling.settings.config import RunConfig
 def pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
     """(inter-op, intra-op) threads of a run.
 
-    One more inter-op thread than devices: with as many, a tower's operators wait while another's are dispatched, and
-    many more cost CPU time. All CPU devices share one intra-op pool, so it has as many threads as they have cores
-    together; with a core a device, operators are not split at all.
+    With a core each, as many inter-op threads as devices: one less and towers wait for each other's operators, one more
+    and it takes turns with them on their cores (BUILD_NOTES.md has both, measured). One more than devices where these
+    have several cores, or where a process also serves others. All CPU devices share one intra-op pool, so it has as
+    many threads as they have cores together; with a core a device, operators are not split at all.
     """
     devices, measure = config.devices, config.measure
     inter, intra = measure.inter_op_parallelism_threads, measure.intra_op_parallelism_threads
+    count, per_device = devices.num_devices, devices.cpu_cores_per_device
     if devices.device == "gpu":
-        return inter or max(devices.num_devices + 1, num_cores), intra or num_cores
-    per_device = devices.cpu_cores_per_device
-    return inter or devices.num_devices + 1, intra or (devices.num_devices * per_device if per_device > 1 else 1)
+        return inter or max(count + 1, num_cores), intra or num_cores
+    alone = per_device == 1 and config.num_processes == 1
+    return inter or (count if alone else count + 1), intra or (count * per_device if per_device > 1 else 1)

@@ -157,9 +157,9 @@ def _on_tensorflow(work: Work) -> list[Scope]:
         cpu = tf.config.list_physical_devices("CPU")[0]
         if not tf.config.get_logical_device_configuration(cpu):  # else the step of the check was built before
             tf.config.set_visible_devices([], "GPU")
-            inside = num_devices * work.threads if work.threads > 1 else 1  # one pool for all devices, as ours
-            tf.config.threading.set_intra_op_parallelism_threads(inside)
-            tf.config.threading.set_inter_op_parallelism_threads(num_devices + 1)
+            one_core = work.threads == 1  # the pools' sizes are as ours
+            tf.config.threading.set_intra_op_parallelism_threads(1 if one_core else num_devices * work.threads)
+            tf.config.threading.set_inter_op_parallelism_threads(num_devices if one_core else num_devices + 1)
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
     is_reference = work.config == work.as_reference().config
     tf.config.experimental.enable_tensor_float_32_execution(not is_reference)

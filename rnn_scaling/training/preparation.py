@@ -41,9 +41,9 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
     inter, intra = pool_sizes(config, len(cores))
     if not measure.num_warmup_batches:
         entry.warn("--num_warmup_batches=0: the first batch traces and compiles, and its seconds count")
-    if measure.inter_op_parallelism_threads and inter <= devices.num_devices:
+    if measure.inter_op_parallelism_threads and inter < devices.num_devices:
         entry.warn(
-            f"--inter_op_parallelism_threads={inter} is not more than the {devices.num_devices} devices: "
+            f"--inter_op_parallelism_threads={inter} is less than the {devices.num_devices} devices: "
             "towers wait for each other's operators; use 0 or a larger number"
         )
     resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)

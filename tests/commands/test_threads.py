@@ -170,7 +170,7 @@ def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()
     data = json.loads((tmp_path / "out" / "threads.json").read_text())
     assert data["schema"] == "rnn_scaling.threads/1"
-    assert [(each["num_devices"], each["default"], each["enough"]) for each in data["probes"]] == [(2, 3, 3)]
+    assert [(each["num_devices"], each["default"], each["enough"]) for each in data["probes"]] == [(2, 2, 3)]
 
 
 def test_numbers_of_threads_can_be_given_and_must_be_numbers_of_threads(tmp_path, capsys):

@@ -14,6 +14,7 @@ from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.settings.read_when import DECIDING, READ_WHEN, is_read, unread_options
 from rnn_scaling.settings.spelling import command, spell
+from rnn_scaling.settings.thread_pools import pool_sizes
 
 
 def resolve(num_gpus=0, num_cores=4, **given):
@@ -351,3 +352,19 @@ def test_what_nothing_reads_follows_from_the_options_that_decide_it():
             if name not in DECIDING:  # such an option, whatever its value, decides nothing
                 other = configs.from_flat({**given, name: "another" if value != "another" else ""})
                 assert {each for each in READ_WHEN if not is_read(other, each)} == unread_options(given), name
+
+
+@pytest.mark.parametrize(
+    "given, cores, pools",
+    [
+        ({"num_devices": 1}, 1, (1, 1)),
+        ({"num_devices": 4}, 2, (4, 1)),
+        ({"num_devices": 2, "cpu_cores_per_device": 3}, 6, (3, 6)),
+        ({"variable_update": "collective_all_reduce", "num_workers": 2}, 1, (2, 1)),
+        ({"num_devices": 2, "inter_op_parallelism_threads": 7, "intra_op_parallelism_threads": 5}, 2, (7, 5)),
+        ({"device": "gpu", "num_devices": 2}, 16, (16, 16)),
+        ({"device": "gpu", "num_devices": 2}, 2, (3, 2)),
+    ],
+)
+def test_a_device_of_one_core_has_one_thread_for_its_operators(given, cores, pools):
+    assert pool_sizes(resolve(num_gpus=4, num_cores=cores, **{"device": "cpu", **given}), cores) == pools

@@ -61,8 +61,7 @@ def record_of(given: dict[str, Any], repeat: int = 1, **changes: Any) -> RunReco
                 "input_pipeline": 0.0,
             },
             "cost": {"untraced_s": 0.1, "timed_s": [0.1] * 2, "counted_s": [0.1] * 2, "start_s": 0.0, "stop_s": 0.0},
-            "steps": [{**idle, "concurrency": float(min(flat["inter_op_parallelism_threads"] or towers + 1, towers))}]
-            * 2,
+            "steps": [{**idle, "concurrency": float(min(flat["inter_op_parallelism_threads"] or towers, towers))}] * 2,
         },
     )
 

@@ -327,8 +327,8 @@ def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json"]
 
 
-@pytest.mark.parametrize("cores_per_device, inside", [(1, 1), (2, 4)])
-def test_keras_on_tensorflow_has_the_threads_that_ours_has(tmp_path, monkeypatch, cores_per_device, inside):
+@pytest.mark.parametrize("cores_per_device, pools", [(1, (2, 1)), (2, (3, 4))])
+def test_keras_on_tensorflow_has_the_threads_that_ours_has(tmp_path, monkeypatch, cores_per_device, pools):
     from rnn_scaling.settings.thread_pools import pool_sizes
     from rnn_scaling.trainers import keras
 
@@ -339,9 +339,9 @@ def test_keras_on_tensorflow_has_the_threads_that_ours_has(tmp_path, monkeypatch
     work = dataclasses.replace(work_of(tmp_path, **options), threads=cores_per_device)
     keras._on_tensorflow(work)
     threading = tensorflow.config.threading
-    threading.set_inter_op_parallelism_threads.assert_called_once_with(3)
-    threading.set_intra_op_parallelism_threads.assert_called_once_with(inside)
-    assert pool_sizes(configs.resolve(options, num_gpus=0, num_cores=4), 4) == (3, inside)
+    threading.set_inter_op_parallelism_threads.assert_called_once_with(pools[0])
+    threading.set_intra_op_parallelism_threads.assert_called_once_with(pools[1])
+    assert pool_sizes(configs.resolve(options, num_gpus=0, num_cores=4), 4) == pools
 
 
 def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypatch):

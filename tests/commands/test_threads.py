@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.records import changed
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
-OWN = {1: 2, 2: 3, 4: 5}  # the trainer's numbers of threads by devices
+OWN = {1: 1, 2: 2, 4: 4}  # the trainer's numbers of threads by devices
 
 
 def probe(rates, num_devices=2, repeats=3, default=3, noise=None):

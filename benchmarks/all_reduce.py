@@ -140,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
     tf.get_logger().setLevel("ERROR")  # it warns of functions made in a loop, as the variants are
     counts = [int(count) for count in FLAGS.devices]
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(max(counts) + 1)
+    tf.config.threading.set_inter_op_parallelism_threads(max(counts))
     cpu = tf.config.list_physical_devices("CPU")[0]
     logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(counts))]
     tf.config.set_logical_device_configuration(cpu, logical)

@@ -20,6 +20,7 @@ from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from rnn_scaling.settings.thread_pools import pool_sizes
 
 
 class _Moving:
@@ -52,7 +53,7 @@ def main() -> None:
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import local
 
-    threads = count + 1, config.devices.cpu_cores_per_device
+    threads = pool_sizes(config, len(available_cores()))
     engine = local.start(local.Request(config.devices.device, count, *threads, config.model.xla))
     step = benchmark.build(config, engine)
     for _ in range(5):

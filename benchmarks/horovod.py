@@ -34,6 +34,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.machine import tether
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.thread_pools import pool_sizes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("modes", ["collective_all_reduce", "horovod"], "update modes; the last is the base of the ratios")
@@ -135,7 +136,7 @@ def make_step(task: dict) -> Step:
     addresses = task["addresses"]
     place = Place("worker", task["index"], {"worker": addresses}, timeout_s=STARTING_S) if addresses else None
     engine = registry.load(registry.ENGINES, registry.VARIABLE_UPDATES[mode].engine).start(
-        Request("cpu", num_devices, num_devices + 1, 1, place=place)
+        Request("cpu", num_devices, *pool_sizes(config, len(task["cores"])), place=place)
     )
     return benchmark.build(config, engine) if task["gradients"] == "small" else bare_step(config, engine)
 

@@ -17,6 +17,7 @@ from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
+from rnn_scaling.settings.thread_pools import pool_sizes
 
 
 def main() -> None:
@@ -33,9 +34,8 @@ def main() -> None:
     from rnn_scaling.training.engines import local
     from rnn_scaling.training.state import RunState
 
-    count = config.devices.num_devices
-    cores = config.devices.cpu_cores_per_device
-    engine = local.start(local.Request(config.devices.device, count, count + 1, cores, config.model.xla))
+    count, pools = config.devices.num_devices, pool_sizes(config, len(available_cores()))
+    engine = local.start(local.Request(config.devices.device, count, *pools, config.model.xla))
     step = benchmark.build(config, engine)
     measure = dataclasses.replace(config.measure, num_warmup_batches=0, num_batches=own.batches)
     config = dataclasses.replace(config, measure=measure)

@@ -80,7 +80,7 @@ def start_tensorflow(threads: int) -> None:
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.config.threading.set_inter_op_parallelism_threads(2 if threads > 1 else 1)
 
 
 def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
@@ -94,7 +94,7 @@ def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
     given |= {"optimizer": "sgd", "learning_rate": LEARNING_RATE, "variable_update": "independent", **OURS[name]}
     config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
     mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-    request = Request("cpu", 1, 2, options.threads, config.model.xla)
+    request = Request("cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla)
     engine = registry.load(registry.ENGINES, mode.engine).start(request)
     step = benchmark.build(config, engine)
     if not options.npz.exists():

@@ -46,7 +46,7 @@ def _ratios(seconds: Sequence[float], baseline: Sequence[float]) -> str:
 
 def main(argv: Sequence[str]) -> None:
     del argv
-    engine = local.start(local.Request("cpu", FLAGS.devices, FLAGS.devices + 1, 1))
+    engine = local.start(local.Request("cpu", FLAGS.devices, FLAGS.devices, 1))
     steps = {}
     for name, options in MODES.items():
         given = {"variable_update": name, "num_devices": FLAGS.devices, "device": "cpu", **options}

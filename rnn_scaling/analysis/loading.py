@@ -89,7 +89,7 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
     for known in options:
         for name, value in known.items():
             other = values.setdefault(name, value)
-            if other is not value and (other != value or type(other) is not type(value)):  # 1 is not True
+            if other is not value and repr(other) != repr(value):  # 1 is not True
                 differing.add(name)
         differing.update(name for name in theirs if known.get(name) is None and values.setdefault(name) is not None)
     return differing

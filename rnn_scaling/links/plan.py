@@ -219,7 +219,7 @@ def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) 
 
 def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:
     """Of logical CPUs two are enough: all are the same memory."""
-    two = {"num_devices": 2, "inter_op_threads": 3}
+    two = {"num_devices": 2, "inter_op_threads": 2}
     return Task("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
 
 

@@ -83,8 +83,9 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
 
 def rendered(files: Mapping[str, Render], summary: Summary) -> Iterator[tuple[str, bytes]]:
     """Each file's name and content; of many rows another process makes the page and the pictures meanwhile."""
-    drawn = [name for name in files if name.endswith((".html", ".png", ".svg"))]
-    with beside(lambda: [files[name](summary) for name in drawn], pays=len(summary.rows) >= MANY) as contents:
+    many = len(summary.rows) >= MANY
+    drawn = [name for name in files if many and name.endswith((".html", ".png", ".svg"))]
+    with beside(lambda: [files[name](summary) for name in drawn], pays=many) as contents:
         yield from ((name, render(summary)) for name, render in files.items() if name not in drawn)
         yield from zip(drawn, contents())
 

@@ -262,8 +262,8 @@ class MeasureOptions:
     max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
     inter_op_parallelism_threads: int = option(
         0,
-        "threads that dispatch operators; 0: as many as devices; one more if these have several cores or there are "
-        "several workers, with GPUs as many as cores at least",
+        "threads that dispatch operators; 0: as many as devices, one more if these have several cores or there are "
+        "several processes; with GPUs one more, and as many as cores at least",
         minimum=0,
         maximum=4_096,
     )

@@ -256,6 +256,10 @@ def test_within_names_the_odd_ones_out():
     }
     mixed = [run(), run(num_devices=2), run(num_devices=2, resolved={"inter_op_parallelism_threads": 1})]
     assert [d.what for d in differences.within(mixed)] == ["inter-op threads"]
+    modes = [
+        (mode, {"inter_op_parallelism_threads": n}) for mode, n in (("replicated", 2), ("async_parameter_server", 3))
+    ]
+    assert differences.within([run(variable_update=mode, resolved=pools) for mode, pools in modes]) == []
 
 
 def test_the_level_of_logging_is_no_difference():

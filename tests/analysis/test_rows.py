@@ -174,6 +174,7 @@ def test_even_towers_lose_nothing_however_seconds_round():
         ([1, True], True),
         ([1, 1.0], True),
         ([[1], [1]], False),
+        ([[1], [True]], True),
         ([None, "a"], True),
         (["a", None], True),
         ([None, None], False),

@@ -16,6 +16,7 @@ from rnn_scaling.machine.beside import beside
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(module, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(module.threading, "active_count", lambda: 1)  # the runner of the tests has more
 
 
 def refuse():
@@ -34,9 +35,31 @@ def test_where_it_does_not_pay_or_cannot_be_it_is_done_here(monkeypatch):
         patch.setattr(os, "fork", refuse)
         with beside(os.getpid) as result:
             assert result() == os.getpid()
-    monkeypatch.setattr(module, "available_cores", lambda: [1])
-    with beside(os.getpid) as result:
-        assert result() == os.getpid()
+    for name, value in (("threading.active_count", 2), ("available_cores", [1])):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module.__name__}.{name}", lambda value=value: value)
+            with beside(os.getpid) as result:
+                assert result() == os.getpid()
+
+
+def test_a_process_that_may_have_none_of_its_own_does_it():
+    """As those of multiprocessing.Pool, in which somebody may read many folders."""
+
+    def work(told):
+        with beside(os.getpid) as result:
+            told.send(result() == os.getpid())
+
+    mine, its = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=work, args=(its,), daemon=True)
+    process.start()
+    assert mine.poll(30) and mine.recv() is True
+    process.join()
+
+
+def test_no_signal_stays_blocked():
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with beside(lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [])) as result:
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == result() == blocked
 
 
 def test_what_a_killed_copy_had_to_do_is_done_here():

@@ -105,6 +105,7 @@ def test_one_batch_may_take_the_same_time_by_chance(tmp_path):
 
 
 def test_two_processes_read_what_one_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr("rnn_scaling.machine.beside.threading.active_count", lambda: 1)
     for k in range(6):
         record.write(make_record(seconds=[0.1, 0.2 + k], environment=STARTED), tmp_path / f"{k}.json")
     write(tmp_path / "1 copied.json", (tmp_path / "1.json").read_text())

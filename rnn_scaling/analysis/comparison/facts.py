@@ -250,7 +250,14 @@ KERNELS = (
     "direction",
 )
 EXCHANGE = (*TRAINED_BY, "variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
-POOLS = (*TRAINED_BY, *DEVICES, "inter_op_parallelism_threads", "intra_op_parallelism_threads", "data_source")
+POOLS = (
+    *TRAINED_BY,
+    *DEVICES,
+    "variable_update",
+    "inter_op_parallelism_threads",
+    "intra_op_parallelism_threads",
+    "data_source",
+)
 
 SOFTWARE = [
     Fact(

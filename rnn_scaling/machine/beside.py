@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rnn_scaling.machine.cores import available_cores
 
 T = TypeVar("T")
+MANY = 500  # records or rows, from which on a copy pays
 ENDINGS = {signal.SIGINT, signal.SIGTERM}
 
 

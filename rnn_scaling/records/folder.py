@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.beside import beside
+from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
 
-MANY = 500  # files, from which on another process reads half of them
 ANEW = "Delete it, and the same sweep makes the run again"
 
 

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, by_series, titles, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.machine import alive
-from rnn_scaling.machine.beside import beside
+from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
@@ -23,7 +23,6 @@ from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSu
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
-MANY = 500  # rows, from which on another process works out what is said of all runs together
 # Rows that are attributed, and runs whose steady state is judged; the largest numbers of devices come first.
 MOST = 1000
 

@@ -14,7 +14,7 @@ from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
-from rnn_scaling.machine.beside import beside
+from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records import folder
 from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
@@ -23,7 +23,6 @@ from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 
-MANY = 500  # rows, from which on another process makes some of the files
 MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 

@@ -234,7 +234,7 @@ main() {
     setup) ;;
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
-    setup-kernels) exec "$bin/python" -m models.extension.build ;;
+    setup-kernels) exec "$bin/python" -m rnn_scaling.models.extension.build ;;
     test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
     *)

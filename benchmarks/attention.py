@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from models.config import ModelConfig
+from rnn_scaling.models.config import ModelConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rounds", 14, "rounds; each times every network twice", lower_bound=1)
@@ -45,8 +45,8 @@ def make_step(config: ModelConfig, batch_size: int, length: int) -> tuple[Callab
     """
     import tensorflow as tf
 
-    from models import workload, workloads
-    from models.batch import Batch
+    from rnn_scaling.models import workload, workloads
+    from rnn_scaling.models.batch import Batch
 
     network = workloads.load(config.model).build(config, "CPU")
     rng = np.random.default_rng(0)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
 from rnn_scaling.reports.markdown import markdown_table
 

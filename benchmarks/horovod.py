@@ -145,7 +145,7 @@ def bare_step(config: configs.RunConfig, engine: object) -> Step:
     """Four dense variables of 20 MB, updated with half their values summed over the towers."""
     import tensorflow as tf
 
-    from models.workload import VariableSpec
+    from rnn_scaling.models.workload import VariableSpec
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.replica import UpdateRule
 

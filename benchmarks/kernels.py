@@ -30,9 +30,9 @@ from unittest import mock
 import numpy as np
 from absl import app, flags
 
-from models import kernels
-from models.config import ModelConfig
-from models.unit_types import UNIT_TYPES
+from rnn_scaling.models import kernels
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.unit_types import UNIT_TYPES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")
@@ -53,15 +53,15 @@ TimeSteps = Callable[[int], Times]
 
 def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
     """Multiplications and additions of the matrix products of one step, forward and backward, in GFLOP."""
-    from models import seq2seq
+    from rnn_scaling.models import seq2seq
 
     return seq2seq.build(config, "CPU").flops_per_item([length, length]) * 2 * batch_size * length / 1e9
 
 
 def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, np.ndarray]:
     """Weights by name and one batch, for every peer."""
-    from models import seq2seq
-    from models.workload import initial_value
+    from rnn_scaling.models import seq2seq
+    from rnn_scaling.models.workload import initial_value
 
     arrays = {spec.name: initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
     generator = np.random.default_rng(1)
@@ -74,8 +74,8 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
     """One training step of `models` with raw fused Adam; returns the mean loss a word."""
     import tensorflow as tf
 
-    from models import seq2seq
-    from models.batch import Batch
+    from rnn_scaling.models import seq2seq
+    from rnn_scaling.models.batch import Batch
 
     network = seq2seq.build(config, "CPU")
     specs = seq2seq.variable_specs(config)
@@ -188,7 +188,7 @@ class TorchPeer:
 
 def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> tuple[dict, dict]:
     """(peer, dtype) -> function that times steps, and -> loss of the first step."""
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     peers: dict[tuple[str, str], TimeSteps] = {}
     losses: dict[tuple[str, str], float] = {}

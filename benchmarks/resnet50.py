@@ -106,9 +106,9 @@ def write_arrays(npz: Path, config: object, engine: object, step: object) -> Non
     """Weights by Keras' names and the batch, images [B, H, W, 3]."""
     import tensorflow as tf
 
-    from models import workloads
-    from models.workload import first_values
     from rnn_scaling import registry
+    from rnn_scaling.models import workloads
+    from rnn_scaling.models.workload import first_values
     from rnn_scaling.training import benchmark
 
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)

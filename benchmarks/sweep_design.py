@@ -17,10 +17,10 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.coverage import batches
-from models import kernels
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio, shared_scatters, within_interval
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
+from rnn_scaling.models import kernels
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import plan
 

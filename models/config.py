@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from models.kernels import KERNELS
-from models.unit_types import UNIT_TYPES
-from models.workloads import DATASETS, WORKLOADS, readers_of
+from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.workloads import DATASETS, WORKLOADS, readers_of
 
 
 def option(

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from models.extension import operators
-from models.workload import Outcome
+from rnn_scaling.models.extension import operators
+from rnn_scaling.models.workload import Outcome
 
 MAX_LOGITS = 2**27
 """Logits held at a time, 512 MiB in float32; more words than these allow are taken piece by piece."""

@@ -1,7 +1,7 @@
 """Which module computes the layers: kernel name x kind of device -> module. A new kernel is one file and one line.
 
 A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, a function with the arguments and
-results of `models.stacks.reference(stack)`.
+results of `rnn_scaling.models.stacks.reference(stack)`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 from types import ModuleType
 
-from models.unit_types import UNIT_TYPES
+from rnn_scaling.models.unit_types import UNIT_TYPES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,20 +26,20 @@ class Kernel:
 KERNELS = {  # of a cell's kernels the first is the default
     "cudnn_lstm": Kernel(
         "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
-        gpu="models.encoders.cudnn",
-        cpu="models.encoders.block_lstm",
+        gpu="rnn_scaling.models.encoders.cudnn",
+        cpu="rnn_scaling.models.encoders.block_lstm",
         cells=("lstm",),
     ),
     "cudnn_gru": Kernel(
         "one fused kernel of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
-        gpu="models.encoders.cudnn",
-        cpu="models.encoders.gru_steps",
+        gpu="rnn_scaling.models.encoders.cudnn",
+        cpu="rnn_scaling.models.encoders.gru_steps",
         cells=("gru",),
     ),
     "dynamic_rnn": Kernel(
         "a step-wise loop",
-        gpu="models.encoders.dynamic_rnn",
-        cpu="models.encoders.dynamic_rnn",
+        gpu="rnn_scaling.models.encoders.dynamic_rnn",
+        cpu="rnn_scaling.models.encoders.dynamic_rnn",
         cells=tuple(UNIT_TYPES),
     ),
 }

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, stacks
-from models.batch import Layout, Side, TargetBatch
-from models.config import ModelConfig
-from models.layout import TextLayout
-from models.next_words import NextWords
-from models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models.batch import Layout, Side, TargetBatch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.layout import TextLayout
+from rnn_scaling.models.next_words import NextWords
+from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.batch import ImageBatch, SeedOf, Side
+from rnn_scaling.models.batch import ImageBatch, SeedOf, Side
 
 # The ids that NMT vocabularies give to <s> and </s>, after <unk>; every vocabulary has at least 4 words.
 BOS_ID = 1

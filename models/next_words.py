@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import cross_entropy
-from models.config import ModelConfig
-from models.workload import Outcome, Outputs, VariableSpec, total
+from rnn_scaling.models import cross_entropy
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import Outcome, Outputs, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]
 PROJECTION_BIAS = "projection/bias"  # and this [V], where there is one

@@ -14,15 +14,15 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from models import stacks
-from models.attention.gnmt import Gnmt
-from models.attention.scores import MEMORY
-from models.attention.step_wise import StepWise
-from models.batch import Batch
-from models.config import ModelConfig
-from models.next_words import PROJECTION, PROJECTION_BIAS
-from models.translation import Translation, embedding_specs
-from models.workload import VariableSpec, Workload, gemm_flops
+from rnn_scaling.models import stacks
+from rnn_scaling.models.attention.gnmt import Gnmt
+from rnn_scaling.models.attention.scores import MEMORY
+from rnn_scaling.models.attention.step_wise import StepWise
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
+from rnn_scaling.models.translation import Translation, embedding_specs
+from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, stacks
-from models.batch import Batch
-from models.config import ModelConfig
-from models.translation import Translation, embedding_specs
-from models.workload import VariableSpec, Workload, gemm_flops
+from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.translation import Translation, embedding_specs
+from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 

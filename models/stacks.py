@@ -2,7 +2,7 @@
 
 T: steps, B: sentences, D: width of the input, U: units of a cell. A cell is one direction of one layer; cells
 are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN orders its pseudo-layers. What a
-cell computes in one step is its module's, `models/cells/`: see `models.unit_types`.
+cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.unit_types`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models import unit_types
-from models.config import ModelConfig
-from models.workload import VariableSpec
+from rnn_scaling.models import unit_types
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import VariableSpec
 
 CellWeights = tuple[tf.Tensor, ...]
 """Of one cell, in the order of its module's `weights`."""
@@ -42,7 +42,7 @@ class RecurrentStack:
 
     @property
     def cell(self) -> ModuleType:
-        """What one cell is, a module of `models.unit_types`."""
+        """What one cell is, a module of `rnn_scaling.models.unit_types`."""
         return unit_types.load(self.unit_type)
 
     @property

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from models.batch import Batch, Layout, Side
-from models.config import ModelConfig
-from models.layout import TextLayout
-from models.next_words import NextWords
-from models.workload import Counts, VariableSpec, total
+from rnn_scaling.models.batch import Batch, Layout, Side
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.layout import TextLayout
+from rnn_scaling.models.next_words import NextWords
+from rnn_scaling.models.workload import Counts, VariableSpec, total
 
 
 class Translation(NextWords):

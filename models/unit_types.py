@@ -35,12 +35,16 @@ class UnitType:
 
 
 UNIT_TYPES = {
-    "lstm": UnitType("models.cells.lstm", "without peepholes", "LSTM", 4, ("forget_bias",)),
-    "gru": UnitType("models.cells.gru", "as cuDNN's", "GRU", 3),
+    "lstm": UnitType("rnn_scaling.models.cells.lstm", "without peepholes", "LSTM", 4, ("forget_bias",)),
+    "gru": UnitType("rnn_scaling.models.cells.gru", "as cuDNN's", "GRU", 3),
     "layer_norm_lstm": UnitType(
-        "models.cells.layer_norm_lstm", "LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)
+        "rnn_scaling.models.cells.layer_norm_lstm",
+        "LSTM with layer normalization",
+        "layer-normalized LSTM",
+        4,
+        ("forget_bias",),
     ),
-    "nas": UnitType("models.cells.nas", "NASCell", "NAS cell", 8),
+    "nas": UnitType("rnn_scaling.models.cells.nas", "NASCell", "NAS cell", 8),
 }
 
 

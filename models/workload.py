@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from models.batch import Layout
+from rnn_scaling.models.batch import Layout
 
 INITIAL_RANGE = 0.1
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from models.unit_types import UNIT_TYPES
+from rnn_scaling.models.unit_types import UNIT_TYPES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,17 +142,19 @@ def _image_entry(
 
 
 def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> Entry:
-    module, batch_sizes = "models.images.keras_applications", {"small": 8, "seed": 32}
+    module, batch_sizes = "rnn_scaling.models.images.keras_applications", {"small": 8, "seed": 32}
     return _image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
 
 
 def _cifar10_entry(module: str, help: str, flops_an_image: float) -> Entry:
-    return _image_entry(f"models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128})
+    return _image_entry(
+        f"rnn_scaling.models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128}
+    )
 
 
 WORKLOADS = {
     "nmt": Entry(
-        "models.seq2seq",
+        "rnn_scaling.models.seq2seq",
         "translation, a recurrent encoder-decoder",
         "words",
         "source and target tokens without padding",
@@ -161,7 +163,7 @@ WORKLOADS = {
         (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
     ),
     "nmt_attention": Entry(
-        "models.nmt_attention",
+        "rnn_scaling.models.nmt_attention",
         "translation with attention, GNMT v2 among its shapes",
         "words",
         "source and target tokens without padding",
@@ -173,7 +175,7 @@ WORKLOADS = {
         ),
     ),
     "lm": Entry(
-        "models.language_model",
+        "rnn_scaling.models.language_model",
         "a recurrent language model of the target side",
         "tokens",
         "words and the end of each sentence without padding",
@@ -187,7 +189,7 @@ WORKLOADS = {
     "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
     "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
     "alexnet": _image_entry(
-        "models.images.alexnet",
+        "rnn_scaling.models.images.alexnet",
         "AlexNet",
         {"imagenet": 4_892_179_200, "cifar10": 186_838_272},
         ("imagenet", "cifar10"),

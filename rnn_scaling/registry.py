@@ -81,7 +81,7 @@ class DataSource(Choice):
     Attributes:
       varies: whether batches differ in length.
       on_device: whether they are made there, so that no input costs anything.
-      holds: "text" or a name of models.workloads.DATASETS; empty: batches of any workload.
+      holds: "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload.
     """
 
     varies: bool = False

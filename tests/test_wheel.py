@@ -23,8 +23,8 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 def wheel(tmp_path_factory):
     """Built by the setuptools that is here, from a copy, since building writes beside the sources."""
     clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("wheel")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in PACKAGES:  # without the kernels that `./run.sh setup-kernels` has compiled here
+        shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, clone)
@@ -33,15 +33,24 @@ def wheel(tmp_path_factory):
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
 
+def names(wheel):
+    return [name for name in wheel.namelist() if ".dist-info/" not in name]
+
+
 def metadata(wheel, name):
     (text,) = [wheel.read(each).decode() for each in wheel.namelist() if each.endswith(f".dist-info/{name}")]
     return text
 
 
 def test_every_file_of_the_packages_is_in_it(wheel):
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix != ".so"]
     wanted = {path.relative_to(ROOT).as_posix() for path in paths if path.parent.name != "__pycache__"}
-    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == wanted
+    assert {name.replace("rnn_scaling/models/", "models/") for name in names(wheel)} == wanted
+
+
+def test_it_puts_one_package_on_the_path(wheel):
+    """A user's `import models` is never ours."""
+    assert {name.split("/")[0] for name in names(wheel)} == {"rnn_scaling"}
 
 
 def test_it_says_what_it_is(wheel):

@@ -20,18 +20,18 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-from models import kernels, stacks
-from models.attention import layers, scores
-from models.batch import Batch
-from models.config import ModelConfig
-from models.workload import VariableSpec
+from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models.attention import layers, scores
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import VariableSpec
 
 _FIRST_RESIDUAL = 2  # the third layer
 _ENCODER_STREAM, _DECODER_STREAM = range(2)
 
 
 class Gnmt:
-    """The network up to the projection; see `models.nmt_attention`."""
+    """The network up to the projection; see `rnn_scaling.models.nmt_attention`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from models import stacks
-from models.config import ModelConfig
-from models.workload import VariableSpec
+from rnn_scaling.models import stacks
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import VariableSpec
 
 _SECOND_BIAS = "recurrent_bias"
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from models.attention.loop_products import Deferred, Plain
-from models.config import ModelConfig
-from models.workload import VariableSpec
+from rnn_scaling.models.attention.loop_products import Deferred, Plain
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import VariableSpec
 
 Scores = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, h [B, U]) -> float32 [B, S], as low as can be at padding"""

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from models import kernels, seq2seq, stacks
-from models.attention import layers, scores
-from models.attention.loop_products import Deferred, Plain, repeated
-from models.batch import Batch
-from models.config import ModelConfig
-from models.workload import VariableSpec
+from rnn_scaling.models import kernels, seq2seq, stacks
+from rnn_scaling.models.attention import layers, scores
+from rnn_scaling.models.attention.loop_products import Deferred, Plain, repeated
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import VariableSpec
 
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
 _OUTPUT = "attention/output"
@@ -34,7 +34,7 @@ RunCell = Callable[[tf.Tensor, tf.Tensor, stacks.State], stacks.State]
 
 
 class StepWise:
-    """The network up to the projection; see `models.nmt_attention`."""
+    """The network up to the projection; see `rnn_scaling.models.nmt_attention`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.workload import VariableSpec
+from rnn_scaling.models.workload import VariableSpec
 
 STATE = ("c", "h")
 

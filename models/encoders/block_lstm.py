@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models import stacks
-from models.encoders import packed_lstm
-from models.extension import operators
+from rnn_scaling.models import stacks
+from rnn_scaling.models.encoders import packed_lstm
+from rnn_scaling.models.extension import operators
 
 
 class _Forward(NamedTuple):

@@ -27,7 +27,7 @@ import itertools
 
 import tensorflow as tf
 
-from models import stacks, unit_types
+from rnn_scaling.models import stacks, unit_types
 
 Parts = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Of one cell: input matrices [G*U, in] and recurrent ones [G*U, U]; biases that join to [2*G*U]."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import stacks
+from rnn_scaling.models import stacks
 
 
 class _Cell:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from models import stacks
+from rnn_scaling.models import stacks
 
 
 class _Forward(NamedTuple):

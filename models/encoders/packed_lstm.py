@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from models import stacks
-from models.extension import operators
+from rnn_scaling.models import stacks
+from rnn_scaling.models.extension import operators
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:

@@ -1,4 +1,4 @@
-"""Compiles kernels.c for this Python's TensorFlow: `./run.sh setup-kernels`, or python -m models.extension.build."""
+"""Compiles kernels.c for this Python's TensorFlow: `./run.sh setup-kernels`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def build() -> Path:
     """
     import tensorflow as tf
 
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     file = operators.library_file()
     if file.exists():
@@ -55,7 +55,7 @@ def main() -> int:
         return 1
     import tensorflow as tf
 
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     dtypes = [dtype for dtype in ("float32", "bfloat16") if operators.usable(dtype)]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.config import ModelConfig
-from models.images import layers as layering
-from models.images.layers import Body, Layers
-from models.workload import Workload
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images import layers as layering
+from rnn_scaling.models.images.layers import Body, Layers
+from rnn_scaling.models.workload import Workload
 
 DROPOUT = 0.5  # of the wide layers' outputs, for ImageNet
 _CONVOLUTIONS = {2: (192, 5), 3: (384, 3), 4: (384, 3), 5: (256, 3)}  # number -> channels, window

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from models.batch import ImageBatch, Layout
-from models.config import ModelConfig
-from models.images.network import Network
-from models.layout import ImageLayout
-from models.workload import Counts, Outcome, Outputs
+from rnn_scaling.models.batch import ImageBatch, Layout
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images.network import Network
+from rnn_scaling.models.layout import ImageLayout
+from rnn_scaling.models.workload import Counts, Outcome, Outputs
 
 
 class ImageClassifier:

@@ -13,11 +13,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from models.config import ModelConfig
-from models.images import keras_normalization
-from models.images.classifier import ImageClassifier
-from models.images.network import Product, flops
-from models.workload import VariableSpec, Workload
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images import keras_normalization
+from rnn_scaling.models.images.classifier import ImageClassifier
+from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.workload import VariableSpec, Workload
 
 NUM_CLASSES = 1000
 

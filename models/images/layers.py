@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from models.config import ModelConfig
-from models.images.classifier import ImageClassifier
-from models.images.network import Product, flops
-from models.stacks import drop
-from models.workload import VariableSpec, Workload
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images.classifier import ImageClassifier
+from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.stacks import drop
+from rnn_scaling.models.workload import VariableSpec, Workload
 
 DECAY = 0.9  # of the moving averages of a batch normalisation, a step
 EPSILON = 1e-5  # added to the variance before its root

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from models.workload import VariableSpec
+from rnn_scaling.models.workload import VariableSpec
 
 
 class Network(Protocol):

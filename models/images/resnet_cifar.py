@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.config import ModelConfig
-from models.images import layers as layering
-from models.images.layers import Body, Layers
-from models.workload import Workload
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images import layers as layering
+from rnn_scaling.models.images.layers import Body, Layers
+from rnn_scaling.models.workload import Workload
 
 IMAGE_SIZE, NUM_CLASSES = 32, 10
 STAGE_CHANNELS = (16, 32, 64)

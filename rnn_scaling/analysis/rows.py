@@ -12,8 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.kernels import KERNELS
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import (
     Interval,
@@ -25,6 +23,8 @@ from rnn_scaling.analysis.confidence import (
 )
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
+from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale

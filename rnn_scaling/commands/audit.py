@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\

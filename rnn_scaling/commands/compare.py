@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.analysis import metrics
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\

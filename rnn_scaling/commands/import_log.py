@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry, registry
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\

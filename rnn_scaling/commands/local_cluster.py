@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from models.config import option
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.sweeps import ranks
 

@@ -7,8 +7,8 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry, registry
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 _FILES = "\n".join(f"    {each.file:17} {each.help}" for each in registry.REPORTS.values())

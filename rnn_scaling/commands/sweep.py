@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from models import kernels
-from models.config import option
 from rnn_scaling import entry, registry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.models import kernels
+from rnn_scaling.models.config import option
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.batch import ImageBatch
-from models.layout import ImageLayout
 from rnn_scaling.data import cifar10_files, pipeline
 from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.models.batch import ImageBatch
+from rnn_scaling.models.layout import ImageLayout
 
 _BUFFER_BYTES = 1 << 20
 

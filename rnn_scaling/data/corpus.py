@@ -22,8 +22,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from models.batch import Side
 from rnn_scaling.machine import doorway
+from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 
 _CHUNK_BYTES = 1 << 20  # stays in the processor's cache while it is looked at twice

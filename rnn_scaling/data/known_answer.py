@@ -14,10 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.batch import Side
-from models.layout import BOS_ID, EOS_ID, TextLayout
 from rnn_scaling.data import synthetic
 from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.models.batch import Side
+from rnn_scaling.models.layout import BOS_ID, EOS_ID, TextLayout
 
 FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
 

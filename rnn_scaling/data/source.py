@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from models.batch import Layout
+from rnn_scaling.models.batch import Layout
 from rnn_scaling.settings.run_options import DataOptions
 
 

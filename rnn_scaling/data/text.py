@@ -27,10 +27,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.batch import Side
-from models.layout import TextLayout
 from rnn_scaling.data import corpus, pipeline
 from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.models.batch import Side
+from rnn_scaling.models.layout import TextLayout
 
 # Lines whose words are counted in one call: an op's overhead is many times the work on one line.
 _LINES_PER_CALL = 128

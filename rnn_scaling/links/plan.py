@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.config import option
 from rnn_scaling.links import fitting_sizes
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
+from rnn_scaling.models.config import option
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec, config, flags
 from rnn_scaling.settings.thread_pools import pool_sizes

@@ -118,7 +118,7 @@ def _all_reduce(request: dict[str, Any], write: Any) -> None:
 
 def gradient_bytes() -> dict[str, int]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
-    from models import workloads
+    from rnn_scaling.models import workloads
     from rnn_scaling.settings import config, presets
 
     bytes_of = {}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import LARGEST, are_numbers, spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput

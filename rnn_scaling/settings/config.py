@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from models import kernels
-from models.config import ModelConfig
-from models.workloads import dataset_of
 from rnn_scaling import registry
+from rnn_scaling.models import kernels
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workloads import dataset_of
 from rnn_scaling.settings import presets
 from rnn_scaling.settings.run_options import (
     ClusterOptions,

@@ -9,9 +9,9 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from models import kernels
-from models.workloads import WORKLOADS
 from rnn_scaling.machine.gpus import uneven_towers
+from rnn_scaling.models import kernels
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import (
     ALL_REDUCES,
     KNOWN_ANSWERS,

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from models.workloads import WORKLOADS
 from rnn_scaling.machine import doorway
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import DATA_SOURCES, KNOWN_ANSWERS, TEXT_FILES, VARIABLE_UPDATES, either
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import is_read

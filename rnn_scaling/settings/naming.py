@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 
 TRAINER = "trainer"  # the option that names a program which is not ours

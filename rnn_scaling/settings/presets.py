@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.config import GNMT_V2, ModelConfig
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models.config import GNMT_V2, ModelConfig
+from rnn_scaling.models.workloads import WORKLOADS
 
 SEED_PRESET = {
     "num_encoder_layers": 4,

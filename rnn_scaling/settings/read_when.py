@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from models.unit_types import UNIT_TYPES
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import either
 from rnn_scaling.settings.config import OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from models.config import option
-from models.workloads import readers_of
 from rnn_scaling import registry
+from rnn_scaling.models.config import option
+from rnn_scaling.models.workloads import readers_of
 from rnn_scaling.settings import presets
 
 

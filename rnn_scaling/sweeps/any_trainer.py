@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from models.config import option
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER

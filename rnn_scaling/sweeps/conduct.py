@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import alive, doorway
+from rnn_scaling.models.config import option
 from rnn_scaling.records import record
 from rnn_scaling.records.files import refuse_link, write_text
 from rnn_scaling.records.lock import BusyError, Hold

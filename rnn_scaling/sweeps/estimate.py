@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from models.workloads import WORKLOADS
 from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import from_flat
 
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a

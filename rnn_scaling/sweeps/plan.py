@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from models import kernels
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models import kernels
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models import workloads
-from models.workload import first_values
 from rnn_scaling import registry
+from rnn_scaling.models import workloads
+from rnn_scaling.models.workload import first_values
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work

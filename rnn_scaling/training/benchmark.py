@@ -9,13 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from models import workloads
-from models.extension import operators
-from models.kernels import KERNELS
-from models.workload import Workload, first_values
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models import workloads
+from rnn_scaling.models.extension import operators
+from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.models.workload import Workload, first_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec, learning_rate

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from models.workloads import WORKLOADS
 from rnn_scaling import entry
 from rnn_scaling.machine.cluster.launch import Launch
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training.state import RunState

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from models.workload import VariableSpec
 from rnn_scaling.data.pipeline import host_of
+from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.training import gradients, optimizers
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models.workload import Workload
 from rnn_scaling.data.source import Source
 from rnn_scaling.machine.cluster.launch import ClusterError
+from rnn_scaling.models.workload import Workload
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import towers
 from rnn_scaling.training.engines.local import Engine

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from models.workload import Outputs, Workload
 from rnn_scaling.analysis import slicing
 from rnn_scaling.data.source import Source
+from rnn_scaling.models.workload import Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine

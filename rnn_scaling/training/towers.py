@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from models.workload import Outcome, Workload, first_values
 from rnn_scaling.analysis.slicing import Cut
 from rnn_scaling.data.source import Source
+from rnn_scaling.models.workload import Outcome, Workload, first_values
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from models.workload import first_values
 from rnn_scaling import entry
+from rnn_scaling.models.workload import first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine

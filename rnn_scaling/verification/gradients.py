@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models import workloads
-from models.workload import VariableSpec, first_values
 from rnn_scaling import registry
+from rnn_scaling.models import workloads
+from rnn_scaling.models.workload import VariableSpec, first_values
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine

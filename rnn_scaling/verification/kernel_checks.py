@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from models import kernels, stacks
 from rnn_scaling import registry
+from rnn_scaling.models import kernels, stacks
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import Segment

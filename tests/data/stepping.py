@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from models.batch import Batch
+from rnn_scaling.models.batch import Batch
 
 
 def run_steps(tf: Any, source: Any, num_steps: int, first_step: int = 0) -> list[list[Batch]]:

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from models.batch import Side
 from rnn_scaling.data import corpus
+from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 
 SRC = b"one two\nthree\n"

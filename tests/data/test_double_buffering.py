@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from models.batch import Batch
-from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.settings.run_options import DataOptions
 
 STEPS = 50

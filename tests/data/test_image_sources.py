@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.layout import ImageLayout
 from rnn_scaling import registry
 from rnn_scaling.data import cifar10_files
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models.layout import ImageLayout
 from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, ids_of, run_steps
 

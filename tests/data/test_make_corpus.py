@@ -7,8 +7,8 @@ import os
 import pytest
 
 import rnn_scaling.data
-from models.batch import Side
 from rnn_scaling.data import corpus, make_corpus
+from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")

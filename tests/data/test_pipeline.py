@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from models.batch import Batch
-from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.settings.run_options import DataOptions
 
 pytestmark = pytest.mark.usefixtures("as_built")

@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from models.batch import Batch, Side
-from models.layout import TextLayout
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models.batch import Batch, Side
+from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.settings.run_options import DataOptions
 from tests.data.stepping import assert_equal, flat, run_steps
 

@@ -25,7 +25,7 @@ class Case:
 
 
 def make_stack(num_layers: int, num_directions: int, **options):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     return stacks.RecurrentStack(INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options)
 

@@ -6,7 +6,7 @@ B: sentences, D: width of the input, U: units.
 import numpy as np
 import pytest
 
-from models.unit_types import UNIT_TYPES
+from rnn_scaling.models.unit_types import UNIT_TYPES
 from tests.models import lstm_case
 
 
@@ -111,7 +111,7 @@ def test_the_gru_is_not_tensorflows_gru_cell(tf):
 
 
 def test_gains_start_at_one_and_all_else_beside_matrices_at_zero(tf):
-    from models.workload import initial_value
+    from rnn_scaling.models.workload import initial_value
 
     for cell in UNIT_TYPES:
         for spec in lstm_case.make_stack(1, 1, unit_type=cell).variables(["layer"]):

@@ -28,7 +28,7 @@ def value_and_gradients(tf, function, hidden, projection, labels, weights):
 
 
 def total(*given):
-    from models import cross_entropy
+    from rnn_scaling.models import cross_entropy
 
     return cross_entropy.loss_sum(*given).loss_sum
 
@@ -43,7 +43,7 @@ def assert_close(got, want, rtol):
 @pytest.mark.parametrize("known_words", [True, False])
 def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_words):
     """At once, in pieces of five words with two left over, and word by word."""
-    from models import cross_entropy
+    from rnn_scaling.models import cross_entropy
 
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
     given = arguments(tf)
@@ -57,7 +57,7 @@ def test_loss_and_gradients_are_tensorflows(tf, monkeypatch, max_logits, known_w
 @pytest.mark.parametrize("max_logits", [2**27, 5 * V])
 def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(tf, monkeypatch, max_logits):
     """As one more unit that is always 1."""
-    from models import cross_entropy
+    from rnn_scaling.models import cross_entropy
 
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
     hidden, projection, labels, weights = arguments(tf)
@@ -75,7 +75,7 @@ def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(tf, monkeypatch, ma
 @pytest.mark.parametrize("max_logits", [2**27, 5 * V])
 def test_right_predictions_are_counted_on_the_way_and_change_nothing(tf, monkeypatch, max_logits):
     """At once and in pieces: numpy's argmax, padding left out; loss and gradients stay bit for bit."""
-    from models import cross_entropy
+    from rnn_scaling.models import cross_entropy
 
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
     hidden, projection, labels, weights = arguments(tf)
@@ -123,7 +123,7 @@ def test_padding_has_no_loss_and_no_gradient(tf):
 @pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.02), ("float16", 0.003)])
 def test_reduced_precision_rounds_the_products_alone(tf, monkeypatch, dtype, rtol, pieces):
     """Gradients within a few roundings (2**-8, 2**-11); the loss within the logits' rounding."""
-    from models import cross_entropy
+    from rnn_scaling.models import cross_entropy
 
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", 5 * V if pieces else 2**27)
     hidden, projection, labels, weights = arguments(tf)

@@ -74,7 +74,7 @@ every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 
 
 def test_every_cell_that_cudnn_computes_is_tested_here():
-    from models.kernels import KERNELS
+    from rnn_scaling.models.kernels import KERNELS
 
     assert {cell for each in KERNELS.values() if each.gpu.endswith("cudnn") for cell in each.cells} == set(EQUATIONS)
 
@@ -83,8 +83,8 @@ def test_every_cell_that_cudnn_computes_is_tested_here():
 @pytest.mark.parametrize("num_layers, num_directions", [(1, 1), (2, 1), (1, 2), (3, 2)])
 def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_directions, cell):
     """Every layer and direction, with sentences of several lengths."""
-    from models import stacks
-    from models.encoders import cudnn
+    from rnn_scaling.models import stacks
+    from rnn_scaling.models.encoders import cudnn
 
     stack = lstm_case.make_stack(num_layers, num_directions, forget_bias=0.7, unit_type=cell)
     case = lstm_case.make_case(stack)
@@ -116,7 +116,7 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(tf, num_layers, num_
 @every_cell
 def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf, cell):
     """The buffer is linear in the weights but for the forget bias: <d, buffer(w) - buffer(0)> = <gradient of w, w>."""
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     stack = lstm_case.make_stack(2, 2, unit_type=cell)
     case = lstm_case.make_case(stack)
@@ -132,7 +132,7 @@ def test_the_gradient_of_the_buffer_comes_back_to_the_weights(tf, cell):
 
 
 def test_weights_of_another_stack_are_an_error(tf):
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     case = lstm_case.make_case(lstm_case.make_stack(2, 1))
     weights = [(tf.constant(k), tf.constant(b)) for k, b in case.weights]
@@ -142,7 +142,7 @@ def test_weights_of_another_stack_are_an_error(tf):
 
 def trace(tf, stack, case, lengths, run=None):
     """The kernel's graph, and `lstm_case.results` in it; nothing runs."""
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
         return graph, lstm_case.results_of_constants(tf, run or cudnn.build(stack), stack, case, lengths)
@@ -196,7 +196,7 @@ def test_the_call_is_batch_major_unless_all_sentences_are_known_to_be_full(tf, t
 
 
 def test_lengths_that_tracing_does_not_know_make_the_call_batch_major(tf):
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     stack = lstm_case.make_stack(1, 1)
     case = lstm_case.make_case(stack)
@@ -207,7 +207,7 @@ def test_lengths_that_tracing_does_not_know_make_the_call_batch_major(tf):
 
 
 def test_the_call_takes_the_buffer_of_all_weights(tf):
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     stack = lstm_case.make_stack(2, 2)
     graph, _ = trace(tf, stack, lstm_case.make_case(stack), lstm_case.UNEQUAL)
@@ -217,7 +217,7 @@ def test_the_call_takes_the_buffer_of_all_weights(tf):
 
 
 def test_each_tower_draws_its_own_dropout(tf):
-    from models.encoders import cudnn
+    from rnn_scaling.models.encoders import cudnn
 
     stack = lstm_case.make_stack(2, 1, dropout=0.5)
     case = lstm_case.make_case(stack)

@@ -10,7 +10,7 @@ from tests.models.test_kernels import SHAPES, TOLERANCES
 @pytest.fixture(scope="module")
 def library(tf, tmp_path_factory):
     """The operators: those that were built, or built here."""
-    from models.extension import build, operators
+    from rnn_scaling.models.extension import build, operators
 
     before = operators.FOLDER
     if not operators.library_file().exists():
@@ -27,7 +27,7 @@ def library(tf, tmp_path_factory):
 @pytest.fixture
 def taken(library, monkeypatch):
     """Whatever the threads, every kernel takes the operators."""
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     if not library.rnn_scaling_runs_here(1):
         pytest.skip("the processor has no AVX-512 with bfloat16")
@@ -35,8 +35,8 @@ def taken(library, monkeypatch):
 
 
 def largest_error(tf, stack, lengths, dtype="float32"):
-    from models import stacks
-    from models.encoders import block_lstm
+    from rnn_scaling.models import stacks
+    from rnn_scaling.models.encoders import block_lstm
 
     case = lstm_case.make_case(stack)
     want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
@@ -77,7 +77,7 @@ def test_loss_and_gradients_are_tensorflows(tf, taken, words):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_losses_of_any_logits(tf, taken, dtype):
     """Far apart, one NaN, a label that is no word; more words than a vector has lanes."""
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     ours, labels = operators.load().rnn_scaling_softmax_loss, np.array([36, 0, 5])
     logits = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_losses_of_any_logits(tf, taken, dtype):
 
 
 def test_the_gradient_of_logits_takes_their_place(tf, taken):
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
@@ -114,7 +114,7 @@ def test_the_gradient_of_logits_takes_their_place(tf, taken):
 
 
 def test_no_steps_and_no_sentences_have_gradients_of_zeros(tf, taken):
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     ours = operators.load()
     for steps, batch in [(3, 5), (0, 5), (3, 0)]:  # memory that the first one leaves is no zeros
@@ -128,7 +128,7 @@ def test_no_steps_and_no_sentences_have_gradients_of_zeros(tf, taken):
 
 
 def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(tf, library, monkeypatch, tmp_path):
-    from models.extension import operators
+    from rnn_scaling.models.extension import operators
 
     monkeypatch.delenv(operators.SWITCH)
     threads = [1]
@@ -146,7 +146,7 @@ def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(
 
 
 def test_building_without_a_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys):
-    from models.extension import build, operators
+    from rnn_scaling.models.extension import build, operators
 
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
     monkeypatch.setenv("CC", "no-such-compiler")

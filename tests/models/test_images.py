@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from models.batch import ImageBatch
-from models.config import ModelConfig
-from models.workloads import WORKLOADS
+from rnn_scaling.models.batch import ImageBatch
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 
 SIZE, NUM_CLASSES, BATCH_SIZE = 32, 7, 3
@@ -25,7 +25,7 @@ PARAMETERS = {
 
 @pytest.fixture(scope="module")
 def applications(tf):
-    import models.images.keras_applications as module
+    import rnn_scaling.models.images.keras_applications as module
 
     return module
 
@@ -45,7 +45,7 @@ def images_of(num_batches, data_format="NHWC", size=SIZE):
 
 
 def values_of(workload):
-    from models.workload import first_values
+    from rnn_scaling.models.workload import first_values
 
     return first_values([*workload.variables, *workload.moving], seed=1)
 

@@ -10,27 +10,27 @@ import importlib
 
 import pytest
 
-from models import kernels
-from models.unit_types import UNIT_TYPES
+from rnn_scaling.models import kernels
+from rnn_scaling.models.unit_types import UNIT_TYPES
 from tests.models import lstm_case
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04, "float16": 0.005}
 PARITY_TESTED = {  # (module, cell) -> where it runs
-    ("models.encoders.block_lstm", "lstm"): "CPU",
-    ("models.encoders.dynamic_rnn", "lstm"): "CPU",
-    ("models.encoders.cudnn", "lstm"): "GPU",
-    ("models.encoders.gru_steps", "gru"): "CPU",
-    ("models.encoders.dynamic_rnn", "gru"): "CPU",
-    ("models.encoders.cudnn", "gru"): "GPU",
-    ("models.encoders.dynamic_rnn", "layer_norm_lstm"): "CPU",
-    ("models.encoders.dynamic_rnn", "nas"): "CPU",
+    ("rnn_scaling.models.encoders.block_lstm", "lstm"): "CPU",
+    ("rnn_scaling.models.encoders.dynamic_rnn", "lstm"): "CPU",
+    ("rnn_scaling.models.encoders.cudnn", "lstm"): "GPU",
+    ("rnn_scaling.models.encoders.gru_steps", "gru"): "CPU",
+    ("rnn_scaling.models.encoders.dynamic_rnn", "gru"): "CPU",
+    ("rnn_scaling.models.encoders.cudnn", "gru"): "GPU",
+    ("rnn_scaling.models.encoders.dynamic_rnn", "layer_norm_lstm"): "CPU",
+    ("rnn_scaling.models.encoders.dynamic_rnn", "nas"): "CPU",
 }
-FUSED = [("models.encoders.block_lstm", "lstm"), ("models.encoders.gru_steps", "gru")]
+FUSED = [("rnn_scaling.models.encoders.block_lstm", "lstm"), ("rnn_scaling.models.encoders.gru_steps", "gru")]
 SHAPES = [(1, 1, True), (2, 2, False), (2, 1, False), (2, 2, True)]
 # Layers and directions are the same code for every cell, and graphs of large cells take seconds: one or two shapes do.
 PARITY = [(*key, *shape) for key in PARITY_TESTED for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])]
-PARITY.append(("models.encoders.gru_steps", "gru", 2, 2, False))
-PARITY.append(("models.encoders.cudnn", "gru", 2, 2, True))
+PARITY.append(("rnn_scaling.models.encoders.gru_steps", "gru", 2, 2, False))
+PARITY.append(("rnn_scaling.models.encoders.cudnn", "gru", 2, 2, True))
 every_kernel_and_cell = pytest.mark.parametrize("module, cell", PARITY_TESTED)
 
 
@@ -45,7 +45,7 @@ def full_float32(tf):
 
 @functools.cache
 def reference(tf, cell, num_layers, num_directions, time_major, lengths):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
     case = lstm_case.make_case(stack)
@@ -112,9 +112,9 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
 
 
 @pytest.mark.usefixtures("as_built")
-@pytest.mark.parametrize("module, cell", [*FUSED, ("models.encoders.dynamic_rnn", "lstm")])
+@pytest.mark.parametrize("module, cell", [*FUSED, ("rnn_scaling.models.encoders.dynamic_rnn", "lstm")])
 def test_dropout_is_the_references(tf, module, cell):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(2, 1, dropout=0.5, unit_type=cell)
     case = lstm_case.make_case(stack)
@@ -142,7 +142,7 @@ def test_the_kernel_says_what_runs(tf, module, cell):
 
 
 def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
-    from models.encoders import block_lstm
+    from rnn_scaling.models.encoders import block_lstm
 
     case, want = reference(tf, "lstm", 2, 2, True, lstm_case.UNEQUAL)
     stack = lstm_case.make_stack(2, 2)

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.config import GNMT_V2, ModelConfig
+from rnn_scaling.models.config import GNMT_V2, ModelConfig
 
 TINY = ModelConfig(
     model="nmt_attention",
@@ -29,8 +29,8 @@ GNMT = {"attention_architecture": "gnmt_v2", "num_encoder_layers": 4, "num_decod
 
 def make_inputs(tf, config):
     """A network, its dense weights, embedded rows, all large enough for gradients to be seen, and a batch."""
-    from models import workload, workloads
-    from models.batch import Batch
+    from rnn_scaling.models import workload, workloads
+    from rnn_scaling.models.batch import Batch
 
     network = workloads.load("nmt_attention").build(config, "CPU")
     rng = np.random.default_rng(0)
@@ -181,7 +181,7 @@ class OfOtherCells(Reference):
 
     @property
     def module(self):
-        from models import unit_types
+        from rnn_scaling.models import unit_types
 
         return unit_types.load(self.config.unit_type)
 
@@ -277,7 +277,7 @@ def test_gnmt_v2_has_its_number_of_parameters(tf):
 
     Of the 74 H, 36 H are the second bias of each of the 9 cells' gates, which cuDNN and PyTorch have.
     """
-    from models import workloads
+    from rnn_scaling.models import workloads
 
     def parameters(**options):
         config = ModelConfig(**{**GNMT_V2, **options})
@@ -291,7 +291,7 @@ def test_gnmt_v2_has_its_number_of_parameters(tf):
 
 
 def test_the_first_values_of_gnmt_v2_are_those_of_its_sources(tf):
-    from models import workload, workloads
+    from rnn_scaling.models import workload, workloads
 
     config = dataclasses.replace(TINY, **NORMALIZED, **GNMT)
     values = workload.first_values(workloads.load(config.model).build(config, "CPU").variables, seed=1)
@@ -304,7 +304,7 @@ def test_the_first_values_of_gnmt_v2_are_those_of_its_sources(tf):
 @pytest.mark.parametrize("time_major", [True, False])
 def test_one_look_up_serves_both_sides(tf, model, time_major):
     """Of words of different lengths, whose rows are here the words themselves."""
-    from models import workloads
+    from rnn_scaling.models import workloads
 
     config = dataclasses.replace(TINY, model=model, share_embedding=True, time_major=time_major)
     *_, batch = make_inputs(tf, dataclasses.replace(config, model="nmt_attention"))

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.config import ModelConfig
+from rnn_scaling.models.config import ModelConfig
 
 SEED_MODEL = {
     "num_encoder_layers": 4,
@@ -23,8 +23,8 @@ SOURCE_LENGTHS, TARGET_LENGTHS = (4, 2, 3), (1, 5, 5)
 
 def make_inputs(tf, config):
     """Dense weights, embedded source and target rows, batch."""
-    from models import seq2seq, workload
-    from models.batch import Batch
+    from rnn_scaling.models import seq2seq, workload
+    from rnn_scaling.models.batch import Batch
 
     specs = seq2seq.variable_specs(config)
     arrays = {spec.name: 5 * workload.initial_value(spec, seed=1) for spec in specs}
@@ -42,7 +42,7 @@ def make_inputs(tf, config):
 
 
 def loss_and_gradients(tf, config, inputs, seed=(1, 2)):
-    from models import seq2seq
+    from rnn_scaling.models import seq2seq
 
     network = seq2seq.build(config, "CPU")
     dense, source_rows, target_rows, batch = inputs
@@ -56,13 +56,13 @@ def loss_and_gradients(tf, config, inputs, seed=(1, 2)):
 
 @pytest.mark.parametrize("options, count", [({}, 8_245_248), (SEED_MODEL, 95_690_752)], ids=["small", "seed"])
 def test_trainable_count_of_the_presets(tf, options, count):
-    from models import seq2seq
+    from rnn_scaling.models import seq2seq
 
     assert sum(int(np.prod(spec.shape)) for spec in seq2seq.variable_specs(ModelConfig(**options))) == count
 
 
 def test_initial_values_depend_on_seed_and_name_alone(tf):
-    from models import seq2seq, workload
+    from rnn_scaling.models import seq2seq, workload
 
     specs = {spec.name: spec for spec in seq2seq.variable_specs(TINY)}
     kernel = workload.initial_value(specs["decoder/layer_1/kernel"], seed=1)
@@ -76,7 +76,7 @@ def test_initial_values_depend_on_seed_and_name_alone(tf):
 
 def reference_loss(tf, config, dense, source_rows, target_rows, batch):
     """The network written once more: references, stock cross entropy, words picked one by one."""
-    from models import seq2seq, stacks
+    from rnn_scaling.models import seq2seq, stacks
 
     names = [name.removesuffix("/kernel") for name in dense if name.endswith("/kernel")]
     encoder, decoder = seq2seq.encoder_stack(config), seq2seq.decoder_stack(config)
@@ -158,7 +158,7 @@ def test_dropout_follows_the_seed_and_meets_the_embedded_words(tf):
 
 
 def test_the_kernels_that_run_are_named(tf):
-    from models import seq2seq
+    from rnn_scaling.models import seq2seq
 
     network = seq2seq.build(dataclasses.replace(TINY, decoder_type="dynamic_rnn"), "CPU")
     assert network.kernels == {
@@ -176,7 +176,7 @@ def test_the_kernels_that_run_are_named(tf):
     ],
 )
 def test_cells_that_do_not_fit_are_an_error(tf, options, message):
-    from models import seq2seq
+    from rnn_scaling.models import seq2seq
 
     with pytest.raises(ValueError, match=message):
         seq2seq.build(dataclasses.replace(TINY, **options), "CPU")

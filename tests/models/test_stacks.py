@@ -35,7 +35,7 @@ def numpy_stack(stack, case, lengths):
 
 @pytest.mark.parametrize("num_layers, num_directions, time_major", [(1, 1, True), (2, 2, True), (2, 2, False)])
 def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_major):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, dtype="float64", forget_bias=0.7)
     case = lstm_case.make_case(stack, np.float64)
@@ -46,7 +46,7 @@ def test_reference_is_the_lstm_equations(tf, num_layers, num_directions, time_ma
 
 
 def test_reference_gradients_are_the_finite_differences(tf):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(2, 2, dtype="float64")
     case = lstm_case.make_case(stack, np.float64)
@@ -73,7 +73,7 @@ def test_reference_gradients_are_the_finite_differences(tf):
 
 
 def test_no_initial_state_is_zeros(tf):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     stack = lstm_case.make_stack(1, 2)
     case = lstm_case.make_case(stack)
@@ -85,7 +85,7 @@ def test_no_initial_state_is_zeros(tf):
 
 
 def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     x = tf.random.stateless_normal([5, 3, 4], [1, 2])
     lengths = tf.constant(lstm_case.UNEQUAL)
@@ -105,7 +105,7 @@ def test_reverse_time_is_tensorflows_reverse_sequence_and_so_is_its_gradient(tf)
 
 
 def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     x = tf.ones([100, 1000])
     dropped = np.asarray(stacks.drop(x, 0.3, tf.constant([1, 2]), 5))
@@ -117,7 +117,7 @@ def test_dropout_zeroes_its_share_and_scales_the_rest(tf):
 
 
 def test_dropout_leaves_the_first_layers_inputs_alone(tf):
-    from models import stacks
+    from rnn_scaling.models import stacks
 
     def outputs(num_layers, dropout, seed):
         stack = lstm_case.make_stack(num_layers, 1, dropout=dropout)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from models import workloads
-from models.config import ModelConfig
-from models.kernels import of_cell
-from models.unit_types import UNIT_TYPES
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models import workloads
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.kernels import of_cell
+from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 from tests.support.paths import ROOT
 from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, make_batches, workload_of
@@ -35,7 +35,7 @@ every_shape = pytest.mark.parametrize("name, shape", SHAPES, ids=str)
 
 def make_inputs(tf, model: ModelConfig):
     """A workload, its dense weights and embedded rows, large enough for gradients to be seen, and a batch."""
-    from models.workload import initial_value
+    from rnn_scaling.models.workload import initial_value
 
     workload = workload_of(model)
     arrays = {spec.name: tf.constant(10 * initial_value(spec, seed=1)) for spec in workload.variables}
@@ -62,7 +62,7 @@ def test_every_workload_of_the_table_is_compared_with_a_reference():
     "cell, encoder_type", [*(("lstm", name) for name in of_cell("lstm")), ("gru", None), ("nas", None)]
 )
 def test_the_language_model_is_the_reference_network(tf, cell, encoder_type, time_major):
-    from models import language_model, stacks
+    from rnn_scaling.models import language_model, stacks
 
     model = dataclasses.replace(LM, encoder_type=encoder_type, unit_type=cell)
     _, dense, rows, batch = make_inputs(tf, model)
@@ -150,7 +150,7 @@ def flops_of(graph) -> int:
 @every_shape
 def test_flops_of_an_item_are_those_of_the_products_in_the_graph(tf, name, shape, monkeypatch):
     """The reference kernel is unrolled, so each of its products stands there."""
-    from models import kernels, stacks
+    from rnn_scaling.models import kernels, stacks
 
     reference = SimpleNamespace(build=stacks.reference, kernel_name=lambda stack: "reference")
     monkeypatch.setattr(kernels, "load", lambda kernel, device_type, unit_type: reference)

@@ -8,7 +8,7 @@ import io
 
 import pytest
 
-from models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import csv_table, table

@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.config import OPTIONS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import doorway
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS

@@ -117,7 +117,7 @@ def keep_weights(path: str, initial_range: float = 1.0) -> None:
       path: of the file, {name: array} of numpy.
       initial_range: of the initial weights; large ones have gradients far above the tolerance.
     """
-    from models import workload
+    from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
 
     workload.INITIAL_RANGE = initial_range

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.config import ModelConfig
-from models.workloads import WORKLOADS
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import PARTS, RunRecord

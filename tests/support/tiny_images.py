@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from models.config import ModelConfig
-from models.images.classifier import ImageClassifier
-from models.images.network import Product, flops
-from models.workload import VariableSpec
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.images.classifier import ImageClassifier
+from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.workload import VariableSpec
 
 SIZE, NUM_CLASSES, CHANNELS = 6, 5, 4
 DECAY, EPSILON = 0.9, 1e-3

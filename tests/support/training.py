@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from models.batch import Side
-from models.config import ModelConfig
+from rnn_scaling.models.batch import Side
+from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.settings import config as configs
 
 MODEL = ModelConfig(
@@ -36,7 +36,7 @@ def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) ->
 
 def workload_of(model: ModelConfig):
     """The network on the CPU."""
-    from models import workloads
+    from rnn_scaling.models import workloads
 
     return workloads.load(model.model).build(model, "CPU")
 
@@ -115,7 +115,7 @@ class Serial:
     """Plain training on one global batch at a time: gather, loss, dense gradients, `w -= lr * g`."""
 
     def __init__(self, model: ModelConfig = MODEL, learning_rate: float = 0.5, max_gradient_norm: float = 0.0) -> None:
-        from models.workload import initial_value
+        from rnn_scaling.models.workload import initial_value
 
         self._model = model
         self.weights = {spec.name: initial_value(spec, 1) for spec in workload_of(model).variables}

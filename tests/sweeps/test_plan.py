@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from models import kernels
 from rnn_scaling import registry
+from rnn_scaling.models import kernels
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import plan as plans
 

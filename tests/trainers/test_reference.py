@@ -33,7 +33,7 @@ def work(request, devices):
 
 def serial_step(work, tower=None, forget_bias=1.0, order=(0, 1, 2, 3)):
     """A step of plain training on a tower's batch, or on all as one; gates may be taken for others."""
-    from models.batch import Batch
+    from rnn_scaling.models.batch import Batch
 
     towers = TOWERS if tower is None else [tower]
     parts = ("source", "source_lengths", "target_input", "target_output", "target_lengths")

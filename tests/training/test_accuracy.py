@@ -60,9 +60,9 @@ def test_nobody_counts_unless_asked(tf):
 
 @pytest.mark.parametrize("accuracy", [False, True])
 def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
-    from models.batch import ImageBatch
-    from models.config import ModelConfig
-    from models.images.classifier import ImageClassifier
+    from rnn_scaling.models.batch import ImageBatch
+    from rnn_scaling.models.config import ModelConfig
+    from rnn_scaling.models.images.classifier import ImageClassifier
 
     class Fixed:
         image_size, num_classes, variables, moving, flops_an_image = 2, 3, (), (), 1.0

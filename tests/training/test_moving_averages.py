@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.batch import ImageBatch
-from models.workload import first_values
 from rnn_scaling import registry
+from rnn_scaling.models.batch import ImageBatch
+from rnn_scaling.models.workload import first_values
 from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
 from tests.support.training import FixedSource

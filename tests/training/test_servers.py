@@ -30,8 +30,8 @@ def driven():
 
 
 def _drive(addresses):
-    from models import workload
     from rnn_scaling.inspection import placement
+    from rnn_scaling.models import workload
     from rnn_scaling.settings import config
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import grpc_cluster
@@ -91,7 +91,7 @@ def _serial(model, steps, num_towers, **options):
 
 @pytest.fixture(scope="module", autouse=True)
 def large_weights(tf):
-    from models import workload
+    from rnn_scaling.models import workload
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload, "INITIAL_RANGE", RANGE)
@@ -158,7 +158,7 @@ def _coordinate(addresses, victim):
     import os
     import signal
 
-    from models import workload
+    from rnn_scaling.models import workload
     from rnn_scaling.training.engines import coordinator
     from rnn_scaling.training.scheduled_step import ScheduledStep
     from tests.support.training import FixedSource, workload_of

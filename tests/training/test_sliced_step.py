@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.batch import ImageBatch
 from rnn_scaling.analysis import slicing
+from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.settings import config as configs
 from tests.support import tiny_images

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.batch import Batch
 from rnn_scaling import registry
+from rnn_scaling.models.batch import Batch
 from tests.support.training import (
     MAX_LEN,
     MODEL,
@@ -70,7 +70,7 @@ SYNCHRONOUS = [
 @pytest.fixture(scope="module", autouse=True)
 def large_weights(tf):
     """Initial weights within +-1, so that every gradient, the recurrent ones too, is far above the tolerance."""
-    from models import workload
+    from rnn_scaling.models import workload
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload, "INITIAL_RANGE", 1.0)
@@ -228,7 +228,7 @@ def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
 @as_built
 @pytest.mark.parametrize("partition", [False, True])
 def test_parameter_server_spread_over_devices_equals_serial(partition, devices, tf):
-    from models import workload
+    from rnn_scaling.models import workload
     from rnn_scaling.settings.run_options import UpdateOptions
     from rnn_scaling.training import optimizers
     from rnn_scaling.training.engines.local import Engine

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
 from rnn_scaling.analysis import rows
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from models.workloads import WORKLOADS
 from rnn_scaling import registry
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig

@@ -8,11 +8,11 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from models.config import option
 from rnn_scaling.inspection.trace_databases import cut, nsys, nvprof, report, summary
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, TraceDbError, opened
 from rnn_scaling.inspection.trace_databases.layout import Layout
 from rnn_scaling.inspection.trace_databases.summary import Window
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 SCHEMAS = (nsys, nvprof)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from models.config import option
 from rnn_scaling import entry
 from rnn_scaling.machine import doorway
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from models.config import option
 from rnn_scaling import entry
+from rnn_scaling.models.config import option
 
 CHATTY = ("tensorboard.plugins.profile",)  # logs every request, and a missing cache as an error with its traceback
 

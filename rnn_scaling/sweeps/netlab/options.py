@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from models.config import option
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.sweeps import ranks

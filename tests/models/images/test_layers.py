@@ -13,7 +13,7 @@ both_formats = pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
 
 def random_values(network, seed=3):
     """Values of all of a network's variables and moving averages; none is 0 or 1 alone."""
-    from models.workload import initial_value
+    from rnn_scaling.models.workload import initial_value
 
     values, random = {}, np.random.default_rng(seed)
     for spec in (*network.variables, *network.moving):
@@ -35,7 +35,7 @@ def ordered(images, data_format):
 
 def run(tf, body, values, images, data_format, dtype="float32"):
     """Outputs [B, ...], next moving averages, and gradients of sum(outputs * weights that differ) by name."""
-    from models.images.layers import Layers
+    from rnn_scaling.models.images.layers import Layers
 
     @tf.function(autograph=False)
     def compute(values, images):
@@ -85,7 +85,7 @@ def normalized(x, gamma, beta, epsilon):
 
 @both_formats
 def test_batch_normalization_is_that_of_plain_numpy(tf, data_format):
-    from models.images.layers import DECAY, EPSILON
+    from rnn_scaling.models.images.layers import DECAY, EPSILON
 
     images = 2 * images_of(5) + 1
     names = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -103,7 +103,7 @@ def test_batch_normalization_is_that_of_plain_numpy(tf, data_format):
 @both_formats
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):
-    from models.images.layers import DECAY
+    from rnn_scaling.models.images.layers import DECAY
 
     images = 100 + images_of(2)  # the variance of so many equal leading digits is lost in 16 bits
     values = {name: np.ones(2, np.float32) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
@@ -128,8 +128,8 @@ def test_channels_are_normalized_whatever_the_arithmetic(tf):
 def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
     import keras
 
-    from models.images import layers as layering
-    from models.images import resnet_cifar
+    from rnn_scaling.models.images import layers as layering
+    from rnn_scaling.models.images import resnet_cifar
 
     def body(layers, x):
         return resnet_cifar.residual_block(layers, x, channels)
@@ -178,7 +178,7 @@ def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
 def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_format, scale):
     import keras
 
-    from models.images import keras_normalization
+    from rnn_scaling.models.images import keras_normalization
 
     axis, x = (1 if data_format == "NCHW" else 3), tf.constant(ordered(2 * images_of(5) + 1, data_format))
     results = []
@@ -205,7 +205,7 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
 
 def bodies():
     """The smallest network of each family: name -> body, size of its images."""
-    from models.images import alexnet, densenet, resnet_cifar
+    from rnn_scaling.models.images import alexnet, densenet, resnet_cifar
 
     return {
         "resnet": (resnet_cifar.body(8), 16),
@@ -216,7 +216,7 @@ def bodies():
 
 @pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet"])
 def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf, family):
-    from models.images.layers import LayeredNetwork
+    from rnn_scaling.models.images.layers import LayeredNetwork
 
     body, size = bodies()[family]
     networks = {name: LayeredNetwork(body, size, 10, name, "float32") for name in ("NHWC", "NCHW")}
@@ -235,7 +235,7 @@ def values_of_body(values):
 
 
 def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
-    from models.images.layers import Layers
+    from rnn_scaling.models.images.layers import Layers
 
     def twice(seed):
         layers = Layers("NHWC", tf.zeros([1, 1, 1, 3]), lambda spec: None, tf.constant(seed))

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from models import workloads
-from models.workloads import WORKLOADS
+from rnn_scaling.models import workloads
+from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from tests.models.test_images import traced_flops
 
@@ -28,7 +28,7 @@ REPORTED = {
 
 def network_of(name, num_classes=None, **options):
     """The network of a row, or the same with another number of classes."""
-    from models.images.layers import LayeredNetwork
+    from rnn_scaling.models.images.layers import LayeredNetwork
 
     config = configs.resolve({"model": name, **options}, num_gpus=0, num_cores=1).model
     network = workloads.load(name).build(config, "CPU")._network
@@ -88,7 +88,7 @@ def test_alexnet_for_imagenet_has_the_parameters_and_flops_of_its_layers(tf):
 
 
 def test_depths_that_do_not_exist_are_errors(tf):
-    from models.images import densenet, resnet_cifar
+    from rnn_scaling.models.images import densenet, resnet_cifar
 
     for depth in (2, 21):
         with pytest.raises(ValueError, match=f"expected 6n . 2 layers, got {depth}"):
@@ -100,7 +100,7 @@ def test_depths_that_do_not_exist_are_errors(tf):
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(("name", "learning_rate"), [("resnet20", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02)])
 def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf, name, learning_rate):
-    from models.workload import first_values
+    from rnn_scaling.models.workload import first_values
 
     batch_size = 4
     network = network_of(name, dataset="cifar10")

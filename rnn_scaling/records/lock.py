@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnn_scaling.records.files import refuse_link
+from rnn_scaling.records.files import open_own
 
 
 class BusyError(RuntimeError):
@@ -56,12 +54,8 @@ def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
       OSError: if the lock cannot be written, or something else stands in its place.
     """
     path = folder / name
-    refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    handle = open_own(path, os.O_RDWR)
     try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a hard link is another's file, too
-            raise OSError(errno.EINVAL, f"in the place of the {user}'s lock, and not its file; remove it", str(path))
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,7 +21,7 @@ from rnn_scaling.machine.terminal import PROGRESS
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
-from rnn_scaling.records.files import refuse_link
+from rnn_scaling.records.files import open_new
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
@@ -59,9 +59,8 @@ class TheirTrainer(Trainer):
         bound = [sys.executable, "-I", str(on_cores.__file__), ",".join(map(str, cores))] if cores else []
         task = Task([*bound, *command(theirs, result_file)], variables(theirs, result_file), reads_stdout=True)
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
-        refuse_link(log)
         room, self._is_cut = int(doorway.allowed_mb() * 1e6), False
-        with log.open("w", encoding="utf-8") as kept:
+        with open_new(log) as kept:
 
             def keep(line: str | None) -> None:
                 nonlocal room

@@ -22,6 +22,7 @@ from typing import Any
 
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import lock
+from rnn_scaling.records.files import write_text
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.run_options import MeasureOptions
@@ -240,7 +241,7 @@ class Writing:
             "told": self._checkpoint.told,
             **shared,
         }
-        (self._temporary / _told_in(self._checkpoint.rank)).write_text(json.dumps(kept))
+        write_text(json.dumps(kept), self._temporary / _told_in(self._checkpoint.rank))
 
 
 def _folders(directory: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rnn_scaling.machine import alive, doorway
 from rnn_scaling.machine.cluster.peers import ranks_text
-from rnn_scaling.records.files import refuse_link
+from rnn_scaling.records.files import open_new, open_own
 
 POLL_S = 0.002  # how much later than the first one a rank of the same host leaves a barrier, about
 
@@ -55,9 +55,8 @@ class RankFiles:
         self._key_of_0 = ""  # as it was seen last
         self._said = ("", "")  # at which barrier it told that it waits, and the key of rank 0 that it told it to
         result_file.parent.mkdir(parents=True, exist_ok=True)
-        refuse_link(self._path(rank))
         self._wait_for_gathering()
-        self._path(rank).write_text("")
+        open_new(self._path(rank)).close()
         self._say(key=self._key, host=socket.gethostname(), pid=os.getpid(), process=_process())
 
     def barrier(self, name: str) -> None:
@@ -215,7 +214,7 @@ class RankFiles:
         return self._result_file.with_name(f".{self._result_file.name}.rank{rank}")
 
     def _say(self, **line: Any) -> None:
-        with open(self._path(self.rank), "a") as file:
+        with os.fdopen(open_own(self._path(self.rank), os.O_WRONLY | os.O_APPEND), "w") as file:
             file.write(json.dumps(line) + "\n")
 
     def _lines(self, rank: int) -> list[Line]:

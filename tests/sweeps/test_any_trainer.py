@@ -19,6 +19,7 @@ from rnn_scaling.reports import comparison, writing
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import any_trainer, forewarning, limit, their_trainer
 from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 
 STAND_IN = f"{shlex.quote(sys.executable)} {ROOT}/tests/support/stand_in.py"
@@ -117,6 +118,17 @@ def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
     assert wrong.error.message.startswith("its log says num_devices=2, and this run is of num_devices=1; ")
     assert (right.throughput.items_per_second, right.unit, right.config["batch_size"]) == (1200.0, "words", 64)
     assert right.log_format == "seed_trainer"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(tmp_path, kind, capsys):
+    put(kind, tmp_path / "out" / "echo-1.log.txt", tmp_path / "precious")
+    status = go(tmp_path, "--num_devices=1", RATE, command="echo words/s: 5")
+    assert (tmp_path / "precious").read_text() == "mine\n" and not (tmp_path / "nowhere").exists()
+    if kind == "hard link":
+        assert status == 0 and records(tmp_path)["echo-1"].status == "ok"
+    else:
+        assert status == 1 and "echo-1.log.txt" in capsys.readouterr().err
 
 
 def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):

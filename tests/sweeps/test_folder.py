@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rnn_scaling.records import lock, record
+from rnn_scaling.records import files, record
 from rnn_scaling.sweeps import folder
 from rnn_scaling.sweeps.plan import interleave, plan
 from tests.support.records import make_record
@@ -17,8 +17,8 @@ from tests.support.records import make_record
     [
         ("link", "a link, and nothing is written through links; remove it"),
         ("link to nothing", "a link, and nothing is written through links; remove it"),
-        ("hard link", "in the place of the sweep's lock, and not its file; remove it"),
-        ("pipe", "in the place of the sweep's lock, and not its file; remove it"),
+        ("hard link", "not a regular file with one name; remove it"),
+        ("pipe", "not a regular file with one name; remove it"),
         ("folder", "Is a directory"),
     ],
 )
@@ -42,7 +42,7 @@ def test_a_lock_is_never_another_file(tmp_path, kind, reason):
 
 def test_a_link_that_comes_between_is_not_followed(tmp_path, monkeypatch):
     (tmp_path / folder.LOCK_NAME).symlink_to(tmp_path / "nowhere")
-    monkeypatch.setattr(lock, "refuse_link", lambda path: None)
+    monkeypatch.setattr(files, "refuse_link", lambda path: None)
     with pytest.raises(OSError), folder.lock(tmp_path):
         pass
     assert not (tmp_path / "nowhere").exists()

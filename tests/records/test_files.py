@@ -1,0 +1,56 @@
+"""Every way to write a file, at a name that is already that of something else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rnn_scaling.records import files
+from rnn_scaling.training.rank_files import RankFiles
+from tests.support.names_taken import KINDS, put
+
+
+def write_through(opened):
+    with opened as file:
+        file.write("ours")
+
+
+WAYS = {
+    "whole": lambda path: files.write_text("ours", path),
+    "by lines": lambda path: write_through(files.open_new(path)),
+    "again": lambda path: write_through(os.fdopen(files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")),
+    "a rank": lambda path: RankFiles(path.with_name("run.json"), 1, 2, 0.01),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_another_name_leads_to_is_never_written(tmp_path, way, kind):
+    path, precious = tmp_path / "out" / ".run.json.rank1", tmp_path / "precious"
+    put(kind, path, precious)
+    if kind == "hard link" and way != "again":
+        WAYS[way](path)
+        assert path.stat().st_size and not path.samefile(precious)
+    else:
+        with pytest.raises(OSError):
+            WAYS[way](path)
+        assert os.path.lexists(path)
+    assert precious.read_text() == "mine\n" and not (tmp_path / "nowhere").exists()
+
+
+def test_a_name_that_is_free_or_a_file_of_before_is_written(tmp_path):
+    for content in ("free", "a longer file than what comes after"):
+        for way in ("whole", "by lines"):
+            WAYS[way](tmp_path / "file")
+            assert (tmp_path / "file").read_text() == "ours"
+        (tmp_path / "file").write_text(content)
+
+
+def test_a_rank_writes_on_into_no_file_that_took_its_place(tmp_path):
+    rank = RankFiles(tmp_path / "run.json", 1, 2, 0.01)
+    (tmp_path / ".run.json.rank1").unlink()
+    put("hard link", tmp_path / ".run.json.rank1", tmp_path / "precious")
+    with pytest.raises(OSError, match="remove it"):
+        rank.end({}, "")
+    assert (tmp_path / "precious").read_text() == "mine\n"

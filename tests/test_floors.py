@@ -52,7 +52,10 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/source.py",
     "rnn_scaling/data/make_corpus.py",
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
-    *(f"rnn_scaling/training/{name}.py" for name in ("preparation", "recorder", "recording", "rank_files")),
+    *(
+        f"rnn_scaling/training/{name}.py"
+        for name in ("preparation", "recorder", "recording", "rank_files", "acceptance")
+    ),
     *(f"rnn_scaling/verification/{name}.py" for name in ("session", "promise", "rule", "telling")),
     "rnn_scaling/training/checkpoint_folder.py",
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of seconds and counts that can be; beyond them sums and ratios overflow
+LARGEST_SINGLE = 3.5e38  # all of float32
 
 Faults = list[str]
 Decode = Callable[[Any, str, Faults], Any]  # value, its path, faults so far -> the value as it is kept
@@ -32,7 +33,7 @@ class Range:
 
 
 Number = Annotated[float, Range(-LARGEST, LARGEST, "a number")]
-Single = Annotated[float, Range(-3.5e38, 3.5e38, "a number")]  # all of float32
+Single = Annotated[float, Range(-LARGEST_SINGLE, LARGEST_SINGLE, "a number")]
 Loss = Single  # a run that diverges says so in its record
 Count = Annotated[int, Range(0, LARGEST, "a number")]
 Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
@@ -106,7 +107,10 @@ def encode(value: Any) -> Any:
 
 def spelled(value: Any) -> str:
     """A value as it is quoted in a fault."""
-    text = "missing" if value is None else repr(value)
+    try:
+        text = "missing" if value is None else repr(value)
+    except ValueError:  # Python spells no whole number of thousands of digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 40 else text[:37] + "..."
 
 

@@ -81,7 +81,7 @@ class RunRecord:
     def to_json(self) -> str:
         """The record as JSON text; floats keep every digit, NaN and infinities become null."""
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
-        fields |= {"unit": self.unit, "flops_per_item": self.flops_per_item, "config": encode(self.config)}
+        fields |= {"unit": self.unit, "flops_per_item": encode(self.flops_per_item), "config": encode(self.config)}
         fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
         for name in ("workers", "certificate"):

@@ -59,6 +59,11 @@ class StepTimer:
         self.step_loss.append(float(loss))
         return step_s
 
+    def forget_last(self) -> None:
+        """Takes the last step back, which no record may have; the clock goes on from its end."""
+        for values in (self.step_s, self.step_items, self.step_loss):
+            values.pop()
+
     def since_last(self) -> float:
         """Seconds since the last step ended, or the last pause; 0 before the first one."""
         return 0.0 if self._last is None else self._clock() - self._last

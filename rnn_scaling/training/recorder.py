@@ -20,11 +20,12 @@ from rnn_scaling.machine.cluster import launch
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.terminal import PROGRESS
 from rnn_scaling.records import record
-from rnn_scaling.records.decoding import build, spelled
+from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
 from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.training import acceptance
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_files import RankError, RankFiles
@@ -97,26 +98,22 @@ class Recorder:
         clock: returns seconds.
 
         Raises:
-          ValueError: if an option is no single value, or a number is below what it may be.
+          ValueError: if an option is no single value, or a number is none that a record may have.
           ClusterError: if the launcher's variables contradict each other.
           OSError: if the record cannot be written; before anything is timed.
         """
-        if num_devices < 1 or num_warmup_batches < 0:
-            raise ValueError(
-                f"expected num_devices >= 1 and num_warmup_batches >= 0, got {num_devices} and {num_warmup_batches}"
-            )
-        if not (unit and unit.isprintable()):
+        if not (isinstance(unit, str) and unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
         flat = config or {
             TRAINER: trainer or Path(sys.argv[0] or "python").stem,
-            "num_devices": num_devices,
-            "num_warmup_batches": num_warmup_batches,
-            **{name: _single(value) for name, value in (options or {}).items()},
+            "num_devices": acceptance.single(num_devices),
+            "num_warmup_batches": acceptance.single(num_warmup_batches),
+            **{str(name): acceptance.single(value) for name, value in (options or {}).items()},
         }
-        if faults := list(record.checks.config_faults(flat)):
-            raise ValueError(f"options: {entry.plain(faults[0])}")
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
-        self._path, self._unit = Path(result_file), unit
+        flops_per_item = acceptance.single(flops_per_item)
+        acceptance.check(flat, resolved, unit, flops_per_item)
+        self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
         own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
@@ -126,6 +123,7 @@ class Recorder:
         self.recording.clients = num_ranks
         self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
         self._result: RunRecord | None = None
+        self._is_written, self._items = False, 0
         self._unwaited: str | None = None
         if progress is None:
             progress = os.environ.get(PROGRESS, "0") not in ("", "0")
@@ -133,9 +131,7 @@ class Recorder:
         shows = progress and self._rank == 0
         self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose) if shows else None
         if self._rank == 0:
-            killed = "the process ended without a result"
-            unfinished = RunError(type="Killed", message=killed, process=alive.this_process())
-            record.write(self._record("failed", unfinished), self._path)
+            record.write(self._unfinished(), self._path)
 
     def __enter__(self) -> Recorder:
         self.start()
@@ -152,6 +148,7 @@ class Recorder:
         Raises:
           RankError: if another rank does not come.
         """
+        self._process = os.getpid()  # which may be a child of the one that made this object
         if self._ranks is not None:
             self.recording.enter("cluster")
             try:
@@ -175,24 +172,26 @@ class Recorder:
 
         Args:
           items: that it processed, on all devices of this process, padding left out: a number, or an array of one.
-          loss: of the step, likewise; NaN: not told.
+          loss: of the step, likewise; NaN: not told. What is beyond float32 counts as infinite.
 
         Returns:
           Its seconds.
 
         Raises:
-          ValueError: if one is no number, or it processed nothing: it would be no step.
+          ValueError: if one is no number, or no record may have the step, as one of nothing; it is then left out.
           RankError: if another rank does not come to the end of the warm-up.
         """
         timer = self._timer
-        loss = loss if type(loss) is float else self._number("loss", loss)
-        count = items if type(items) is int else self._number("items", items)
-        if not count >= 1 or count % 1:
-            least = "a whole number" if count >= 1 else "at least one"
-            raise ValueError(f"step {len(timer.step_s)}: expected {least} of the {self._unit}, got items={items}")
-        seconds = timer.end_step(int(count), loss)
+        number = len(timer.step_s)
+        loss = acceptance.loss(number, loss)
+        count = acceptance.items(number, items, self._unit, self._items)
+        seconds = timer.end_step(count, loss)
+        if wrong := acceptance.time_fault(seconds, count, self._unit):
+            timer.forget_last()
+            raise ValueError(f"step {number}: {wrong}")
+        self._items += count
         if self._display is not None:
-            self._display.batch(seconds, int(count), loss)
+            self._display.batch(seconds, count, loss)
         if self._ranks is not None and len(timer.step_s) == timer.warmup_steps:
             self._ranks.barrier(f"after {timer.warmup_steps} steps")
             timer.resume()
@@ -262,14 +261,35 @@ class Recorder:
     def close(self, error: BaseException | None = None) -> RunRecord:
         """Writes the record and returns it; a `with` does it. Another rank than 0 returns what it knows, its own part.
 
+        A process that was forked from the one that times the loop writes nothing.
+
         Args:
-          error: what ended the loop; None: it is done.
+          error: what ended the loop; None: it is done. What goes wrong here is then a warning.
 
         Raises:
-          OSError: if the file can no longer be written.
+          OSError: if the file can no longer be written; another call tries again.
         """
-        if self._result is not None:
-            return self._result
+        if os.getpid() != self._process:
+            return self._unfinished()
+        try:
+            if self._result is None:
+                result = self._finished(error)
+                self._result = result if self._rank else acceptance.readable(result)
+            if self._rank == 0 and not self._is_written:
+                record.write(self._result, self._path)
+                self._is_written = True
+                self._tell(self._result.error)
+        except Exception as e:
+            reason = f"{getattr(e, 'strerror', None) or acceptance.in_a_line(e)}; the record was not written"
+            if error is None and isinstance(e, OSError):
+                raise OSError(e.errno, f"{reason}, close() tries again", str(self._path)) from e
+            if error is None:
+                raise
+            entry.warn(f"{self._path}: {reason}")
+        return self._result or self._unfinished()
+
+    def _finished(self, error: BaseException | None) -> RunRecord:
+        """The record of the run that ends now."""
         recording, end_s = self.recording, self._timer.since_last()
         if self._display is not None:
             self._display.close()
@@ -281,15 +301,14 @@ class Recorder:
         workers, error = self._joined(error)
         if error is None:
             self._unwaited = unwaited.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s) or None
-            self._result = self._record("ok", workers=workers)
-        else:
-            is_interrupt = isinstance(error, KeyboardInterrupt)
-            status, kind = ("interrupted", "Interrupted") if is_interrupt else ("failed", type(error).__name__)
-            self._result = self._record(status, RunError(type=kind, message=_in_a_line(error)), workers)
-        if self._rank == 0:
-            record.write(self._result, self._path)
-            self._tell(error)
-        return self._result
+            return self._record("ok", workers=workers)
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        status, kind = ("interrupted", "Interrupted") if is_interrupt else ("failed", type(error).__name__)
+        return self._record(status, RunError(type=kind, message=acceptance.in_a_line(error)), workers)
+
+    def _unfinished(self) -> RunRecord:
+        killed = "the process ended without a result"
+        return self._record("failed", RunError(type="Killed", message=killed, process=alive.this_process()))
 
     def _joined(self, error: BaseException | None) -> tuple[Workers | None, BaseException | None]:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
@@ -297,7 +316,7 @@ class Recorder:
             return None, error
         own = {**self.recording.batches_since(0), **self.recording.details()}
         if self._rank:
-            self._ranks.end(own, _in_a_line(error) if error else "")
+            self._ranks.end(own, acceptance.in_a_line(error) if error else "")
             return None, error
         reports, wrong = self._ranks.gather(waits=error is None)
         reports[0] = {"host": socket.gethostname(), "pid": os.getpid(), **own}
@@ -313,16 +332,16 @@ class Recorder:
         if error is None:
             self._ranks.remove()
         else:
-            self._ranks.end({}, _in_a_line(error))  # for those that wait
+            self._ranks.end({}, acceptance.in_a_line(error))  # for those that wait
         workers = Workers(launcher=self._launcher or None, window=common_window.BY_FILES, ranks=ranks)
         if 0 in sharing_a_core(workers):
             self.recording.watched(None)  # it took the other ranks for load
         return without_each_other(workers), error
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _tell(self, error: RunError | None) -> None:
         """What has to be known of the run beside its record."""
-        if isinstance(error, RankError) or (error and not self.step_s):
-            entry.warn(f"{self._path}: {_in_a_line(error)}")
+        if error and (error.type in (RankError.__name__, acceptance.UNREADABLE) or not self.step_s):
+            entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))
 
@@ -334,27 +353,6 @@ class Recorder:
         result = self.recording.record(status, error, workers)
         return dataclasses.replace(result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited))
 
-    def _number(self, name: str, value: Any) -> float:
-        """A number of a framework: reading it waits until the devices have it."""
-        try:
-            if value is not None and not isinstance(value, (str, bytes)):
-                return float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
-        except (TypeError, ValueError, RuntimeError):  # arrays of several, and what is no number
-            pass
-        shown = entry.plain(spelled(value))
-        raise ValueError(f"step {len(self.step_s)}: {name} is {shown}; expected one number")
-
 
 def _of_launcher() -> tuple[int, int, str]:
     return launch.place(os.environ, socket.gethostname())
-
-
-def _in_a_line(error: BaseException) -> str:
-    return entry.plain(str(error)[:500]) or type(error).__name__
-
-
-def _single(value: Any) -> Any:
-    """An option of a framework's number type as Python's; anything else as it is."""
-    if type(value) in (str, int, float, bool) or getattr(value, "ndim", None) or not hasattr(value, "item"):
-        return value
-    return value.item()

@@ -25,6 +25,8 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers
 from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
 
+MOST_DEVICES = 4096  # that are watched
+
 
 class Recording:
     """Fills while a run goes on. Its phases are entered in order, "start" by itself and "batches" in any case.
@@ -74,7 +76,9 @@ class Recording:
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
-            devices = [""] * self.flat["num_devices"]  # where the trainer is not ours nobody names them
+            devices = [""] * min(
+                self.flat["num_devices"], MOST_DEVICES
+            )  # where the trainer is not ours nobody names them
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
 
     def stop_watching(self) -> None:

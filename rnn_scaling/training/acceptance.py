@@ -1,0 +1,114 @@
+"""What a Recorder accepts: what every reader of records accepts, by the same limits, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.records import checks, record
+from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, build, spelled
+from rnn_scaling.records.environment import Resolved
+from rnn_scaling.records.parts import Phases, RunError
+from rnn_scaling.records.record import RunRecord
+
+UNREADABLE = "RecordError"  # the error of a run whose record no reader would accept
+
+
+def check(flat: Mapping[str, Any], resolved: Mapping[str, Any], unit: str, flops_per_item: Any) -> None:
+    """Refuses what no reader of records would accept.
+
+    Args:
+      flat: the options.
+      resolved: the fields of a `Resolved`.
+      unit: of the items.
+      flops_per_item: None: not known.
+
+    Raises:
+      ValueError: naming it.
+    """
+    if faults := list(checks.config_faults(flat)):
+        raise ValueError(f"options: {entry.plain(faults[0])}")
+    part = build(Resolved, dict(resolved))
+    if fault := _fault(RunRecord("failed", None, dict(flat), resolved=part, unit=unit, flops_per_item=flops_per_item)):
+        raise ValueError(fault)
+
+
+def _fault(run: RunRecord) -> str:
+    """Why no reader would accept a record; empty where it would."""
+    try:
+        record.from_json(run.to_json(), "Recorder")
+    except (ValueError, TypeError) as e:
+        return in_a_line(e)
+    return ""
+
+
+def readable(run: RunRecord) -> RunRecord:
+    """The record, or a failed one of the same batches where no reader would accept it, as after a clock's fault."""
+    fault = _fault(run)
+    if not fault:
+        return run
+    error, phases = RunError(type=UNREADABLE, message=fault), Phases()
+    kept = dataclasses.replace(run, throughput=None, steady_state=None, workers=None, flops_per_item=None)
+    return dataclasses.replace(kept, status="failed", error=error, phases=phases)
+
+
+def items(number: int, value: Any, unit: str, before: int) -> int:
+    """The items of a step.
+
+    Args:
+      number: of the step, for the message.
+      value: as the program gave it.
+      unit: of the items.
+      before: items of all steps before.
+
+    Raises:
+      ValueError: if it is no whole number above 0, or more than a record may have.
+    """
+    count = value if type(value) is int else _number(number, "items", value)
+    if 1 <= count <= LARGEST and not count % 1 and int(count) + before <= LARGEST:
+        return int(count)
+    rule = "at least one" if not count >= 1 else "a whole number" if count % 1 else f"at most {LARGEST:g} in all"
+    raise ValueError(f"step {number}: expected {rule} of the {unit}, got items={entry.plain(spelled(value))}")
+
+
+def loss(number: int, value: Any) -> float:
+    """The loss of a step, read when the devices have it; infinite where a record has no number for it.
+
+    Raises:
+      ValueError: if it is no number.
+    """
+    result = value if type(value) is float else _number(number, "loss", value)
+    return math.copysign(math.inf, result) if abs(result) > LARGEST_SINGLE else result
+
+
+def time_fault(seconds: float, count: int, unit: str) -> str:
+    """What is wrong with the time of a step; empty if nothing is."""
+    if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
+        return ""
+    return f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at most {LARGEST:g} {unit} a second"
+
+
+def _number(number: int, name: str, value: Any) -> float:
+    """A number of a framework: reading it waits until the devices have it."""
+    try:
+        if value is not None and not isinstance(value, (str, bytes)):
+            return float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # arrays of several, and what is no number
+        pass
+    shown = entry.plain(spelled(value))
+    raise ValueError(f"step {number}: {name} is {shown}; expected one number")
+
+
+def in_a_line(error: BaseException) -> str:
+    """What an error says, in one line of at most 500 characters."""
+    return entry.plain(str(error)[:500]) or type(error).__name__
+
+
+def single(value: Any) -> Any:
+    """An option of a framework's number type as Python's; anything else as it is."""
+    if type(value) in (str, int, float, bool) or getattr(value, "ndim", None) or not hasattr(value, "item"):
+        return value
+    return value.item()

@@ -53,7 +53,7 @@ class RunRecord:
     config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
     log_format: of the log that its numbers were read from; None: it timed its steps itself. log_rounding: by what share
     of itself its rate may be off for the digits that the log printed. ended: how its program ended after it had written
-    this, where that was not well.
+    this, where that was not well. missing_output: which output besides the numbers could not be written, and why.
     """
 
     status: str
@@ -76,6 +76,7 @@ class RunRecord:
     log_format: str | None = None
     log_rounding: float | None = None
     ended: str | None = None
+    missing_output: str | None = None
     schema: str = SCHEMA
 
     def to_json(self) -> str:
@@ -116,6 +117,7 @@ class _Top(Part):
     log_format: Name | None = None
     log_rounding: Fraction | None = None
     ended: Name | None = None
+    missing_output: Name | None = None
 
 
 def from_json(
@@ -239,7 +241,7 @@ def _towers(config: Mapping[str, Any]) -> int | None:
     return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
 
 
-_SELDOM = ("log_format", "log_rounding", "ended")
+_SELDOM = ("log_format", "log_rounding", "ended", "missing_output")
 _TOP = ("error", "unit", "flops_per_item", *_SELDOM)
 
 

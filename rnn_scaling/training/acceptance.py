@@ -85,7 +85,13 @@ def loss(number: int, value: Any) -> float:
 
 
 def time_fault(seconds: float, count: int, unit: str) -> str:
-    """What is wrong with the time of a step; empty if nothing is."""
+    """What is wrong with the time of a step; empty if nothing is.
+
+    Args:
+      seconds: of the step.
+      count: items of the step.
+      unit: of the items.
+    """
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
     return f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at most {LARGEST:g} {unit} a second"

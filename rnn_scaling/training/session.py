@@ -42,6 +42,7 @@ from rnn_scaling.training.preparation import prepare_process
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
+TRACE_FLAG = "--trace_batches"
 ONE_LAYOUT = re.compile("only supports (the )?NHWC")  # what operators on CPUs say, but for oneDNN's
 LookInside = Callable[[RunConfig, Any, RunState], None]
 
@@ -166,20 +167,20 @@ class Session:
         result = self._record("ok")
         if self._cluster.rank == 0:
             self._tell(result)
-        is_kept = self._is_recorded = self._save(result)
+        self._is_recorded = self._save(result)
         if step is not None and self._config.output.trace_batches:
-            is_kept, result = self._trace(step, result)
+            result = self._trace(step, result)
             if self._is_others_fault:
                 return EXIT_FAILED
         if step is not None:
-            is_kept &= self._write_logs(step, result)
+            self._write_logs(step, result)
         try:
             if step is None and self._config.output.trace_batches:
                 self._cluster.barrier(clusters.TRACED)  # serves the traced steps too
             self._cluster.leave()
         except ClusterError as e:
             return entry.fail(str(e))
-        return 0 if is_kept else EXIT_FAILED
+        return 0 if self._is_recorded else EXIT_FAILED
 
     def _comes_of_others(self, error: Exception) -> bool:
         """Whether another process's end explains an error, and will be told in its place."""
@@ -198,8 +199,8 @@ class Session:
             entry.warn(shared)
         self._table = table.render_runs([result])  # also when the record cannot be written
 
-    def _trace(self, step: Any, result: record.RunRecord) -> tuple[bool, record.RunRecord]:
-        """Whether the inside of the step was kept, and the record with it.
+    def _trace(self, step: Any, result: record.RunRecord) -> record.RunRecord:
+        """The record with the inside of the step, or with the reason why it is not there.
 
         Args:
           step: that was run; all ranks run it again, or none can.
@@ -212,16 +213,24 @@ class Session:
             self._look_inside(self._config, step, self._state)
             self._cluster.barrier(clusters.TRACED)
             result = self._record("ok")
-            return self._save(result), result
+            self._save(result)
         except Exception as e:
             if self._comes_of_others(e):
-                return False, result
-            line = f"--trace_batches={output.trace_batches}: {entry.first_line(e)}"
-            entry.fail(line)
+                return result
+            line = f"{TRACE_FLAG}={output.trace_batches}: {entry.first_line(e)}"
+            result = self._lacking(line, result)
             self._cluster.abort(line)
-            return False, result
+        return result
 
-    def _write_logs(self, step: Any, result: record.RunRecord) -> bool:
+    def _lacking(self, line: str, result: record.RunRecord) -> record.RunRecord:
+        """The record of a finished run that says which output besides its numbers is missing; warns of it."""
+        entry.warn(f"{line}; the record keeps the run's numbers")
+        known = [result.missing_output] if result.missing_output else []
+        result = dataclasses.replace(result, missing_output=entry.plain("; ".join([*known, line])))
+        self._save(result)
+        return result
+
+    def _write_logs(self, step: Any, result: record.RunRecord) -> None:
         from rnn_scaling.training import benchmark
 
         log_dir = self._config.output.log_dir
@@ -230,9 +239,7 @@ class Session:
                 record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
                 benchmark.write_logs(log_dir, step, result)
         except Exception as e:
-            entry.fail(f"--log_dir={log_dir}: {entry.first_line(e)}")
-            return False
-        return True
+            self._lacking(f"--log_dir={log_dir}: {entry.first_line(e)}", result)
 
     def _fail(self, error: Exception) -> int:
         kind, message, expected = describe(error, self._config)
@@ -248,7 +255,10 @@ class Session:
     def _give_up(self) -> int:
         """Ends with the other processes, of which one has failed."""
         cluster, line = self._cluster, self._cluster.failure
-        if cluster.rank == 0 or line.startswith(("rank 0 ", f"rank {cluster.rank}:")):
+        lacks_trace = self._is_recorded and TRACE_FLAG in line
+        if lacks_trace and cluster.rank == 0:
+            self._lacking(line, self._record("ok"))
+        elif not lacks_trace and cluster.rank == 0 or line.startswith(("rank 0 ", f"rank {cluster.rank}:")):
             entry.fail(line)
         cluster.report(self._state, finished=True)
         cluster.leave()  # rank 0 waits a moment for what the others still report
@@ -258,6 +268,8 @@ class Session:
             self._save(self._record(status, RunError(type=kind, message=line)), instead=True)
         if self._table:
             tell(self._table)
+        if lacks_trace:
+            return 0
         return entry.EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED
 
     def _record(self, status: str, error: RunError | None = None) -> record.RunRecord:
@@ -294,7 +306,11 @@ class Session:
         try:
             record.write(result, path)
         except OSError as e:
-            entry.fail(f"--result_file={path}: {e.strerror or e}; the record was not written")
+            reason = f"--result_file={path}: {e.strerror or e}"
+            if self._is_recorded:
+                entry.warn(f"{reason}; the record there has the run's numbers and no more")
+            else:
+                entry.fail(f"{reason}; the record was not written")
             return False
         return True
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
+from rnn_scaling.training import benchmark
 from rnn_scaling.training import session as sessions
 from rnn_scaling.training.cluster import Alone, Cluster
 from rnn_scaling.training.session import Session
+from tests.support.records import make_record
 
 
 class Others(Alone):
@@ -45,10 +51,49 @@ def test_a_trace_that_ends_with_another_rank_blames_nobody_else(has_failed, caps
     config = configs.resolve({"trace_batches": 2}, num_gpus=0, num_cores=1)
     session = Session(config, 0.0, look_inside, None)
     session._cluster = others = Others(has_failed)
-    assert session._trace(object(), None) == (False, None)
+    result = session._trace(object(), make_record())
     line = "--trace_batches=2: Collective ops is aborted by: Socket closed"
     assert others.told == ([] if has_failed else [line])
-    assert capsys.readouterr().err == ("" if has_failed else f"error: {line}\n")
+    assert result.missing_output == (None if has_failed else line)
+    assert capsys.readouterr().err.startswith("" if has_failed else f"warning: {line};")
+
+
+@pytest.mark.parametrize("fails", ["trace", "logs", "record with the trace", "none"])
+def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_status(tmp_path, fails, monkeypatch, capsys):
+    """The step is no step: what is written of it is what is looked at."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "run.json"
+    monkeypatch.setattr(benchmark, "run", lambda *_: object())
+    monkeypatch.setattr(benchmark, "write_logs", full if fails == "logs" else lambda *_: None)
+    monkeypatch.setattr(Session, "_record", lambda self, status: make_record())
+    monkeypatch.setattr(Session, "_tell", lambda *_: None)
+    given = {"trace_batches": 2, "log_dir": str(tmp_path / "logs"), "result_file": str(path)}
+
+    def look_inside(*_):
+        if fails == "trace":
+            full()
+        if fails == "record with the trace":
+            monkeypatch.setattr(os, "fsync", full)
+
+    session = Session(configs.resolve(given, num_gpus=0, num_cores=1), 0.0, look_inside, None)
+    assert session._run_and_report() == 0
+    flag = {"trace": "--trace_batches=2", "logs": "--log_dir=", "record with the trace": "--result_file="}.get(
+        fails, ""
+    )
+    run, err = record.read(path), capsys.readouterr().err
+    assert run.status == "ok" and run.throughput and ("warning: " in err) == bool(flag) and flag in err
+    assert (run.missing_output or "").startswith(flag if fails in ("trace", "logs") else "")
+
+
+def test_a_rank_whose_trace_fails_ends_the_others_without_an_error(capsys):
+    session = Session(configs.resolve({"trace_batches": 2}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)
+    session._cluster = others = Others(has_failed=True)
+    others.failure, session._is_recorded = "rank 1: --trace_batches=2: No space left on device", True
+    session._record = lambda status: make_record()
+    assert session._give_up() == 0 and "error:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("timeout_s, silence_s", [(60.0, 10.0), (4.0, 4.0)])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
+import types
 
 import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
+from rnn_scaling.analysis import loading, rows
 from rnn_scaling.records import record
 
 
@@ -75,3 +78,54 @@ def test_numbers_below_one_are_refused_at_once(model, tmp_path):
 
     with pytest.raises(ValueError, match="num_devices of at least 1, got 8, 4, 1 and 0"):
         ItemsPerSecond(tmp_path / "run.json", num_samples=8, batch_size=4, num_devices=0)
+
+
+def test_an_epoch_that_is_all_warm_up_has_a_place_in_the_history(model, tmp_path):
+    watch, history = fit(model, tmp_path / "run.json", epochs=3, warmup=4)
+    assert watch.record.status == "ok"
+    for name in ("items_per_second", "median_items_per_second"):
+        assert [math.isnan(rate) for rate in history[name]] == [True, False, False]
+
+
+@pytest.mark.parametrize("makes_new", [True, False])
+def test_every_fit_has_a_record_of_its_own(model, tmp_path, capsys, makes_new):
+    from rnn_scaling.keras import ItemsPerSecond
+
+    def callback():
+        return ItemsPerSecond(tmp_path / "run.json", num_samples=8, batch_size=4, num_warmup_batches=0)
+
+    watch = callback()
+    x, y = np.ones([8, 3], np.float32), np.ones([8, 1], np.float32)
+    for epochs in (1, 2, 3):
+        model.fit(x, y, batch_size=4, epochs=epochs, callbacks=[watch], verbose=0)
+        assert watch.record.batches.measured == 2 * epochs
+        watch = callback() if makes_new and epochs < 3 else watch
+    runs = {path.name: record.read(path) for path in sorted(tmp_path.glob("*.json"))}
+    measured = {name: run.batches.measured for name, run in runs.items()}
+    assert measured == {"run.json": 2, "run-2.json": 4, "run-3.json": 6}
+    assert {run.status for run in runs.values()} == {"ok"}
+    err = capsys.readouterr().err
+    assert "run-2.json" in err and "run-3.json" in err
+
+
+def test_a_strategy_of_more_replicas_than_it_is_told_of_is_refused(tmp_path):
+    from rnn_scaling.keras import ItemsPerSecond
+
+    watch = ItemsPerSecond(tmp_path / "run.json", num_samples=8, batch_size=4)
+    strategy = types.SimpleNamespace(num_replicas_in_sync=2)
+    watch.set_model(types.SimpleNamespace(distribute_strategy=strategy))
+    with pytest.raises(ValueError, match="num_devices is 1"):
+        watch.on_train_begin()
+    assert record.read(tmp_path / "run.json").error.type == "ValueError"
+
+
+def test_one_batch_for_all_devices_is_strong_scaling(model, tmp_path):
+    from rnn_scaling.keras import ItemsPerSecond
+
+    for devices in (1, 2):
+        watch = ItemsPerSecond(
+            tmp_path / f"{devices}.json", num_samples=8, batch_size=4, num_devices=devices, num_warmup_batches=0
+        )
+        model.fit(np.ones([8, 3]), np.ones([8, 1]), batch_size=4, epochs=1, callbacks=[watch], verbose=0)
+    one, two = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    assert two.baseline is one and two.global_batch_size == 4 and two.metric(rows.METRICS["speedup"])

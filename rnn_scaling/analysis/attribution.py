@@ -216,7 +216,9 @@ class _Attributor:
             commands = (command(self._row.config, **changes) for changes in level.runs)
             return Part(name, None, None, tuple(dict.fromkeys(commands)))
         if isinstance(level, Missing):
-            return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, level.runs))))
+            # A program that takes one batch for all devices has no option by which it would make these runs.
+            runs = () if self._row.fixed_total else level.runs
+            return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, runs))))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= 0 <= points.ends[1]:
             return Part(name, self._items(points), points)

@@ -21,6 +21,7 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     within_interval,
 )
+from rnn_scaling.analysis.fixed_totals import fixed_totals, with_total
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.models.kernels import KERNELS
@@ -55,13 +56,15 @@ class Row:
     """One configuration: its runs in the order of their files.
 
     key: what these have in common (`row_key`); one_device: the same configuration there; scatter: of processes, what
-    its rate is judged by where it shares that with other rows, None: its own.
+    its rate is judged by where it shares that with other rows, None: its own; fixed_total: samples a step of all
+    devices together, where another trainer's rows on other numbers of devices have as many.
     """
 
     records: tuple[RunRecord, ...]
     key: Key
     one_device: Row | None = None
     scatter: Scatter | None = None
+    fixed_total: int | None = None
 
     @property
     def baseline(self) -> Row | None:
@@ -71,7 +74,7 @@ class Row:
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The options of all its runs."""
-        return full_config(self.records[0])
+        return with_total(full_config(self.records[0]), self.fixed_total)
 
     @functools.cached_property
     def is_ours(self) -> bool:
@@ -133,7 +136,7 @@ class Row:
     @functools.cached_property
     def known(self) -> Mapping[str, Any]:
         """The options whose values are known: ours all are, for they have defaults, and another trainer tells some."""
-        return self.config if self.is_ours else known_config(self.records[0])
+        return self.config if self.is_ours else with_total(known_config(self.records[0]), self.fixed_total)
 
     @property
     def batch_size(self) -> int | None:
@@ -225,6 +228,16 @@ def measured_seconds(record: RunRecord) -> float | None:
     return record.throughput.seconds
 
 
+def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
+    """What is told of another trainer's size, and what else it has in common with its other sizes."""
+    config = full_config(record)
+    devices = scale.num_devices(config)
+    total = config["global_batch_size"] or (config["batch_size"] or 0) * devices
+    if TRAINER not in config or not total:
+        return None
+    return row_key(config, record.unit, **scale.ON_ONE_DEVICE, batch_size=None, global_batch_size=0), (devices, total)
+
+
 def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     """The options that two runs of the same work have in common; with `changes`, of the same work but for these.
 
@@ -267,9 +280,12 @@ def _without(key: Key, *names: str) -> Key:
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     """One row for each configuration, in the order of their first records."""
     groups: dict[Key, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(row_key(full_config(record), record.unit), []).append(record)
-    alone = [Row(tuple(group), key) for key, group in groups.items()]
+    totals: dict[Key, int | None] = {}
+    for record, total in zip(records, fixed_totals([_size(record) for record in records])):
+        key = row_key(with_total(full_config(record), total), record.unit)
+        groups.setdefault(key, []).append(record)
+        totals[key] = total or totals.get(key)
+    alone = [Row(tuple(group), key, fixed_total=totals[key]) for key, group in groups.items()]
     scatters = _scatters(alone)
     alone = [dataclasses.replace(row, scatter=own) if (own := scatters.get(row.key)) else row for row in alone]
     same_work = [_without(row.key, *scale.AXES) for row in alone]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import math
+import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import keras
+
+from rnn_scaling import entry
+
+_fits: collections.Counter[str] = collections.Counter()  # of this process, by the file that each was to have
 
 
 class Clock(Protocol):
@@ -50,34 +57,69 @@ def options_of(num_samples: int, batch_size: int, items_a_sample: int, num_devic
     return {"framework": f"keras on {keras.backend.backend()}", **size}
 
 
+def own_file(result_file: str | os.PathLike[str]) -> Path:
+    """The file of the next `fit` of this process: NAME.json, then NAME-2.json and so on, with a warning."""
+    path = Path(result_file)
+    name = os.path.abspath(path)
+    _fits[name] += 1
+    if (number := _fits[name]) == 1:
+        return path
+    own = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    entry.warn(f"{path} has the record of another fit; fit number {number} is recorded in {own.name}")
+    return own
+
+
 class ItemsPerSecond(keras.callbacks.Callback):
     """Times every batch of `model.fit` and leaves a run record.
 
     The last batch of an epoch counts what it holds, not a full batch. Reading the loss waits until the devices have
     finished the batch. What lies between two epochs (validation, other callbacks) belongs to no batch. Each epoch's
     logs get `items_per_second`, its items over its seconds, and `median_items_per_second` over its batches; both
-    leave out the warm-up, and an epoch that is all warm-up has neither.
+    leave out the warm-up, and are NaN in an epoch that is all warm-up. A second `fit` gets a record of its own.
 
     Attributes:
-      record: the run's record, once `fit` has ended.
+      record: of the last `fit` that has ended.
     """
 
     def __init__(
-        self, recorder: Clock, *, num_samples: int, batch_size: int, items_a_sample: int, num_warmup_batches: int
+        self,
+        recorders: Callable[[], Clock],
+        *,
+        num_samples: int,
+        batch_size: int,
+        items_a_sample: int,
+        num_devices: int,
+        num_warmup_batches: int,
     ) -> None:
         """Args:
-        recorder: its clock, not started.
+        recorders: makes the clock of a `fit`, not started.
         num_samples: of an epoch, all batches together.
         batch_size: samples of every batch but the last one.
         items_a_sample: items of each.
+        num_devices: that `fit` trains on.
         num_warmup_batches: batches at the start that no rate counts.
         """
         super().__init__()
-        self._recorder, self._warmup = recorder, num_warmup_batches
+        self._recorders, self._warmup, self._num_devices = recorders, num_warmup_batches, num_devices
+        self._recorder = recorders()
         self._num_samples, self._batch_size, self._items_a_sample = num_samples, batch_size, items_a_sample
         self._has_started, self._next, self._first = False, 0, 0
         self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
         self.record: Any = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Begins another record if one `fit` has ended.
+
+        Raises:
+          ValueError: if the model's strategy has more replicas than `num_devices` says.
+        """
+        strategy = getattr(self.model, "distribute_strategy", None)
+        replicas = getattr(strategy, "num_replicas_in_sync", 1)
+        if replicas > self._num_devices:
+            self._finish(error := ValueError(f"num_devices is {self._num_devices}; model.fit trains on {replicas}"))
+            raise error
+        if self.record is not None:
+            self._recorder, self._has_started, self.record = self._recorders(), False, None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """The clock goes on."""
@@ -110,9 +152,10 @@ class ItemsPerSecond(keras.callbacks.Callback):
             raise error
         first = max(self._first, self._warmup)
         seconds, items = self._recorder.step_s[first:], self._recorder.step_items[first:]
-        if seconds and logs is not None:
-            logs["items_per_second"] = sum(items) / sum(seconds)
-            logs["median_items_per_second"] = statistics.median(n / s for n, s in zip(items, seconds))
+        if logs is not None:
+            rates = [count / step_s for count, step_s in zip(items, seconds)]
+            logs["items_per_second"] = sum(items) / sum(seconds) if rates else math.nan
+            logs["median_items_per_second"] = statistics.median(rates) if rates else math.nan
         self._recorder.resume()  # a validation was between the last batch and this
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

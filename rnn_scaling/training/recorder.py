@@ -216,35 +216,35 @@ class Recorder:
             model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
 
         Args:
-          result_file: where the record goes.
+          result_file: where the record goes; of another `fit` of this process: the same name with -2, -3 and so on.
           num_samples: of an epoch of this process, all batches together.
-          batch_size: samples of every batch but the last one: of all devices that this process drives.
+          batch_size: samples of every batch but the last one, as `fit` has it: of all devices that this process drives.
           unit: what is counted, in the plural.
-          items_a_sample: how many of them a sample holds: 1 for images, the words of a sentence for text of one length.
+          items_a_sample: units of one sample: 1 for images, the tokens of a sentence where all have one length.
           num_devices: that `fit` trains on.
           num_warmup_batches: batches at the start that no rate counts.
-          recorder: another clock; tests give one.
+          recorder: another clock for the first `fit`; tests give one.
 
         Raises:
-          ValueError: if a number is not positive.
+          ValueError: if a number is not positive; `fit` raises it if its strategy has more replicas than `num_devices`.
           OSError: if the record cannot be written.
         """
         from rnn_scaling.training import keras_callback
 
-        options = keras_callback.options_of(num_samples, batch_size, items_a_sample, num_devices)
-        recorder = recorder or cls(
-            result_file,
-            unit=unit,
-            num_devices=num_devices,
-            trainer="model.fit",
-            num_warmup_batches=num_warmup_batches,
-            options=options,
-        )
+        of_recorder: dict[str, Any] = {
+            "unit": unit,
+            "num_devices": num_devices,
+            "trainer": "model.fit",
+            "num_warmup_batches": num_warmup_batches,
+            "options": keras_callback.options_of(num_samples, batch_size, items_a_sample, num_devices),
+        }
+        given = [recorder] if recorder else []
         return keras_callback.ItemsPerSecond(
-            recorder,
+            lambda: given.pop() if given else cls(keras_callback.own_file(result_file), **of_recorder),
             num_samples=num_samples,
             batch_size=batch_size,
             items_a_sample=items_a_sample,
+            num_devices=num_devices,
             num_warmup_batches=num_warmup_batches,
         )
 

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.records import checks, record
-from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, build, spelled
-from rnn_scaling.records.environment import Resolved
-from rnn_scaling.records.parts import Phases, RunError
+from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, spelled
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 
 UNREADABLE = "RecordError"  # the error of a run whose record no reader would accept
 
 
-def check(flat: Mapping[str, Any], resolved: Mapping[str, Any], unit: str, flops_per_item: Any) -> None:
-    """Refuses what no reader of records would accept.
-
-    Args:
-      flat: the options.
-      resolved: the fields of a `Resolved`.
-      unit: of the items.
-      flops_per_item: None: not known.
+def check(flat: Mapping[str, Any], **of_record: Any) -> None:
+    """Refuses options, and other fields of a record, that no reader would accept.
 
     Raises:
       ValueError: naming it.
     """
     if faults := list(checks.config_faults(flat)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
-    part = build(Resolved, dict(resolved))
-    if fault := _fault(RunRecord("failed", None, dict(flat), resolved=part, unit=unit, flops_per_item=flops_per_item)):
+    if fault := _fault(RunRecord("failed", None, dict(flat), **of_record)):
         raise ValueError(fault)
 
 
@@ -50,9 +41,10 @@ def readable(run: RunRecord) -> RunRecord:
     fault = _fault(run)
     if not fault:
         return run
-    error, phases = RunError(type=UNREADABLE, message=fault), Phases()
-    kept = dataclasses.replace(run, throughput=None, steady_state=None, workers=None, flops_per_item=None)
-    return dataclasses.replace(kept, status="failed", error=error, phases=phases)
+    error = RunError(type=UNREADABLE, message=fault)
+    return RunRecord(
+        "failed", error, run.config, run.resolved, batches=run.batches, environment=run.environment, unit=run.unit
+    )
 
 
 def items(number: int, value: Any, unit: str, before: int) -> int:

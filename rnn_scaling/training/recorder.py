@@ -21,6 +21,7 @@ from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.terminal import PROGRESS
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
@@ -112,7 +113,7 @@ class Recorder:
         }
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         flops_per_item = acceptance.single(flops_per_item)
-        acceptance.check(flat, resolved, unit, flops_per_item)
+        acceptance.check(flat, resolved=build(Resolved, resolved), unit=unit, flops_per_item=flops_per_item)
         self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item

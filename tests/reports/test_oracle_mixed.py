@@ -133,10 +133,15 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
     assert len(seen) == 7, seen
 
 
+def total(config):
+    """Samples a step of all devices; another trainer's records may have those of one device alone."""
+    return config.get("global_batch_size") or config.get("batch_size", 0) * config["num_devices"]
+
+
 def works_of(series):
     """What the records of a series tell of its work: unit, workload or trainer, samples a step."""
     config = series.rows[0].row.records[0].config
-    sizes = config.get("global_batch_size") or config.get("batch_size", 0)
+    sizes = total(config) if series.strong else config.get("batch_size", 0)
     return series.unit, config.get("model", config.get("trainer")), sizes
 
 
@@ -193,6 +198,6 @@ def judge_constant(made, series):
     if match := re.search(r"every device has (\d+) ", constant):
         assert all(config.get("batch_size") == int(match[1]) for config in told), constant
     elif match := re.search(r"all devices together have (\d+) ", constant):
-        assert all(config.get("global_batch_size") == int(match[1]) for config in told), constant
+        assert all(total(config) == int(match[1]) for config in told), constant
     else:
         assert all("batch_size" not in config for config in told), constant

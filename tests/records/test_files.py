@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
 from rnn_scaling.records import files
 from rnn_scaling.training.rank_files import RankFiles
 from tests.support.names_taken import KINDS, put
+from tests.support.paths import ROOT
 
 
 def write_through(opened):
@@ -54,3 +56,11 @@ def test_a_rank_writes_on_into_no_file_that_took_its_place(tmp_path):
     with pytest.raises(OSError, match="remove it"):
         rank.end({}, "")
     assert (tmp_path / "precious").read_text() == "mine\n"
+
+
+def test_no_other_module_makes_files_by_name():
+    """But in a folder that it has made itself, and below /proc and /dev."""
+    makes = re.compile(r"\.write_(text|bytes)\(|\bopen\([^)\n]*[\"'][wax]b?\+?[\"']|O_CREAT")
+    found = {str(path.relative_to(ROOT)) for path in ROOT.glob("rnn_scaling/**/*.py") if makes.search(path.read_text())}
+    apart = {"entry.py", "links/processes.py", "machine/cluster/fence.py"}
+    assert found == {f"rnn_scaling/{name}" for name in (*apart, "records/files.py")}

@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
-called_from=$PWD
-called=${BASH_SOURCE[0]}
-case "$called" in */*) ;; *) called=./$called ;; esac
-cd "$(dirname "${BASH_SOURCE[0]}")"
-SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
-RNN_SCALING_COMMAND=$(printf '%q' "$called") # what a command to repeat begins with, so that it can be pasted
-export RNN_SCALING_COMMAND
 
 # "name|what it is" of every command of the suite, a line each: the table in rnn_scaling/__main__.py.
 commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/__main__.py; }
@@ -57,6 +50,22 @@ python_for_setup() {
   return 1
 }
 
+# Fails where this user can neither use the environment nor make it anew, and says why: can_make ENVIRONMENT
+can_make() {
+  local place=$1 reason
+  until [ -e "$place" ]; do place=$(dirname "$place"); done
+  if [ -w "$place" ] && { [ ! -e "$1/bin" ] || [ -w "$1/bin" ]; }; then return; fi
+  if [ "$place" != "$1" ]; then
+    reason="it does not exist"
+  elif reason=$("$1/bin/python" -c 'import encodings' 2>&1); then
+    reason="its packages are not those of requirements.txt, or its Python is not 3.10 to 3.13"
+  else
+    reason="its Python does not start: $(sed -n '1s/.*: //p' <<<"$reason")"
+  fi
+  echo "error: $1 cannot be used ($reason), and you may not write to $place; VENV=FOLDER names another folder" >&2
+  return 1
+}
+
 # Makes the environment unless it is there, whole and of that Python: make_environment ENVIRONMENT PYTHON
 make_environment() {
   local options=() present
@@ -65,12 +74,12 @@ make_environment() {
     return
   elif [ -f "$1/.installed" ]; then
     options=(--clear)
-  elif [ -n "$present" ] && [ "$present" != "$("$2" --version)" ]; then
-    echo "error: $1 was made by another program with $present; name another folder with VENV=..." >&2
+  elif { [ -n "$present" ] || [ -L "$1/bin/python" ]; } && [ "$present" != "$("$2" --version)" ]; then
+    echo "error: $1 was made by another program with ${present:-a Python that does not start}; name another folder with VENV=..." >&2
     return 1
   fi
   if ! "$2" -m venv ${options[@]+"${options[@]}"} "$1" >&2; then
-    echo "error: $2 cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2
+    echo "error: $2 cannot make the virtual environment $1; if it has no ensurepip, on Debian and Ubuntu: apt install python3-venv" >&2
     return 1
   fi
 }
@@ -100,7 +109,7 @@ progress() {
 }
 
 # Whether the stamp says that what is wanted was installed: is_there STAMP WANTED
-is_there() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+is_there() { [ -r "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 # Installs with pip within SETUP_TIMEOUT, then stamps what was wanted; FAILED says what a failure may mean:
 # install ENVIRONMENT STAMP WANTED FAILED WORDS...
@@ -135,17 +144,22 @@ install_files() {
     "installing $* failed; is the package index reachable? PIP_INDEX_URL=... names another" -c constraints.txt "${files[@]}"
 }
 
+# Whether the environment has what is wanted and its Python starts: is_set_up ENVIRONMENT WANTED
+is_set_up() { is_there "$1/.installed" "$2" && works "$1/bin/python"; }
+
 # Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
 setup() {
   local venv=${VENV:-.venv} wanted python files=(requirements.txt requirements-dev.txt)
+  works "$venv/bin/python" || can_make "$venv"
   python=$(python_for_setup "$venv")
   if has_gpu; then files+=(requirements-gpu.txt); fi
   wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
-  if is_there "$venv/.installed" "$wanted"; then return; fi
+  if is_set_up "$venv" "$wanted"; then return; fi
+  can_make "$venv"
   # mpirun and srun start this many times at once: one sets up, the others wait. The lock is closed for what is started.
   if command -v flock >/dev/null && { exec 9>"$venv.lock"; } 2>/dev/null; then
     flock 9
-    if is_there "$venv/.installed" "$wanted"; then exec 9>&-; return; fi
+    if is_set_up "$venv" "$wanted"; then exec 9>&-; return; fi
   fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
@@ -210,41 +224,63 @@ setup_frameworks() {
   done
 }
 
-main() {
-  local command=${1:-}
+# What a command to repeat begins with, so that it can be pasted.
+program() {
+  case "${BASH_SOURCE[0]}" in
+    */*) printf '%q' "${BASH_SOURCE[0]}" ;;
+    *) printf './%q' "${BASH_SOURCE[0]}" ;;
+  esac
+}
+
+# The environment's Python: python_of ROOT
+python_of() {
+  case "${VENV:-}" in
+    /*) echo "$VENV/bin/python" ;;
+    *) echo "$1/${VENV:-.venv}/bin/python" ;;
+  esac
+}
+
+# Sets up, and runs the commands that are run.sh's own, in a subshell: prepare ROOT WORDS...
+prepare() (
+  cd "$1"
+  shift
+  command=${1:-}
+  SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
   case "$command" in
-    -h | --help | help) usage; return ;;
+    -h | --help | help) usage; exit ;;
     "" | test | lint | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
-        return 2
+        exit 2
       fi
       ;;
   esac
   [ $# -gt 0 ] && shift
   if ! [[ "$SETUP_TIMEOUT" =~ ^[1-9][0-9]*$ ]]; then
     echo "error: SETUP_TIMEOUT=$SETUP_TIMEOUT must be a whole number of seconds, 1 or more" >&2
-    return 2
+    exit 2
   fi
   setup
-  if [ "$command" = tensorboard ] && [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi
-  local bin=${VENV:-.venv}/bin
+  bin=${VENV:-.venv}/bin
   case "$command" in
-    setup) ;;
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
-    setup-kernels) exec "$bin/python" -m rnn_scaling.models.extension.build ;;
-    test) exec "$bin/python" -m pytest --numprocesses=2 --dist=loadfile "$@" ;;
+    setup-kernels) "$bin/python" -m rnn_scaling.models.extension.build ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
-    *)
-      case "$bin" in /*) ;; *) bin=$PWD/$bin ;; esac
-      # In the caller's folder, whose own folder `models` Python must not take for the suite's.
-      export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
-      cd "$called_from"
-      exec "$bin/python" -m rnn_scaling "${command:-sweep}" "$@"
-      ;;
+    tensorboard) if [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi ;;
   esac
+)
+
+# This shell sets no variable and changes no folder: a user's own program gets the caller's environment. run ROOT WORDS...
+run() {
+  prepare "$@"
+  case "${2:-}" in
+    -h | --help | help | lint | setup | setup-*) return ;;
+    test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=2 --dist=loadfile "${@:3}" ;;
+  esac
+  exec "$(python_of "$1")" "$1/rnn_scaling/machine/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
 }
 
-main "$@"; exit # in one line: bash reads on in this file, which may have changed meanwhile
+# In one line: bash reads on in this file, which may have changed meanwhile.
+run "$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"; exit

@@ -13,12 +13,17 @@ docs/api.md has them with examples. Importing this loads nothing else; no call l
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
-_starting = sys.argv[0] == "-m" or sys.argv[0].endswith("rnn-scaling")  # one of our programs, with nothing to keep yet
-if _starting and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, until entry.leave listens
+# A user's `python -m` may import this package, too.
+_by_name = sys.argv[0] == "-m" and "-m rnn_scaling" in " ".join(sys.orig_argv)
+if _by_name or sys.argv[0].endswith("rnn-scaling"):  # one of our programs, with nothing to keep yet
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, until entry.leave listens
+    # The caller's folder comes last: its numpy.py or profile.py is no library of ours.
+    sys.path.sort(key=lambda path: os.path.exists(path) and os.path.samefile(path, "."))
 
 from typing import TYPE_CHECKING, Any  # noqa: E402, the first lines are for Ctrl-C
 

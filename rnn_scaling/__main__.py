@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -58,8 +57,8 @@ def _page() -> str:
 
 
 def console(started_as: str = "rnn-scaling") -> None:
-    """What the console script rnn-scaling calls; `started_as` is how the user typed it, unless run.sh has said."""
-    os.environ.setdefault(entry.PROGRAM, started_as)
+    """What the console script rnn-scaling calls; `started_as` is how the user typed it, unless start.py has said."""
+    entry.call_program(started_as)
     entry.leave(main, at_once=sys.argv[1:2] == ["train"])
 
 

@@ -27,12 +27,12 @@ DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of th
 # TensorFlow's errors of a graph begin with these words and the stack of the node; what happened comes after it.
 _NOWHERE, _WHERE = "Graph execution error:", ("Detected at node ", "  File ", "    ", "Stack trace for op")
 LONGEST = 4000  # letters of a line that says what is wrong
+_program = ""  # how the user calls commands; empty: not known yet
 _speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?|[^\n])|\x9b[0-?]*[ -/]*[@-~]"
 )
-PROGRAM = "RNN_SCALING_COMMAND"  # the environment variable by which run.sh says that it was called; children inherit it
 # Characters without a picture that drive a terminal, end a line or turn what follows around: controls (C0, C1), marks
 # and overrides of direction, separators, tags, halves of surrogate pairs.
 _DRIVING = (
@@ -180,7 +180,13 @@ def _unforeseen(error: Exception, name: str) -> int:
 
 def program() -> str:
     """How the user calls commands, for what is printed to be pasted: `./run.sh`, `rnn-scaling`, ..."""
-    return os.environ.get(PROGRAM) or "./run.sh"
+    return _program or "./run.sh"
+
+
+def call_program(name: str) -> None:
+    """Sets what `program` returns, unless it is known."""
+    global _program
+    _program = _program or name
 
 
 def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:

@@ -126,5 +126,5 @@ def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault(entry.PROGRAM, "python -m rnn_scaling")
+    entry.call_program("python -m rnn_scaling")
     entry.leave(main, at_once=True)

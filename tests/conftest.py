@@ -13,7 +13,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
 os.environ["RNN_SCALING_OPERATORS"] = "off"  # what ./run.sh setup-kernels may have built here has tests of its own
-os.environ.pop("RNN_SCALING_COMMAND", None)  # run.sh's: commands under test are started in other ways
 
 import pytest
 

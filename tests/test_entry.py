@@ -15,6 +15,7 @@ import pytest
 import rnn_scaling
 from rnn_scaling import entry
 from rnn_scaling.__main__ import COMMANDS
+from rnn_scaling.machine.process import START
 from rnn_scaling.settings import flags
 from tests.support.paths import ROOT
 
@@ -190,10 +191,16 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(module):
 
 
 @pytest.mark.parametrize(
-    "name,handler", [("-m", "SIG_DFL"), ("x/rnn-scaling", "SIG_DFL"), ("a.py", "default_int_handler")]
+    "words,handler",
+    [
+        (["-m", "rnn_scaling.train"], "SIG_DFL"),
+        (["-m", "my_package"], "default_int_handler"),
+        (["x/rnn-scaling"], "SIG_DFL"),
+        (["a.py"], "default_int_handler"),
+    ],
 )
-def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(name, handler):
-    code = f"import signal, sys; sys.argv = [{name!r}]; import rnn_scaling; "
+def test_ctrl_c_ends_a_program_that_starts_and_is_left_alone_in_others(words, handler):
+    code = f"import signal, sys; sys.argv, sys.orig_argv = {words[:1]}, ['python', *{words}]; import rnn_scaling; "
     assert python(f"{code}print(signal.getsignal(signal.SIGINT) == signal.{handler})").stdout == "True\n"
 
 
@@ -249,16 +256,14 @@ def test_a_reader_of_both_streams_that_has_gone_is_no_error():
     assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
 
 
-def test_what_is_printed_to_be_pasted_begins_as_the_user_began(monkeypatch):
-    monkeypatch.delenv(entry.PROGRAM, raising=False)
+def test_what_is_printed_to_be_pasted_begins_as_the_user_began():
     code = "from rnn_scaling import __main__ as m; m.console()"
-    bare = {name: value for name, value in os.environ.items() if name != entry.PROGRAM}
-    for command, environment, prefix in (
-        ([sys.executable, "-c", code], bare, "rnn-scaling"),
-        ([sys.executable, "-m", "rnn_scaling"], bare, "python -m rnn_scaling"),
-        ([sys.executable, "-m", "rnn_scaling"], {**bare, entry.PROGRAM: "./run.sh"}, "./run.sh"),
+    for words, prefix in (
+        (["-c", code], "rnn-scaling"),
+        (["-m", "rnn_scaling"], "python -m rnn_scaling"),
+        ([str(START), "../run.sh", "rnn_scaling"], "../run.sh"),
     ):
-        done = subprocess.run([*command, "ab", "--help"], cwd=ROOT, env=environment, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *words, "ab", "--help"], cwd=ROOT, capture_output=True, text=True)
         assert done.stdout.startswith(f"{prefix} ab ") and f"    {prefix} ab --a=" in done.stdout
     assert entry.program() == "./run.sh"
 

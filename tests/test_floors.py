@@ -12,7 +12,8 @@ from tests.support.paths import ROOT
 
 # Rooms from the ground up: one imports from the rows above its own, never from its own row.
 FLOORS = [
-    ["models", "machine", "registry", "entry"],
+    ["entry"],
+    ["models", "machine", "registry"],
     ["settings"],
     ["records"],
     ["analysis", "sweeps", "audit", "data"],

@@ -19,7 +19,7 @@ case "$*" in
   "-m pip --version") ;;
   *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
   "-m pip install"*) echo "$@" >>"$NOTES"; echo Collecting everything; eval "$PIP" ;;
-  *) echo "$@" >>"$NOTES"; echo "$PWD|$RNN_SCALING_COMMAND|$PYTHONPATH" >"$NOTES.called" ;;
+  *) echo "$@" >>"$NOTES"; echo "$PWD|$1|$2" >"$NOTES.called" ;;
 esac
 """
 
@@ -70,8 +70,10 @@ def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert compiled.startswith("-m compileall ") and installed.endswith(
         "-c constraints.txt -r requirements-profile.txt"
     )
-    assert started == f"-m rnn_scaling tensorboard --port=0 {flag}"
-    assert run("tensorboard", flag).notes == [f"-m rnn_scaling tensorboard {flag}"]
+    assert started == f"{ROOT}/rnn_scaling/machine/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
+    assert run("tensorboard", flag).notes == [
+        f"{ROOT}/rnn_scaling/machine/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
+    ]
 
 
 def test_without_a_network_it_says_what_can_be_done(run):
@@ -177,8 +179,7 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(run, tmp_path, fold
     environment |= {"NOTES": str(tmp_path / "notes")}
     command = f"{typed.format(root=root)} report a/b"
     subprocess.run(["bash", "-c", command], cwd=here, env=environment, check=True, timeout=60)
-    place, program, path = (tmp_path / "notes.called").read_text().strip().split("|")
+    place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
-    assert program == pasted.format(root=str(root).replace(" ", "\\ ")) and os.path.realpath(path.split(":")[0]) == str(
-        ROOT
-    )
+    assert program == pasted.format(root=str(root).replace(" ", "\\ "))
+    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/machine/start.py")

@@ -13,6 +13,7 @@ import pytest
 
 import rnn_scaling
 from tests.support.paths import ROOT
+from tests.support.users_program import UsersFolder
 
 pytest.importorskip("setuptools", minversion="77", reason="setuptools is older than pyproject.toml asks for")
 PACKAGES = ("models", "rnn_scaling")
@@ -75,3 +76,13 @@ def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(wh
     assert done.returncode == 0, done.stderr
     assert "<style>" in (work / "out" / "report.html").read_text()
     assert sorted(installed.rglob("*")) == before
+
+
+def test_what_is_installed_leaves_a_users_program_its_environment(wheel, tmp_path):
+    installed, script, users = tmp_path / "installed", tmp_path / "rnn-scaling", UsersFolder(tmp_path / "work")
+    wheel.extractall(installed)
+    users.lookalike("numpy", "rnn_scaling")
+    script.write_text(
+        f"import sys; sys.path.append({str(installed)!r}); from rnn_scaling.__main__ import console; console()"
+    )
+    assert users.run([sys.executable, script], "sweep", "train.py") == {}

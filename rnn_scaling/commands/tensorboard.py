@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 
@@ -55,6 +54,6 @@ def main(words: Sequence[str]) -> int:
 
 def _profile_command() -> str:
     """What installs the package of the tab Profile: run.sh in a clone, pip where the suite was installed."""
-    if os.environ.get(entry.PROGRAM, "").endswith("run.sh"):
+    if entry.program().endswith("run.sh"):
         return f"{entry.program()} tensorboard --profile"
     return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"

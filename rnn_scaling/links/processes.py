@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from rnn_scaling.links.series import Series, from_json
 from rnn_scaling.machine import process
 
-WORKER = (sys.executable, "-m", "rnn_scaling.links.worker")
+WORKER = process.our_module("rnn_scaling.links.worker")
 
 Tell = Callable[[int, int, str], None]
 

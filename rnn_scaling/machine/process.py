@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rnn_scaling import entry
+from rnn_scaling.machine import tether
+
 TICK_S = 0.5  # how often the children's ends are looked for when their stderrs stay silent or open
 BLIND_TICK_S = 0.05  # the same where a child's stderr is not read
 LINES_KEPT = 200
@@ -24,8 +27,7 @@ INTERRUPT_GRACE_S, TIMEOUT_GRACE_S = 1.0, 2.0
 SEVERAL_GRACE_S = 5.0  # instead, where several run: they share the cores while the first writes down what was measured
 # When one of several children has ended: how long the first that still can may take to say why, and then the others.
 TELLING_GRACE_S, FOLLOWING_GRACE_S = 20.0, 5.0
-TETHER = Path(__file__).with_name("tether.py")
-PACKAGES = str(Path(__file__).resolve().parents[2])  # the folder of this package
+TETHER, START = (Path(__file__).with_name(name) for name in ("tether.py", "start.py"))
 
 
 OnLine = Callable[[str | None], None]
@@ -39,6 +41,7 @@ class Task:
     Attributes:
       command: program and arguments.
       environment: variables besides this process's own.
+      cores: that it is held to; empty: none.
       prefix: stands before each line that it says.
       may_fail: the others go on when it fails.
       has_streams: its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
@@ -47,6 +50,7 @@ class Task:
 
     command: Sequence[str]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cores: Sequence[int] = ()
     prefix: str = ""
     may_fail: bool = False
     has_streams: bool = False
@@ -72,6 +76,11 @@ class Ended:
     task: int = 0
     returncodes: tuple[int, ...] = ()
     seconds: float = 0.0
+
+
+def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
+    """The command that runs a module of this package, wherever the caller stands."""
+    return python, str(START), entry.program(), name
 
 
 def run(
@@ -234,14 +243,15 @@ class _Child:
         self.task, self.rest = task, b""
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
+        cores = [f"{tether.CORES}{','.join(map(str, task.cores))}"] if task.cores else []
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(TETHER), str(os.getpid()), *task.command],
+            [sys.executable, "-I", str(TETHER), str(os.getpid()), *cores, *task.command],
             stdin=subprocess.DEVNULL,
             stdout=None if task.has_streams else stdout,
             stderr=None if task.has_streams else stderr,
             start_new_session=True,
-            env={**_environment(task.command), **task.environment},
+            env={**tether.environment(), **task.environment},
         )
         self.stderr = self._process.stdout if task.reads_stdout else self._process.stderr
 
@@ -274,13 +284,3 @@ class _Child:
     def reap(self) -> int:
         """Waits for its end; returns its return code."""
         return self._process.wait()
-
-
-def _environment(command: Sequence[str]) -> dict[str, str]:
-    """This process's, in which a module of this package is found whatever folder the caller stands in, also one that
-    has a folder `models` (on Python 3.10 the latter would still come first).
-    """
-    if not any(word.startswith("rnn_scaling.") for word in command):
-        return dict(os.environ)
-    paths = filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

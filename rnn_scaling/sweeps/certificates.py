@@ -7,12 +7,12 @@ record of every timed run of the configuration.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import registry
+from rnn_scaling.machine import process
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
@@ -23,7 +23,7 @@ from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.runs import AnyRun
 
 FOLDER = "certificates"
-VERIFIER = (sys.executable, "-m", "rnn_scaling", "verify")
+VERIFIER = (*process.our_module("rnn_scaling"), "verify")
 # Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
 DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 5}
 FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with those at the first weights

@@ -24,7 +24,7 @@ from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
 from rnn_scaling.sweeps.limit import Limit
 
-TRAINER = (sys.executable, "-m", "rnn_scaling.train")
+TRAINER = process.our_module("rnn_scaling.train")
 Group = TypeVar("Group")  # an option dataclass
 COMMAND = "local-cluster"
 DEFAULT_MODE, DEFAULT_WORKERS = "collective_all_reduce", 2

@@ -7,13 +7,12 @@ import math
 import os
 import re
 import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import doorway, gpus, load, on_cores, process
+from rnn_scaling.machine import doorway, gpus, load, process
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.process import Ended, OnLine, Task
@@ -56,8 +55,7 @@ class TheirTrainer(Trainer):
     def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
         theirs, log = _theirs(run), _log_of(result_file)
         cores = _cores(theirs)
-        bound = [sys.executable, "-I", str(on_cores.__file__), ",".join(map(str, cores))] if cores else []
-        task = Task([*bound, *command(theirs, result_file)], variables(theirs, result_file), reads_stdout=True)
+        task = Task(command(theirs, result_file), variables(theirs, result_file), cores, reads_stdout=True)
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
         room, self._is_cut = int(doorway.allowed_mb() * 1e6), False
         with open_new(log) as kept:

@@ -16,7 +16,7 @@ from typing import IO
 
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import alive, other_python
-from rnn_scaling.machine.process import PACKAGES
+from rnn_scaling.machine.process import our_module
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig
@@ -72,15 +72,8 @@ def environment(config: RunConfig, threads: int) -> dict[str, str]:
       threads: of a device, inside its operators.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
-    paths = filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])
     pools = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    return {
-        **kept,
-        **pools,
-        "KERAS_BACKEND": config.frameworks.keras_backend,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONSAFEPATH": "1",
-    }
+    return {**kept, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}
 
 
 def _made(config: RunConfig, state: RunState, started: float) -> IO[bytes]:
@@ -114,7 +107,7 @@ def _become(config: RunConfig, file: IO[bytes], state: RunState) -> None:
     os.dup2(sys.stderr.fileno(), 2)  # which TensorFlow's own messages had
     sys.stdout.flush()
     sys.stderr.flush()
-    words = [python, "-m", registry.FRAMEWORKS[name].module, f"/dev/fd/{file.fileno()}"]
+    words = [*our_module(registry.FRAMEWORKS[name].module, python), f"/dev/fd/{file.fileno()}"]
     os.execve(python, words, environment(config, threads))
 
 

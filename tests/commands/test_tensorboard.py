@@ -16,6 +16,7 @@ import pytest
 from tensorboard import plugin_util
 from werkzeug.test import Client
 
+from rnn_scaling import entry
 from rnn_scaling.commands import tensorboard
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import Batches
@@ -286,11 +287,11 @@ def test_without_xprof_it_is_said_how_to_get_the_tab_profile(tmp_path, monkeypat
     served = []
     monkeypatch.setattr(serving, "serve", lambda words, *_: served.append(words) or 0)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.delenv("RNN_SCALING_COMMAND", raising=False)
+    monkeypatch.setattr(entry, "_program", "rnn-scaling")
     assert tensorboard.main([f"--logdir={tmp_path}", "--profile"]) == 1 and not served
     by_pip = f"{sys.executable} -m pip install 'rnn_scaling[profile]'"
     assert capsys.readouterr().err == f"error: --profile: xprof is not installed; {by_pip} installs it\n"
-    monkeypatch.setenv("RNN_SCALING_COMMAND", "./run.sh")
+    monkeypatch.setattr(entry, "_program", "./run.sh")
     assert tensorboard.main([f"--logdir={tmp_path}"]) == 0 and len(served) == 1
     by_run_sh = "./run.sh tensorboard --profile"
     assert capsys.readouterr().err == f"without the tab Profile; {by_run_sh} adds it (40 packages, 230 MB)\n"

@@ -197,15 +197,15 @@ def test_reasons(returncode, timed_out, lines, kind, message):
     assert failure.reason(returncode, timed_out, lines, limit.given(60.0)) == RunError(type=kind, message=message)
 
 
-@pytest.mark.parametrize(
-    "folder",
-    ["", pytest.param("models", marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH"))],
-)
-def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_path, monkeypatch, folder):
+@pytest.mark.parametrize("name", ["models", "rnn_scaling", "numpy", "types", "runpy"])
+@pytest.mark.parametrize("on_path", [False, True])
+def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_path, monkeypatch, name, on_path):
+    if on_path and name in ("types", "runpy"):
+        pytest.skip("no Python starts, or runs a module, with such a file on PYTHONPATH")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / folder / "__init__.py").parent.mkdir(exist_ok=True)
-    (tmp_path / folder / "__init__.py").write_text("")
-    ended = process.run([sys.executable, "-m", "rnn_scaling.train", "--batch_size=0"], 60.0)
+    (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the caller')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path) if on_path else "")
+    ended = process.run([*process.our_module("rnn_scaling.train"), "--batch_size=0"], 60.0)
     assert (ended.returncode, ended.lines) == (2, ["error: --batch_size=0 must be at least 1"])
 
 

@@ -57,8 +57,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
         ("mpirun -H a,b", {}, "mpirun -H a,b -n 1 ./run.sh train --seed=2"),
     ],
 )
-def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown, monkeypatch):
-    monkeypatch.delenv("RNN_SCALING_COMMAND", raising=False)
+def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
     assert ranks.Starter(launch=launch).shown(resolved(**given), ["--seed=2"]) == shown
 
 

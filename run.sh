@@ -26,7 +26,7 @@ USAGE
 Paths are relative to the folder that run.sh is called from.
 
 Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv),
-SETUP_TIMEOUT (seconds that installing may take, default 900).
+SETUP_TIMEOUT (seconds that installing may take, default 900; 7200 for setup-horovod, which goes on where it stopped).
 USAGE
 }
 
@@ -89,6 +89,7 @@ has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 # Copies pip's lines from stdin to stdout; says on stderr every ten seconds what it is at.
 progress() {
   local line= step="asking the package index" said=$SECONDS status
+  trap '' TERM # which the group of pip gets; what it says ends with it
   while true; do
     status=0
     IFS= read -r -t 10 line || status=$?
@@ -108,21 +109,36 @@ progress() {
   done
 }
 
+# mpirun and srun start run.sh many times at once: one sets up, the others wait, also for compilers that outlive a run.sh.
+# What is started after the set-up does not hold the lock: lock ENVIRONMENT
+lock() {
+  if command -v flock >/dev/null && { exec 9>"$1.lock"; } 2>/dev/null && ! flock -n 9; then
+    echo "waiting for another set-up of $1" >&2
+    flock 9
+  fi
+}
+
 # Whether the stamp says that what is wanted was installed: is_there STAMP WANTED
 is_there() { [ -r "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 # Installs with pip within SETUP_TIMEOUT, then stamps what was wanted; FAILED says what a failure may mean:
 # install ENVIRONMENT STAMP WANTED FAILED WORDS...
 install() {
-  local venv=$1 stamp=$2 wanted=$3 failed=$4 limit=() status=0
+  local venv=$1 stamp=$2 wanted=$3 failed=$4 limit=() status=0 group
   shift 4
-  if command -v timeout >/dev/null; then limit=(timeout --foreground "$SETUP_TIMEOUT"); fi
-  trap 'echo "interrupted; the same command goes on" >&2; exit 130' INT
+  if command -v timeout >/dev/null; then limit=(timeout "$SETUP_TIMEOUT"); fi
+  set -m # a group of its own, so that compilers end with pip
   PYTHONUNBUFFERED=1 ${limit[@]+"${limit[@]}"} "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --progress-bar=off "$@" 2>&1 | progress >"$venv/set-up.log" || status=${PIPESTATUS[0]}
-  trap - INT
+    --progress-bar=off "$@" 2>&1 | progress >"$venv/set-up.log" &
+  group=$(jobs -p)
+  set +m
+  trap 'kill -- "-$group"; echo "interrupted; the same command goes on" >&2; exit 130' INT TERM HUP
+  wait %% || status=$?
+  kill -- "-$group" 2>/dev/null || true # what pip has left running
+  trap - INT TERM HUP
   if [ "$status" = 124 ]; then
-    echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; SETUP_TIMEOUT=3600 ./run.sh ... gives it an hour" >&2
+    echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; the same command goes on, with" \
+      "SETUP_TIMEOUT=$((4 * SETUP_TIMEOUT)) for longer" >&2
   elif [ "$status" != 0 ]; then
     grep '^ERROR' "$venv/set-up.log" >&2 || true
     echo "error: $failed; $venv/set-up.log has all that pip said" >&2
@@ -156,11 +172,8 @@ setup() {
   wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
   if is_set_up "$venv" "$wanted"; then return; fi
   can_make "$venv"
-  # mpirun and srun start this many times at once: one sets up, the others wait. The lock is closed for what is started.
-  if command -v flock >/dev/null && { exec 9>"$venv.lock"; } 2>/dev/null; then
-    flock 9
-    if is_set_up "$venv" "$wanted"; then exec 9>&-; return; fi
-  fi
+  lock "$venv"
+  if is_set_up "$venv" "$wanted"; then exec 9>&-; return; fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
   install_files "$venv" "$venv/.installed" "$wanted" "${files[@]}"
@@ -183,7 +196,7 @@ has_mpi() { mpicxx -E -x c++ - <<<'#include <mpi.h>' >/dev/null 2>&1; }
 
 # Builds Horovod into the environment, for its TensorFlow and its Python; with MPI where that is, else with Gloo alone.
 setup_horovod() {
-  local venv=${VENV:-.venv} mpi=HOROVOD_WITHOUT_MPI parts="Gloo alone" wanted tool missing=()
+  local venv=${VENV:-.venv} mpi=HOROVOD_WITHOUT_MPI parts="Gloo alone" wanted tool build missing=()
   if has_mpi; then mpi=HOROVOD_WITH_MPI parts="Gloo and MPI"; fi
   wanted=$(cat requirements-horovod.txt tools/horovod-cxx; grep '^tensorflow==' requirements.txt
     "$venv/bin/python" --version; echo "$parts")
@@ -193,15 +206,26 @@ setup_horovod() {
     echo "error: building Horovod needs ${missing[*]}; on Debian and Ubuntu: apt-get install ${missing[*]}" >&2
     return 1
   fi
+  lock "$venv"
+  if is_there "$venv/.installed-horovod" "$wanted"; then return; fi
   if [ "$parts" = "Gloo alone" ]; then
     echo "no MPI to build with; after apt-get install libopenmpi-dev openmpi-bin the same command adds it" >&2
   fi
+  build=$venv/horovod-build # what is compiled there stays until Horovod is installed
   echo "building Horovod with $parts into $venv (minutes: two on two cores)" >&2
   # A wheel in pip's cache may be of another TensorFlow.
   export CXX=$PWD/tools/horovod-cxx MAKEFLAGS=-j$(nproc) HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 "$mpi=1"
   export HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
-  install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed" \
-    --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r requirements-horovod.txt
+  if ! is_there "$build/wanted" "$wanted"; then
+    rm -rf "$build" && mkdir "$build"
+    "$venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-build-isolation --no-deps \
+      --no-binary=horovod --dest="$build" "$(grep -o '^horovod==[^ ]*' requirements-horovod.txt)" >&2
+    "$venv/bin/python" -m tarfile -e "$build"/horovod-*.tar.gz "$build"
+    printf '%s' "$wanted" >"$build/wanted"
+  fi
+  install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed (rm -r $build starts from nothing)" \
+    --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall "$build"/horovod-*/ -r requirements-horovod.txt
+  rm -rf "$build"
 }
 
 # An environment beside the suite's for each framework that --framework may name: setup_frameworks NAMES...
@@ -240,43 +264,46 @@ python_of() {
   esac
 }
 
-# Sets up, and runs the commands that are run.sh's own, in a subshell: prepare ROOT WORDS...
-prepare() (
+# Sets up, and runs the commands that are run.sh's own: main ROOT WORDS...
+main() {
   cd "$1"
   shift
-  command=${1:-}
-  SETUP_TIMEOUT=${SETUP_TIMEOUT:-900}
+  local command=${1:-}
+  SETUP_TIMEOUT=${SETUP_TIMEOUT:-$([ "$command" = setup-horovod ] && echo 7200 || echo 900)}
   case "$command" in
-    -h | --help | help) usage; exit ;;
+    -h | --help | help) usage; return ;;
     "" | test | lint | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
-        exit 2
+        return 2
       fi
       ;;
   esac
   [ $# -gt 0 ] && shift
   if ! [[ "$SETUP_TIMEOUT" =~ ^[1-9][0-9]*$ ]]; then
     echo "error: SETUP_TIMEOUT=$SETUP_TIMEOUT must be a whole number of seconds, 1 or more" >&2
-    exit 2
+    return 2
   fi
   setup
-  bin=${VENV:-.venv}/bin
+  if [ "$command" = tensorboard ] && [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi
+  local bin=${VENV:-.venv}/bin
   case "$command" in
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
     setup-kernels) "$bin/python" -m rnn_scaling.models.extension.build ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
-    tensorboard) if [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi ;;
   esac
-)
+}
 
-# This shell sets no variable and changes no folder: a user's own program gets the caller's environment. run ROOT WORDS...
+# A shell that starts the suite sets no variable and changes no folder: a user's own program gets the caller's
+# environment: run ROOT WORDS...
 run() {
-  prepare "$@"
   case "${2:-}" in
-    -h | --help | help | lint | setup | setup-*) return ;;
+    -h | --help | help | lint | setup | setup-*) main "$@"; return ;;
+  esac
+  (main "$@")
+  case "${2:-}" in
     test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=2 --dist=loadfile "${@:3}" ;;
   esac
   exec "$(python_of "$1")" "$1/rnn_scaling/machine/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from tests.support.faults import alive, wait_until
 from tests.support.paths import ROOT
 
 # A Python that notes what pip and the suite are asked for, and makes environments whose Python is itself.
@@ -17,8 +20,11 @@ case "$*" in
   -c*) exit 0 ;;
   --version) echo Python 3.12.0 ;;
   "-m pip --version") ;;
-  *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp "$0" "$last/bin/python" ;;
+  *"-m venv"*) for last; do :; done; mkdir -p "$last/bin"; cp --remove-destination "$0" "$last/bin/python" ;;
+  "-m pip download"*) echo "$@" >>"$NOTES"; for word; do case $word in --dest=*) folder=${word#--dest=} ;; esac; done
+    mkdir -p "$folder/horovod-0.28.1"; : >"$folder/horovod-0.28.1.tar.gz" ;;
   "-m pip install"*) echo "$@" >>"$NOTES"; echo Collecting everything; eval "$PIP" ;;
+  "-m tarfile"*) ;;
   *) echo "$@" >>"$NOTES"; echo "$PWD|$1|$2" >"$NOTES.called" ;;
 esac
 """
@@ -39,6 +45,7 @@ def run(tmp_path):
         done.notes = notes.read_text().splitlines()
         return done
 
+    run.always = always
     return run
 
 
@@ -95,7 +102,10 @@ def test_set_up_has_a_limit(run):
     assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"
 
 
-USED = "bash cat cp cut dirname env grep mkdir nproc sed sh timeout"  # programs that run.sh and the Python above call
+AS_NOBODY = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+COMPILERS = ("cmake", "g++", "make")
+# Programs that run.sh and the Python above call.
+USED = "bash cat cp cut dirname env flock grep mkdir mv nproc rm sed sh sleep timeout"
 
 
 def path_with(folder, *names):
@@ -117,16 +127,46 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     assert done.stderr == ("error: building Horovod needs cmake g++; on Debian and Ubuntu: apt-get install cmake g++\n")
     gloo = path_with(tmp_path / "bin", "cmake", "g++")
     done = run("setup-horovod", pip=wanted, PATH=gloo)
-    installed, compiler, compiled = done.notes
-    assert installed.endswith(" -r requirements-horovod.txt") and compiled.startswith("-m compileall ")
+    downloaded, installed, compiler, compiled = done.notes
+    assert downloaded.endswith(" horovod==0.28.1") and compiled.startswith("-m compileall ")
+    assert installed.endswith("/horovod-build/horovod-0.28.1/ -r requirements-horovod.txt")
     assert compiler == f"{ROOT}/tools/horovod-cxx with , without 1"
     assert "apt-get install libopenmpi-dev openmpi-bin" in done.stderr and "with Gloo alone into" in done.stderr
+    assert not (tmp_path / "venv/horovod-build").exists()
     assert run("setup-horovod", PATH=gloo).notes == [], "what was built is not built again"
+
+
+def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
+    run("setup")
+    built = tmp_path / "venv/horovod-build/horovod-0.28.1/built"
+    gloo = path_with(tmp_path / "bin", *COMPILERS)
+    failing = f"echo half >{built}; echo ERROR: no compiler today; exit 1"
+    done = run("setup-horovod", pip=failing, PATH=gloo)
+    assert done.returncode == 1 and "\nERROR: no compiler today\nerror: building Horovod failed " in done.stderr
+    done = run("setup-horovod", pip=f"cat {built} >>$NOTES; exit 1", PATH=gloo)
+    assert [line.split()[-1] for line in done.notes] == ["requirements-horovod.txt", "half"], "it is not fetched again"
     mpi = path_with(tmp_path / "bin", "mpicxx")
-    done = run("setup-horovod", pip=f"{wanted}; echo ERROR: no compiler today; exit 1", PATH=mpi)
-    assert done.notes[1].endswith("with 1, without ") and done.returncode == 1
-    assert "\nERROR: no compiler today\nerror: building Horovod failed; " in done.stderr
-    assert len(run("setup-horovod", PATH=mpi).notes) == 2, "what failed is tried again"
+    done = run("setup-horovod", pip=f'test -e {built} || echo "with $HOROVOD_WITH_MPI" >>$NOTES', PATH=mpi)
+    assert done.returncode == 0 and done.notes[2] == "with 1", "what was built otherwise is of no use"
+
+
+@pytest.mark.parametrize("ended", ["killed", "late"])
+def test_compilers_end_with_the_set_up(run, tmp_path, ended):
+    run("setup")
+    number = tmp_path / "number"
+    variables = {"SETUP_TIMEOUT": "100" if ended == "killed" else "2", "PATH": path_with(tmp_path / "bin", *COMPILERS)}
+    variables |= {"PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait"}
+    environment = {**os.environ, **run.always, **variables}
+    with subprocess.Popen(
+        [ROOT / "run.sh", "setup-horovod"], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(number.exists, "a compiler")
+        if ended == "killed":
+            process.terminate()
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == (130 if ended == "killed" else 1)
+    assert ("interrupted; " if ended == "killed" else "SETUP_TIMEOUT=2 ") in said
+    wait_until(lambda: not alive(int(number.read_text())), "the compiler's end")
 
 
 def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(run, tmp_path):
@@ -183,3 +223,52 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(run, tmp_path, fold
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
     assert os.path.realpath(path) == str(ROOT / "rnn_scaling/machine/start.py")
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(run, tmp_path):
+    run("setup")
+    python = tmp_path / "venv/bin/python"
+    python.unlink()
+    python.symlink_to(tmp_path / "gone")
+    done = run("setup")
+    assert done.returncode == 0 and "-m pip install" in done.notes[0], done.stderr
+
+
+@pytest.mark.parametrize("case", ["gone", "refused", "other", "none"])
+def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
+    """As root's, for another user, or on a file system that is read-only."""
+    run("setup")
+    with tempfile.TemporaryDirectory() as folder:
+        clone, mine = Path(folder, "clone"), Path(folder, "mine")
+        for path in (clone / "rnn_scaling", clone / "requirements", mine):
+            path.mkdir(parents=True)
+        for name in ("run.sh", "rnn_scaling/__main__.py", "constraints.txt"):
+            shutil.copy(ROOT / name, clone / name)
+        for path in ROOT.glob("requirements*.txt"):
+            shutil.copy(path, clone)
+        bin = clone / ".venv/bin"
+        if case != "none":
+            bin.mkdir(parents=True)
+            shutil.copy(run.always["PYTHON"], bin / "python")
+            (clone / ".venv/.installed").write_text("of another version" if case == "other" else "")
+        if case == "gone":
+            (bin / "python").unlink()
+            (bin / "python").symlink_to(clone / "gone")
+        if case == "refused":
+            (bin / "python").chmod(0o600)
+        shutil.copy(run.always["PYTHON"], mine / "python")
+        for path in (Path(folder), clone, clone / "rnn_scaling", *clone.rglob(".venv/**")):
+            path.chmod(0o555)
+        mine.chmod(0o777)
+        environment = {**os.environ, "PIP": "true", "NOTES": str(mine / "notes"), "PYTHON": str(mine / "python")}
+
+        def start(**variables):
+            words = [*AS_NOBODY, clone / "run.sh", "setup"]
+            return subprocess.run(words, env={**environment, **variables}, capture_output=True, text=True, timeout=60)
+
+        done = start()
+        Path(folder).chmod(0o755)
+        assert done.returncode == 1 and "VENV=" in done.stderr and "python3-venv" not in done.stderr, done.stderr
+        why = {"gone": "No such file", "refused": "Permission denied", "other": "packages", "none": "not exist"}
+        assert why[case] in done.stderr
+        assert start(VENV=str(mine / "venv")).returncode == 0, "the remedy works"

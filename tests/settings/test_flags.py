@@ -166,7 +166,7 @@ def test_missing_and_stray_words_are_named_with_everything_else():
 
 
 def test_the_help_page_is_made_of_the_declarations(monkeypatch):
-    monkeypatch.setenv(entry.PROGRAM, "rnn-scaling")
+    monkeypatch.setattr(entry, "_program", "rnn-scaling")
     with pytest.raises(entry.Answer) as answer:
         flags.read(["a", "--help"], "Copies.\n\n    ./run.sh copy a b\n\nExit status: 0.", Copy, "copy")
     assert str(answer.value).splitlines() == [

@@ -295,7 +295,7 @@ class _Attributor:
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share | Missing:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
-        many = row_key(self._row.config, self._row.unit, **changes)
+        many = row_key(self._row.config, self._row.unit, **changes) + self._row.facts
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
         if isinstance(level, Missing):
@@ -308,7 +308,7 @@ class _Attributor:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
         keys, missing = [], []
         for changes, key in ((below, key_below), (above, None)):
-            key = key or row_key(self._row.config, self._row.unit, **changes)
+            key = key or row_key(self._row.config, self._row.unit, **changes) + self._row.facts
             keys.append(key)
             if key not in self._by_key:
                 missing.append(changes)

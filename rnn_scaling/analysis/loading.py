@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import Row, option_names, with_baselines
+from rnn_scaling.analysis.rows import Row, option_names, told_facts, with_baselines
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
@@ -46,8 +46,15 @@ class Rows(Sequence[Row]):
         return iter(self.rows)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A flat mapping a row: machine, options, unit, runs, and every metric in SI units with its interval's ends."""
-        return [{"machine": machine, **self._record(row)} for machine, row in zip(self.machines, self.rows)]
+        """A flat mapping a row: machine, options, facts, unit, runs, every metric in SI units with its interval's ends.
+
+        Facts: those in which rows of the same options differ, by name.
+        """
+        facts = map(dict, told_facts([[row] for row in self.rows]))
+        return [
+            {"machine": machine, **told, **self._record(row)}
+            for machine, told, row in zip(self.machines, facts, self.rows)
+        ]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame.

@@ -22,6 +22,7 @@ from rnn_scaling.analysis.confidence import (
     within_interval,
 )
 from rnn_scaling.analysis.fixed_totals import fixed_totals, with_total
+from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.models.kernels import KERNELS
@@ -55,9 +56,10 @@ _UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 class Row:
     """One configuration: its runs in the order of their files.
 
-    key: what these have in common (`row_key`); one_device: the same configuration there; scatter: of processes, what
-    its rate is judged by where it shares that with other rows, None: its own; fixed_total: samples a step of all
-    devices together, where another trainer's rows on other numbers of devices have as many.
+    key: what these have in common (`row_key` and `facts`); one_device: the same configuration there; scatter: of
+    processes, what its rate is judged by where it shares that with other rows, None: its own; fixed_total: samples a
+    step of all devices together, where another trainer's rows on other numbers of devices have as many; facts: what
+    tells its runs from others of the same options, which are no repeats of them.
     """
 
     records: tuple[RunRecord, ...]
@@ -65,6 +67,7 @@ class Row:
     one_device: Row | None = None
     scatter: Scatter | None = None
     fixed_total: int | None = None
+    facts: separation.Facts = ()
 
     @property
     def baseline(self) -> Row | None:
@@ -279,22 +282,43 @@ def _without(key: Key, *names: str) -> Key:
 
 def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     """One row for each configuration, in the order of their first records."""
-    groups: dict[Key, list[RunRecord]] = {}
-    totals: dict[Key, int | None] = {}
-    for record, total in zip(records, fixed_totals([_size(record) for record in records])):
-        key = row_key(with_total(full_config(record), total), record.unit)
-        groups.setdefault(key, []).append(record)
-        totals[key] = total or totals.get(key)
-    alone = [Row(tuple(group), key, fixed_total=totals[key]) for key, group in groups.items()]
-    scatters = _scatters(alone)
+    alone = _rows(records)
+    scatters = scatters_of(alone)
     alone = [dataclasses.replace(row, scatter=own) if (own := scatters.get(row.key)) else row for row in alone]
-    same_work = [_without(row.key, *scale.AXES) for row in alone]
-    baselines = {work: row for row, work in zip(alone, same_work) if row.baseline}
-    with_one = [(row, None if row.baseline else baselines.get(work)) for row, work in zip(alone, same_work)]
+    baselines: dict[Key, list[tuple[separation.Facts, Row]]] = {}
+    for row in alone:
+        if row.baseline:
+            baselines.setdefault(_work(row), []).append((row.facts, row))
+    with_one = [
+        (row, None if row.baseline else separation.on_one_device(row.facts, baselines.get(_work(row), [])))
+        for row in alone
+    ]
     return [row if one is None else dataclasses.replace(row, one_device=one) for row, one in with_one]
 
 
-def _scatters(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
+def _rows(records: Sequence[RunRecord]) -> list[Row]:
+    """The rows of these records without baselines, in the order of their first records."""
+    totals = fixed_totals([_size(record) for record in records])
+    keys = [row_key(with_total(full_config(run), total), run.unit) for run, total in zip(records, totals)]
+    groups: dict[tuple[Key, separation.Facts], list[int]] = {}
+    for index, pair in enumerate(zip(keys, separation.of_runs(records, keys))):
+        groups.setdefault(pair, []).append(index)
+    return [
+        Row(
+            tuple(records[i] for i in indices),
+            key + facts,
+            fixed_total=next((totals[i] for i in reversed(indices) if totals[i]), None),
+            facts=facts,
+        )
+        for (key, facts), indices in groups.items()
+    ]
+
+
+def _work(row: Row) -> Key:
+    return _without(row.key[: len(row.key) - len(row.facts)], *scale.AXES)
+
+
+def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """What the runs of each row scatter by: rows on as many devices and workers that were measured alike share it."""
     alike: dict[tuple[int, int, frozenset[tuple]], list[Row]] = {}
     for row in rows:
@@ -335,7 +359,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     if len({repr(each) for each in decoders}) > 1:
         varied.append(DECODER)
     names = []
-    for members, options, decoder in zip(series, read, decoders):
+    for members, options, decoder, facts in zip(series, read, decoders, told_facts(series)):
         first, config = members[0], members[0].config
         words = [word for word in (network(config), str(config["variable_update"])) if word]
         if ran := kernel_on_cpus(members):
@@ -346,9 +370,20 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         words += [f"{name}={options[name]}" for name in without_network(varied, config) if name in options]
         if config["global_batch_size"]:
             words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
-        names.append(", ".join(words))
+        names.append(", ".join([*words, *separation.in_words(facts)]))
     names = told_apart(names, [row.unit for row in firsts])
     return _with_what_some_tell(names, read)
+
+
+def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
+    """Of each series, what it says of the facts that tell any of them apart."""
+    names = dict.fromkeys(what for members in series for what, _ in members[0].facts)
+    return [tuple(_told_fact(what, members) for what in names) for members in series]
+
+
+def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
+    own = dict(members[0].facts)
+    return (what, own[what]) if what in own else separation.told(what, (row.records[0] for row in members))
 
 
 def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:

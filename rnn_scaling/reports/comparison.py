@@ -12,10 +12,10 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
-from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
 from rnn_scaling.reports.markdown import markdown_table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.judgement import Report, some
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.reports.numbers import plus_minus
 
 DIGITS = 2

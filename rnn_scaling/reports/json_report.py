@@ -58,6 +58,7 @@ def _series(
         "sentence": sentence(series),
         "missing": [summary.supplying(command) for command in answer.missing(series)],
         **({"machine": series.machine} if series.machine else {}),
+        **({"facts": dict(series.facts)} if series.facts else {}),
         **start_up.as_json([row.row for row in series.rows]),
         "rows": [_row(row, metrics, options, summary) for row in series.rows],
     }

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, by_series, titles, with_baselines
+from rnn_scaling.analysis.rows import Row, by_series, titles, told_facts, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.machine import alive
 from rnn_scaling.machine.beside import MANY, beside
@@ -78,14 +78,16 @@ def _series(
     rows, several = [row for own in machines for row in own], len(machines) > 1
     losses = {name: loss for own in machines for name, loss in _losses(own, rows).items()}
     placed = [(number, members) for number, own in enumerate(machines, 1) for members in by_series(own)]
+    all_series = [members for _, members in placed]
     return tuple(
         SeriesSummary(
             title=f"{title}, machine {number}" if several else title,
             rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
             machine=f"machine {number}" if several else "",
+            facts=facts,
         )
         # Together: what the series of one machine have in common may be what tells them from another's.
-        for title, (number, members) in zip(titles([members for _, members in placed]), placed)
+        for title, facts, (number, members) in zip(titles(all_series), told_facts(all_series), placed)
     )
 
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from rnn_scaling.analysis import divergence, same_work
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
-from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
@@ -91,6 +92,7 @@ class SeriesSummary:
     title: str
     rows: tuple[RowSummary, ...]
     machine: str = ""  # "machine 1" where the folder holds runs of several
+    facts: separation.Facts = ()  # that make its runs incomparable with those of other series
 
     @property
     def strong(self) -> bool:
@@ -184,18 +186,19 @@ class Summary:
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
         """(what it is, its series) of weak and strong scaling and each work: never compared with each other."""
-        kinds: dict[tuple[bool, str, str, str], list[SeriesSummary]] = {}
+        kinds: dict[tuple[bool, str, str, str, tuple[str, ...]], list[SeriesSummary]] = {}
         for each in self.series:
             row = each.rows[0].row
             model = str(row.known.get("model", f"{network(row.config)}, model not told"))
-            kinds.setdefault((each.strong, each.unit, model, each.machine), []).append(each)
-        units = {unit for _, unit, _, _ in kinds}
-        several_models = len({(unit, model) for _, unit, model, _ in kinds}) > len(units)
+            facts = tuple(separation.in_words(separation.of_any_options(each.facts)))
+            kinds.setdefault((each.strong, each.unit, model, each.machine, facts), []).append(each)
+        units = {unit for _, unit, *_ in kinds}
+        several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)
         named = []
-        for (strong, unit, model, machine), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+        for (strong, unit, model, machine, facts), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
             what = [model] if several_models else [unit] if len(units) > 1 else []
             for work, members in _by_work(series).items():
-                words = [f"{'Strong' if strong else 'Weak'} scaling", *what, *work, *filter(None, [machine])]
+                words = [f"{'Strong' if strong else 'Weak'} scaling", *what, *work, *filter(None, [machine]), *facts]
                 named.append((", ".join(words), tuple(members)))
         return named
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from rnn_scaling.analysis.comparison import differences, fact_readers
-from rnn_scaling.analysis.comparison.facts import CAUTION, CLUSTER, FACTS, INCOMPARABLE, TRAINING
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.facts import readers as fact_readers
+from rnn_scaling.analysis.facts.table import CAUTION, CLUSTER, FACTS, INCOMPARABLE, TRAINING
 from tests.support.compared import ENVIRONMENT, gpu_run, run
 from tests.support.records import changed
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rnn_scaling.analysis.comparison.facts import CAUTION, INCOMPARABLE
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
 from rnn_scaling.reports import faster
 
 SIDES = faster.Sides("--xla=true", "only the common flags")

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
-from rnn_scaling.analysis.comparison.fact_readers import NOT_TOLD
-from rnn_scaling.analysis.comparison.facts import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.facts.readers import NOT_TOLD
+from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.facts.variables import VARIABLES, WITHOUT_EFFECT
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
@@ -78,28 +79,6 @@ OURS = "rnn_scaling.train"
 SAME_DEVICES = "as many devices in all, in other processes: a difference in speed is what that does"
 COMPARED_EFFECT = "an option that leaves the work the same: a difference in speed is what it does"
 
-# Variables by the start of their names: what they do, and how grave a difference is.
-VARIABLES = {
-    "TF_ENABLE_ONEDNN_OPTS": ("with oneDNN's kernels a CPU gave 1.2 to 1.8 times the items/s", INCOMPARABLE),
-    "XLA_FLAGS": ("changes what XLA compiles; some settings trade speed for exact results", INCOMPARABLE),
-    "TF_XLA_FLAGS": ("compiles parts of the step with XLA: items/s move by tens of percent", INCOMPARABLE),
-    "NVIDIA_TF32_OVERRIDE": ("without TF32 matrix products on GPUs run at a fraction of the speed", INCOMPARABLE),
-    "TF_DETERMINISTIC_OPS": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
-    "TF_CUDNN_DETERMINISTIC": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
-    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: fewer items/s, by several times on small steps", INCOMPARABLE),
-    "CUDA_VISIBLE_DEVICES": (
-        "other cards, or the same in another order: neighbours in a ring change, and with them the cost of exchange",
-        CAUTION,
-    ),
-    "OMP_": ("thread pools beside TensorFlow's: too many threads take cores from the devices", CAUTION),
-    "KMP_": ("thread pools beside TensorFlow's: spinning threads take cores from the devices", CAUTION),
-    "MALLOC_": ("memory that goes back to the system is faulted in again: up to tens of percent on CPUs", CAUTION),
-    "GLIBC_TUNABLES": ("the allocator and huge pages: some percent on CPUs", CAUTION),
-    "LD_PRELOAD": ("another allocator or a profiler in the process: items/s move either way", CAUTION),
-    "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
-    "": ("may change kernels, threads or memory", CAUTION),
-}
-WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL"}
 SHARES = {
     "others": ("load of other processes", "items/s are lower by about that share, more when it is uneven over cores"),
     "steal": ("time stolen by the hypervisor", "items/s are lower by about that share: other machines' work"),
@@ -220,7 +199,7 @@ def _compare_fact(fact: Fact, a: Sequence[_Run], b: Sequence[_Run]) -> list[Diff
         return [Difference(fact.what, _text(fact, values_a), _text(fact, values_b), UNKNOWN_EFFECT, severity)]
     if not _differ(fact, values_a, values_b):
         return []
-    severity = (fact.gpu_severity or fact.severity) if any(run.on_gpu for run in runs) else fact.severity
+    severity = fact.severity_on(any(run.on_gpu for run in runs))
     return [Difference(fact.what, _text(fact, values_a), _text(fact, values_b), fact.effect, severity)]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
-from rnn_scaling.analysis.comparison.facts import INCOMPARABLE
 from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
 from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import CHOICES, RATE, Metric, common_unit, named
 
 MISSING = "missing configurations"

@@ -232,8 +232,19 @@ def hosts(record: RunRecord) -> str | None:
 
 
 def link(record: RunRecord) -> str:
-    """The network that was made between the workers of a run."""
-    return (record.workers.link if record.workers else None) or "none made for the run"
+    """The network that was made between the workers of a run: as it was asked for, since each run measures it anew."""
+    return ((record.workers.link if record.workers else None) or "none made for the run").partition(" asked;")[0]
+
+
+def variable(name: str) -> Read:
+    """An environment variable."""
+
+    def read(record: RunRecord) -> str | None:
+        if "variables" in record.environment.missing:
+            return None
+        return record.environment.variables.get(name, "not set")
+
+    return read
 
 
 def launcher(record: RunRecord) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rnn_scaling.analysis.comparison import fact_readers as readers
+from rnn_scaling.analysis.facts import readers
 
 INCOMPARABLE, CAUTION = "incomparable", "caution"
 
@@ -26,6 +26,8 @@ class Fact:
       tolerance: relative difference of numbers that is none; None: values are the same or not.
       vital: not knowing it is as grave as a difference.
       unless: the fact that, when it differs already, makes this one follow from it.
+      scales: may change along a series, because the number of devices does.
+      machine: describes the machine, so that it is what `compare --across=machine` compares.
     """
 
     what: str
@@ -39,6 +41,17 @@ class Fact:
     vital: bool = False
     unless: str = ""
     unit: str = ""
+    scales: bool = False
+    machine: bool = False
+
+    def severity_on(self, gpu: bool) -> str:
+        """The severity of a difference between runs on CPUs, or on GPUs."""
+        return self.gpu_severity if gpu and self.gpu_severity else self.severity
+
+    @property
+    def is_by_count(self) -> bool:
+        """Whether runs on other numbers of devices may differ in it and still be one series."""
+        return self.scales or not {"num_devices", "num_workers"}.isdisjoint(self.follows)
 
 
 ON_CPUS: dict[str, Any] = {"severity": INCOMPARABLE, "gpu_severity": CAUTION}  # GPUs leave little to the processor
@@ -199,6 +212,7 @@ GPU = [
         readers.held_down(readers.SLOWED),
         "a card that protects itself halves its clocks or worse: fewer items/s on that side",
         INCOMPARABLE,
+        scales=True,
     ),
     Fact(
         "GPU clocks limited by",
@@ -227,6 +241,7 @@ CLUSTER = [
         readers.link,
         "exchange goes over it: items/s differ with its rate and its delay",
         INCOMPARABLE,
+        scales=True,
     ),
     Fact(
         "launcher",
@@ -358,6 +373,7 @@ TRAINING = [
         readers.training,
         "a mode that does not train as it promises does other work: its speed says nothing of the promised one",
         INCOMPARABLE,
+        scales=True,
     ),
 ]
 

@@ -1,0 +1,114 @@
+"""Which runs of the same options are repeats: those that no fact tells apart which makes runs incomparable.
+
+Rows of a report and configurations of `compare` are both made by these rules, from the one table of facts.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from rnn_scaling.analysis.facts.readers import variable
+from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.facts.variables import VARIABLES
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import scale
+
+UNKNOWN = "unknown"
+MOST_SHOWN = 100  # letters of a value in a title
+Facts = tuple[tuple[str, str], ...]  # (name of a fact, its value)
+Key = tuple[tuple[str, str], ...]
+T = TypeVar("T")
+
+
+def _separating(on_gpu: bool) -> tuple[Fact, ...]:
+    """The facts in which runs on CPUs, or on GPUs, must agree."""
+    variables = (Fact(f"variable {name}", variable(name), *told) for name, told in VARIABLES.items())
+    facts = (fact for fact in (*FACTS, *variables) if on_gpu or not fact.gpu_only)
+    return tuple(fact for fact in facts if fact.severity_on(on_gpu) == INCOMPARABLE)
+
+
+SEPARATING = {on_gpu: _separating(on_gpu) for on_gpu in (False, True)}
+NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
+
+
+def of_runs(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()) -> list[Facts]:
+    """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats.
+
+    Args:
+      runs: those that may be repeats of each other, or points of one series.
+      keys: the options of each run.
+      also: names of further facts that are told of every run.
+    """
+    works: dict[Key, list[int]] = {}
+    for index, key in enumerate(keys):
+        works.setdefault(tuple(item for item in key if item[0] not in scale.AXES), []).append(index)
+    told: list[Facts] = [()] * len(runs)
+    for indices in works.values():
+        for fact in SEPARATING[runs[indices[0]].config.get("device") == "gpu"]:
+            groups = list(_settled(fact, indices, runs, keys))
+            if fact.what in also or any(len(_values(group, runs)) > 1 for group in groups):
+                for index, value in (pair for group in groups for pair in group):
+                    told[index] += ((fact.what, value),)
+    return told
+
+
+def _values(group: Sequence[tuple[int, str]], runs: Sequence[RunRecord]) -> set[str]:
+    """Of the runs that measured something: a failed run, which has no rate, makes no row of its own."""
+    return {value for index, value in group if runs[index].throughput}
+
+
+def _settled(
+    fact: Fact, indices: Sequence[int], runs: Sequence[RunRecord], keys: Sequence[Key]
+) -> Iterator[list[tuple[int, str]]]:
+    """(index, value) of the runs that must agree: all of them, or those on the same number of devices.
+
+    A run that does not tell belongs to the only value that there is. Where there are several, and where the fact is
+    vital, it stands for itself, unless it measured nothing.
+    """
+    groups: dict[Key, list[int]] = {}
+    for index in indices:
+        groups.setdefault(keys[index] if fact.is_by_count else (), []).append(index)
+    for members in groups.values():
+        values = {i: fact.read(runs[i]) for i in members}
+        known = list(dict.fromkeys(str(value) for value in values.values() if value is not None)) or [UNKNOWN]
+        untold = known[0] if len(known) == 1 and not fact.vital else UNKNOWN
+        yield [
+            (i, str(value) if value is not None else untold if runs[i].throughput else known[0])
+            for i, value in values.items()
+        ]
+
+
+def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:
+    """The baseline of runs with these facts, among those of the same options on one device.
+
+    It agrees in all that does not follow from the number of devices, and in that too where there are several.
+    """
+    agreeing = [pair for pair in candidates if _fixed(pair[0]) == _fixed(facts)]
+    same = [baseline for told, baseline in agreeing if told == facts]
+    return same[0] if same else agreeing[0][1] if len(agreeing) == 1 else None
+
+
+def _fixed(facts: Facts) -> Facts:
+    return tuple(pair for pair in facts if not NAMED[pair[0]].is_by_count)
+
+
+def of_any_options(facts: Facts) -> Facts:
+    """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
+    return tuple(pair for pair in facts if not NAMED[pair[0]].follows)
+
+
+def in_words(facts: Facts) -> list[str]:
+    """ "CPU governor: powersave", one a fact; of a long value its beginning and a digest, so that it stays unique."""
+    return [f"{what}: {_short(value)}" for what, value in facts]
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}... ({zlib.crc32(value.encode()):08x})"
+
+
+def told(what: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
+    """The fact of this name, and all values that runs of one series have."""
+    values = (NAMED[what].read(run) for run in runs)
+    return what, " or ".join(dict.fromkeys(str(value) for value in values if value is not None)) or UNKNOWN

@@ -1,0 +1,175 @@
+"""Runs that `compare` calls incomparable are never repeats of each other in a report, whatever the fact is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rnn_scaling.analysis.comparison import differences
+from rnn_scaling.analysis.facts.separation import SEPARATING
+from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
+from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.records.folder import Folder, RunFile
+from rnn_scaling.reports import csv_table, table
+from rnn_scaling.reports.summarising import summarise
+from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
+from tests.support.records import changed
+
+CLUSTER = {"launcher": "mpirun", "link": "1000 Mbit/s asked; 955 Mbit/s of payload measured"}
+RANKS = [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]
+
+
+def cluster(rate=1000.0, **workers):
+    made = run(rate, variable_update="collective_all_reduce", num_workers=2)
+    return changed(made, workers={**CLUSTER, "ranks": RANKS, **workers})
+
+
+def wrong(rate):
+    verdict = {"verdict": "sum", "holds": False, "sentence": "WRONG: it trains the sum", "compared": "weights"}
+    return changed(run(rate), certificate=verdict)
+
+
+def of_environment(**fields):
+    return lambda rate: run(rate, environment=fields)
+
+
+def of_resolved(**fields):
+    return lambda rate: run(rate, resolved=fields)
+
+
+def of_gpus(**fields):
+    return lambda rate: gpu_run(rate=rate, num_devices=2, **fields)
+
+
+def of_cuda(part):
+    return of_gpus(environment={"cuda": {**ENVIRONMENT["cuda"], part: "1.0"}})
+
+
+def of_packages(**packages):
+    return of_environment(packages={**ENVIRONMENT["packages"], **packages})
+
+
+# Of each fact of the table a run that differs in it, from the run of the same kind at its side.
+CPU, GPUS, CLUSTERS = lambda rate: run(rate), of_gpus(), lambda rate: cluster(rate)
+VARIANTS = {
+    "certificate": (CPU, lambda rate: changed(wrong(rate), certificate=RIGHT)),
+    "training": (lambda rate: changed(run(rate), certificate=RIGHT), wrong),
+    "device type": (CPU, of_resolved(device_type="GPU")),
+    "CPU model": (CPU, of_environment(cpu="Processor B")),
+    "CPU vector units": (CPU, of_environment(cpu_vector_units=["avx"])),
+    "oneDNN": (CPU, of_resolved(onednn=True)),
+    "operators of setup-kernels": (CPU, of_resolved(own_operators=True)),
+    "CPU cores": (CPU, of_environment(cpu_cores=16)),
+    "CPU topology": (CPU, of_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8})),
+    "CPU limit of control groups": (CPU, of_environment(cpu_limit=1.5)),
+    "cores bound to": (CPU, of_resolved(cpu_affinity=[0, 1])),
+    "which cores": (CPU, of_resolved(cpu_affinity=[3])),
+    "oversubscribed": (CPU, of_resolved(oversubscribed=True)),
+    "CPU governor": (CPU, of_environment(cpu_governor="powersave")),
+    "CPU turbo": (CPU, of_environment(cpu_no_turbo="1")),
+    "CPU clock at the start": (CPU, of_environment(cpu_mhz=[2000.0])),
+    "memory": (CPU, of_environment(memory_bytes=2**36)),
+    "huge pages": (CPU, of_environment(huge_pages="[always] never")),
+    "GPUs": (GPUS, of_gpus(gpu={"name": "Tesla P100"})),
+    "which GPUs": (GPUS, of_gpus(gpu={"uuid": "GPU-2"})),
+    "GPU driver": (GPUS, of_gpus(gpu={"driver_version": "535.1"})),
+    "highest GPU clocks (SM and memory)": (GPUS, of_gpus(gpu={"clocks.max.mem": "3000 MHz"})),
+    "GPU power limit": (GPUS, of_gpus(gpu={"power.limit": "400.00 W"})),
+    "GPU SM clock before the run": (GPUS, of_gpus(gpu={"clocks.sm": "300 MHz"}, after=GPU)),
+    "GPU SM clock after the run": (GPUS, of_gpus(after={"clocks.sm": "300 MHz"})),
+    "GPU memory clock after the run": (GPUS, of_gpus(after={"clocks.mem": "300 MHz"})),
+    "GPU clocks slowed down by": (GPUS, of_gpus(after={"clocks_throttle_reasons.active": "0x28"})),
+    "GPU clocks limited by": (GPUS, of_gpus(after={"clocks_throttle_reasons.active": "0x4"})),
+    "GPU topology": (GPUS, of_gpus(environment={"topology": "GPU0 X PHB"})),
+    "TensorFlow": (CPU, of_packages(tensorflow="2.22.0")),
+    "torch": (CPU, of_packages(torch="2.9")),
+    "jax": (CPU, of_packages(jax="0.7")),
+    "jaxlib": (CPU, of_packages(jaxlib="0.7")),
+    "Keras": (CPU, of_packages(keras="3.16")),
+    "numpy": (CPU, of_packages(numpy="1.26")),
+    "Python": (CPU, of_environment(python="3.13.0")),
+    "kernel and C library": (CPU, of_environment(platform="Linux-5.10")),
+    "CUDA": (GPUS, of_cuda("runtime")),
+    "cuBLAS": (GPUS, of_cuda("cublas")),
+    "cuDNN": (GPUS, of_cuda("cudnn")),
+    "NCCL": (GPUS, of_cuda("nccl")),
+    "inter-op threads": (CPU, of_resolved(inter_op_parallelism_threads=1)),
+    "intra-op threads": (CPU, of_resolved(intra_op_parallelism_threads=8)),
+    "encoder kernel that ran": (CPU, of_resolved(encoder_kernel="loop")),
+    "decoder kernel that ran": (CPU, of_resolved(decoder_kernel="loop")),
+    "all-reduce that ran": (CPU, of_resolved(all_reduce=[{"algorithm": "xring", "shards": 1}])),
+    "logical devices": (CPU, of_resolved(logical_devices=True)),
+    "commit": (CPU, of_environment(commit={"hash": "f" * 40, "modified": True, "diff": "aa"})),
+    "hosts of the workers": (CLUSTERS, lambda rate: cluster(rate, ranks=[{"rank": k, "host": "a"} for k in (0, 1)])),
+    "network between the workers": (CLUSTERS, lambda rate: cluster(rate, link="50 Mbit/s asked; 47 Mbit/s measured")),
+    "launcher": (CLUSTERS, lambda rate: cluster(rate, launcher="slurm")),
+    **{
+        fact.what: (CPU, of_environment(variables={fact.what.split()[1]: "x"}))
+        for fact in SEPARATING[False]
+        if fact.what.startswith("variable ")
+    },
+}
+RIGHT = {"verdict": "equal", "holds": True, "sentence": "equal", "compared": "weights"}
+
+
+def summary_of(*records):
+    return summarise(Folder(tuple(RunFile(f"run{k}.json", each) for k, each in enumerate(records)), ()), "results")
+
+
+def test_every_fact_of_the_table_is_tried():
+    assert {fact.what for fact in (*FACTS, *SEPARATING[False], *SEPARATING[True])} == VARIANTS.keys()
+    assert not [fact.what for fact in SEPARATING[False] + SEPARATING[True] if fact.tolerance is not None]
+
+
+@pytest.mark.parametrize("what", VARIANTS)
+def test_what_compare_calls_incomparable_is_never_averaged(what):
+    usual, unlike = VARIANTS[what]
+    pair = usual(1000.0), unlike(500.0)
+    found = {each.what: each for each in differences.differences(pair[:1], pair[1:])}
+    severity = found[what].severity
+    summary = summary_of(*pair)
+    rows = [each.row for series in summary.series for each in series.rows]
+    assert [len(row.records) for row in rows] == ([1, 1] if severity == INCOMPARABLE else [2])
+    if severity != INCOMPARABLE:
+        return
+    assert [row.rate.value for row in rows] == pytest.approx([1000, 500])
+    by_machine = {"CPU model", "CPU cores", "GPUs"}  # these name machines
+    for text in (table.text(summary), csv_table.render(summary).decode()):
+        for value in (found[what].a, found[what].b):
+            assert ("machine 2" if what in by_machine else f"{what}: {value}") in text
+
+
+def test_repeats_whose_network_was_only_measured_anew_are_one_row():
+    again = cluster(900.0, link="1000 Mbit/s asked; 938 Mbit/s to 953 Mbit/s of payload measured")
+    [row] = with_baselines([cluster(), again])
+    assert len(row.good) == 2 and row.facts == ()
+
+
+def test_series_have_their_own_baselines():
+    """Two governors on one and two devices; the cores that a run is bound to follow from the number of devices."""
+    two = {"num_devices": 2, "resolved": {"cpu_affinity": [0, 1]}}
+    slow = {"environment": {"cpu_governor": "powersave"}}
+    rows = with_baselines([run(1000), run(1900, **two), run(400, **slow), run(600, **two, **slow)])
+    assert [(row.num_devices, row.baseline.rate.value) for row in rows] == [
+        (1, pytest.approx(1000)),
+        (2, pytest.approx(1000)),
+        (1, pytest.approx(400)),
+        (2, pytest.approx(400)),
+    ]
+    [_, lonely, _] = with_baselines([run(1000), run(600, **two, **slow), run(1900, **two)])
+    assert lonely.baseline is None
+
+
+def test_networks_share_the_baseline_of_one_worker():
+    one = run(500, variable_update="collective_all_reduce", num_workers=1)
+    rows = with_baselines([one, cluster(900), cluster(100, link="50 Mbit/s asked; 47 Mbit/s measured")])
+    assert [row.baseline.rate.value for row in rows] == pytest.approx([500, 500, 500])
+
+
+def test_failed_runs_that_tell_nothing_belong_to_the_others():
+    failed = changed(run(status="failed"), environment={}, resolved={})
+    [row] = with_baselines([run(), failed])
+    assert len(row.records) == 2
+    unknown = changed(dataclasses.replace(run(), error=None), environment={})
+    assert len(with_baselines([run(), unknown])) == 2  # nobody knows the processor, which compare calls incomparable

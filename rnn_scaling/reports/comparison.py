@@ -15,6 +15,7 @@ from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Differen
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
@@ -201,8 +202,9 @@ def _method(report: Report) -> list[str]:
     kinds = dict.fromkeys(side.kind for r in report.results for side in (r.before, r.after) if side and side.half_width)
     lines = [f"±: {kind}" for kind in kinds]
     if judged:
-        test = "Student's t over pairs of runs" if report.paired else "Welch's t over runs"
-        lines.append(f"p: {test}, of the logarithm; each run is a process")
+        test = "Student's t over pairs of runs" if report.paired else "Welch's t over the configuration's own runs"
+        drift = f"; {ORDERED}" if any(ORDERED in r.comparison.ratio.kind for r in judged if r.comparison) else ""
+        lines.append(f"change and p: {test}, of the logarithm; each run is a process{drift}")
     if len(judged) > 1:
         lines.append(
             f"{len(judged)} configurations are tested: p is after Holm's correction, so that the chance of any false "

@@ -15,6 +15,8 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.confidence import Scatter
+from rnn_scaling.analysis.facts import separation
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
@@ -55,10 +57,12 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of one configuration on one side, and those of the same on one device."""
+    """The runs of one configuration on one side, and those of the same on one device; what each scatter by."""
 
     files: tuple[RunFile, ...]
     baseline: tuple[RunFile, ...] = ()
+    scatter: Scatter | None = None
+    baseline_scatter: Scatter | None = None
 
     @property
     def num_devices(self) -> int:
@@ -118,11 +122,13 @@ def match(before: Side, after: Side) -> Matched:
     """Finds the change, and the configurations that are the same but for it."""
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
+    sides = _apart(sides, changed)
+    runs = [_with_baselines(side) for side in sides]
     short = [{_without(key, changed): key for key in side} for side in sides]
     keys = list(dict.fromkeys([*short[0], *short[1]]))
     labels = _labels(keys)
     configurations = [
-        Configuration(label, *(_runs(side, names.get(key)) for side, names in zip(sides, short)))
+        Configuration(label, *(side.get(names.get(key, ())) for side, names in zip(runs, short)))
         for key, label in zip(keys, labels)
     ]
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
@@ -191,6 +197,45 @@ def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
     return groups
 
 
+def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) -> list[dict[Key, list[RunFile]]]:
+    """The runs by their options, and by the facts that tell runs of the same options apart on any side."""
+    works: dict[Key, list[list[tuple[Key, RunFile]]]] = {}  # of each side: runs on any number of devices
+    for number, side in enumerate(sides):
+        for key, files in side.items():
+            work = works.setdefault(_without(key, {*changed, *scale.AXES}), [[] for _ in sides])
+            work[number] += [(key, file) for file in files]
+    parted: list[dict[Key, list[RunFile]]] = [{} for _ in sides]
+    for work in works.values():
+        args = [([file.record for _, file in pairs], [key for key, _ in pairs]) for pairs in work]
+        names = {what for runs, keys in args for facts in separation.of_runs(runs, keys) for what, _ in facts}
+        for groups, pairs, (runs, keys) in zip(parted, work, args):
+            for (key, file), facts in zip(pairs, separation.of_runs(runs, keys, names)):
+                groups.setdefault(key + facts, []).append(file)
+    return parted
+
+
+def _with_baselines(side: Mapping[Key, Sequence[RunFile]]) -> dict[Key, Runs]:
+    """The runs of one side beside those on one device, with the scatter that a report's rows have."""
+    ones: dict[Key, list[tuple[Key, Key]]] = {}
+    for key in side:
+        options, facts = _parted(key)
+        ones.setdefault(options, []).append((facts, key))
+    scatters = rows.scatters_of([rows.Row(tuple(file.record for file in side[key]), key) for key in side])
+    runs = {}
+    for key, files in side.items():
+        options, facts = _parted(key)
+        one = tuple((name, "1" if name in scale.AXES else value) for name, value in options)
+        base = separation.on_one_device(facts, ones.get(one, [])) or ()
+        runs[key] = Runs(tuple(files), tuple(side.get(base, ())), scatters.get(key), scatters.get(base))
+    return runs
+
+
+def _parted(key: Key) -> tuple[Key, Key]:
+    """Options and facts."""
+    facts = tuple(item for item in key if item[0] in separation.NAMED)
+    return key[: len(key) - len(facts)], facts
+
+
 def _key(run: RunRecord) -> Key:
     return ((rows.UNIT, repr(run.unit)), *rows.work_key(rows.known_config(run)))
 
@@ -219,13 +264,6 @@ def _value(side: Mapping[Key, Any], name: str, absent: str) -> str:
 
 def _without(key: Key, names: set[str]) -> Key:
     return tuple(item for item in key if item[0] not in names)
-
-
-def _runs(side: Mapping[Key, list[RunFile]], key: Key | None) -> Runs | None:
-    if key is None:
-        return None
-    one = tuple((name, "1" if name in scale.AXES else value) for name, value in key)
-    return Runs(tuple(side[key]), tuple(side.get(one, ())))
 
 
 def _labels(keys: Sequence[Key]) -> list[str]:

@@ -32,7 +32,7 @@ class Result:
 
     Attributes:
       runs: good runs that were used, before and after.
-      before, after: the metric with its interval, None where it cannot be known.
+      before, after: the metric with the interval that a report of its side gives, None where it cannot be known.
       comparison: change with interval, p-value and smallest detectable slow-down; None if nothing could be compared.
       p_adjusted: p-value after Holm's correction over all configurations.
       verdict: "faster", "slower", "no difference seen" or "cannot judge".
@@ -76,13 +76,14 @@ def measure(configuration: Configuration, metric: Metric, paired: bool, two_sitt
         return Result(label, counts, None, None, None, reason=why, notes=notes)
     if paired:
         return _in_pairs(label, (before, after), metric, notes)
+    shown = (_reported(before).metric(metric), _reported(after).metric(metric))
     values = (rows[0].metric(metric), rows[1].metric(metric))
     if values[0] is None or values[1] is None:
         why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
-        return Result(label, counts, *values, None, reason=why, notes=notes)
+        return Result(label, counts, *shown, None, reason=why, notes=notes)
     comparison = significance.judged(confidence.ratio(values[1], values[0]))
     why = _too_few(counts) if comparison.verdict == "cannot judge" else ""
-    return Result(label, counts, *values, comparison, reason=why, notes=notes)
+    return Result(label, counts, *shown, comparison, reason=why, notes=notes)
 
 
 def _good_runs(side: Runs | None) -> int:
@@ -104,11 +105,19 @@ def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
 
 
 def _row(side: Runs, drifting: bool = False) -> Row:
+    """What is tested: by the scatter of its own runs alone, as the error rates of the test assume."""
     one = _row(Runs(side.baseline), drifting) if side.baseline else None
     row = Row(tuple(file.record for file in matching.in_time(side.files)), (), one)
     if drifting and row.good:
         return dataclasses.replace(row, scatter=confidence.drifting_scatter(process_rates(row.good)))
     return row
+
+
+def _reported(side: Runs) -> Row:
+    """What is shown: the row that a report has of these runs, with the scatter that it shares with others there."""
+    row = _row(side)
+    one = row.one_device and dataclasses.replace(row.one_device, scatter=side.baseline_scatter)
+    return dataclasses.replace(row, one_device=one, scatter=side.scatter)
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
@@ -206,14 +215,17 @@ def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple
     if not both:
         return Result(label, counts, None, None, None, reason="no pair of good runs", notes=notes)
     before, after = ([each[n][0] for n in both] for each in numbered)
+    used = [[file for file in side.files if matching.repeat(file.name) in both] for side in sides]
+    means = [
+        _reported(dataclasses.replace(side, files=tuple(files))).metric(metric) for side, files in zip(sides, used)
+    ]
     if len(both) > 1:
         rates = [[value.value for value in side] for side in (before, after)]
         digits = [max(value.rounding for value in side) for side in (before, after)]
-        means = [confidence.over_processes(each).printed(most) for each, most in zip(rates, digits)]
         ratio = confidence.paired_ratio(rates[0], rates[1]).printed(sum(digits))
         return Result(label, counts, means[0], means[1], significance.judged(ratio, paired=True), notes=notes)
     change = significance.judged(confidence.ratio(after[0], before[0]), paired=True)
-    return Result(label, counts, before[0], after[0], change, reason=_too_few(counts), notes=notes)
+    return Result(label, counts, means[0], means[1], change, reason=_too_few(counts), notes=notes)
 
 
 def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:

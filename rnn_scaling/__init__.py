@@ -138,6 +138,7 @@ def compare(
     max_regression: float = 0.05,
     paired: bool = False,
     force_incomparable: Collection[str] = (),
+    across: str = "",
 ) -> Report:
     """Whether the runs of one folder, or one record, are slower than those of another.
 
@@ -149,6 +150,7 @@ def compare(
       paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes
         them.
       force_incomparable: differences in spite of which is judged, as "cpu_model"; "all": whatever differs.
+      across: "machine": the sides are two machines; `statements` then has which is faster.
 
     Returns:
       What the command `compare` prints: `results` has a verdict and an interval for each configuration, `exit_status`
@@ -163,5 +165,5 @@ def compare(
 
     names = [force_incomparable] if isinstance(force_incomparable, str) else force_incomparable
     accepted = frozenset(judgement.plain_name(name) for name in names)
-    question = judgement.Question(metric, paired, max_regression, accepted)
+    question = judgement.Question(metric, paired, max_regression, accepted, across)
     return judgement.judge(*judgement.read(Path(before), Path(after)), question)

@@ -18,12 +18,14 @@ before and all runs after is the change.
 
     ./run.sh compare results/main results/branch
     ./run.sh compare results/ab/a results/ab/b --paired --max_regression=2%
+    ./run.sh compare results/old_machine results/new_machine --across=machine
 
 One run a side cannot tell a change from the difference between any two runs: repeat them (./run.sh sweep --repeats=5,
 or ./run.sh ab, which runs both sides in turns). docs/compare.md has the design, the test and its error rates.
 
 Exit status: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge: too few runs or too
-much noise, incomparable runs, configurations missing or failed after, nothing in common, or wrong use."""
+much noise, incomparable runs, configurations missing or failed after, nothing in common, or wrong use. With
+--across=machine: 0 every series was judged, 2 one was not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,12 @@ class CompareOptions:
         "what is compared; words_per_second is the same as items_per_second, speedup and efficiency need runs on one "
         "device too",
         choices=metrics.CHOICES,
+    )
+    across: str = option(
+        "",
+        "machine: the sides are two machines; says which is faster per device and with all devices, and lists what "
+        "else differs",
+        choices=("machine",),
     )
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
@@ -65,5 +73,7 @@ def main(words: Sequence[str]) -> int:
 
     forced = options.force_incomparable.replace("true", judgement.ALL).split(",")
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
-    question = judgement.Question(options.metric, options.paired, options.max_regression, accepted)
+    if options.across and (options.paired or metrics.named(options.metric) is not metrics.RATE):
+        raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
+    question = judgement.Question(options.metric, options.paired, options.max_regression, accepted, options.across)
     return comparison.compare(options.before, options.after, question, options.format)

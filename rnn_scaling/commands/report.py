@@ -23,11 +23,13 @@ writes to DIR, or to --output:
     ./run.sh report results/default
     ./run.sh report results/default --output=/tmp/report
     ./run.sh report results/copy --target_accuracy=0.9
+    ./run.sh report results/machine_a results/machine_b
 
 With a target, or runs of --accuracy, it also says how long they take to learn, and draws accuracy_over_items.svg,
 accuracy_over_seconds.svg and the same of the loss.
 
-Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
+Of several folders it says which machine is faster than the first one's, as compare --across=machine does, and writes
+no file. Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
 A file of one of these names that the report did not write is not overwritten without --force.
 
 Exit status: 0 done, 1 nothing to report or nothing could be written, 2 wrong use."""
@@ -37,7 +39,9 @@ Exit status: 0 done, 1 nothing to report or nothing could be written, 2 wrong us
 class ReportOptions:
     """Report."""
 
-    folder: Path = flags.positional("folder of run records, as a sweep writes them", shown="DIR")
+    folders: tuple[Path, ...] = flags.positional(
+        "folder of run records, as a sweep writes them; of several, one for each machine", "DIR", several=True
+    )
     output: Path | None = option(None, "write here instead (default: the records' folder)", shown="DIR")
     target_accuracy: float | None = option(
         None,
@@ -54,10 +58,15 @@ class ReportOptions:
 def main(words: Sequence[str]) -> int:
     """Reports one folder; returns the exit status."""
     options = flags.read(words, USAGE, ReportOptions, "report")
-    if not options.folder.is_dir():
-        raise entry.Refusal(f"{options.folder}: no such folder")
+    if missing := [f"{each}: no such folder" for each in options.folders if not each.is_dir()]:
+        raise entry.Refusal(*missing)
+    first, *others = options.folders
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal("--target_accuracy and --target_loss are two targets; give one of them")
+    if others:
+        if options != ReportOptions(options.folders):
+            raise entry.Refusal(f"options are of one folder, got {len(options.folders)}; leave them out, or report one")
+        return _machines(first, others)
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import writing
 
@@ -66,9 +75,17 @@ def main(words: Sequence[str]) -> int:
         target = Target(LOSS, options.target_loss)
 
     try:
-        writing.report(options.folder, options.output or options.folder, options.force, target)
+        writing.report(first, options.output or first, options.force, target)
     except OSError as e:
         if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
             raise
-        return entry.fail(f"{options.folder}: {e.strerror or e}")
+        return entry.fail(f"{first}: {e.strerror or e}")
     return entry.EXIT_OK
+
+
+def _machines(first: Path, others: Sequence[Path]) -> int:
+    from rnn_scaling.analysis.comparison import judgement
+    from rnn_scaling.reports import comparison
+
+    question = judgement.Question(across=judgement.MACHINE)
+    return max(comparison.compare(first, other, question) for other in others)

@@ -12,8 +12,14 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement, verdicts
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
-from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, some
-from rnn_scaling.analysis.comparison.matching import InputError
+from rnn_scaling.analysis.comparison.judgement import (
+    LabelledDifference,
+    Question,
+    Report,
+    of_machine,
+    some,
+)
+from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
@@ -21,8 +27,16 @@ from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"
+SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
+KINDS = {  # of statements about machines
+    "faster": "{after} is faster",
+    "slower": "{after} is slower",
+    "tie": "the difference is within the noise",
+    "unknown": "cannot judge",
+}
 
 
 def compare(
@@ -105,7 +119,11 @@ RENDER: dict[str, Callable[[Report], str]] = {
 
 
 def verdict(report: Report) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence, or one for each scope where machines are compared."""
+    if report.machines:
+        return " ".join(
+            _of_scope(report, scope) for scope in SCOPES if any(s.scope == scope for s in report.statements)
+        )
     limit, total = f"{100 * report.max_regression:g} %", len(report.results)
     limit += " between two sittings" if report.two_sittings else ""
     slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
@@ -119,7 +137,30 @@ def verdict(report: Report) -> str:
     if not open_:
         return "cannot judge: " + some([f.difference.what for f in report.found if _grave(f.difference)])
     reasons = list(dict.fromkeys(r.reason for r in open_))
-    return f"cannot judge{f' {len(open_)} of {total} configurations' if total > 1 else ''}: {some(reasons, 1)}"
+    several = any(_grave(f.difference) and of_machine(f.difference) for f in report.found)
+    remedy = "; to compare two machines, add --across=machine" if several else ""
+    return f"cannot judge{f' {len(open_)} of {total} configurations' if total > 1 else ''}: {some(reasons, 1)}{remedy}"
+
+
+def _of_scope(report: Report, scope: str) -> str:
+    """Which machine is faster: by how much in the only series, or in how many of several."""
+    stated = [each for each in report.statements if each.scope == scope]
+    if len(stated) == 1:
+        [only] = stated
+        ends = f"{_short(only.ratio)} ({_short(only.low)} to {_short(only.high)}) times as fast as {report.before}"
+        why = f"cannot judge: {only.reason}" if only.kind == "unknown" else f"{report.after} is {ends}"
+        return f"{SCOPES[scope]}: {why}{', which is within the noise' if only.kind == 'tie' else ''}."
+    parts = []
+    for kind, words in KINDS.items():
+        ratios = [each.ratio for each in stated if each.kind == kind and each.ratio]
+        ends = f" ({_short(min(ratios))} to {_short(max(ratios))} times)" if ratios else ""
+        if count := sum(each.kind == kind for each in stated):
+            parts.append(f"{words.format(after=report.after)} in {count} of {len(stated)} series{ends}")
+    return f"{SCOPES[scope]}: {'; '.join(parts)}."
+
+
+def _short(ratio: float | None) -> str:
+    return "n/a" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def _head(report: Report) -> list[str]:
@@ -129,6 +170,10 @@ def _head(report: Report) -> list[str]:
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
     lines.append(f"changed: {', '.join(changed) or 'no option'}")
+    if report.machines:
+        lines[-1:] = [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
+    if report.only_before:
+        lines.append(f"only before, not compared: {some(report.only_before)}")
     if report.only_after:
         lines.append(f"only after, not compared: {some(report.only_after)}")
     return lines
@@ -150,7 +195,7 @@ def _table(report: Report) -> list[list[str]]:
         "p",
         "verdict",
     ]
-    return [head, *(_cells(result, metric) for result in report.results)]
+    return [head, *([*_cells(r, metric), _verdict_cell(r, report.machines is None)] for r in report.results)]
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
@@ -164,10 +209,10 @@ def _cells(result: Result, metric: Metric) -> list[str]:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))
     before, after = (plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
-    return [result.label, runs, before, after, change, p_value, _verdict_cell(result)]
+    return [result.label, runs, before, after, change, p_value]
 
 
-def _verdict_cell(result: Result) -> str:
+def _verdict_cell(result: Result, is_limited: bool) -> str:
     if result.p_adjusted is None or result.comparison is None:
         return f"cannot judge: {result.reason}"
     words = result.verdict
@@ -176,13 +221,15 @@ def _verdict_cell(result: Result) -> str:
     return {
         "regression": f"REGRESSION, {words}",
         "cannot judge": f"{words}; cannot judge: {result.reason}",
-    }.get(result.gate, words if result.verdict != "slower" else f"{words}, within the limit")
+    }.get(result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words)
 
 
 def _sections(report: Report) -> list[tuple[str, list[str]]]:
-    grave = [f for f in report.found if _grave(f.difference)]
-    unknown = [f for f in report.found if not _grave(f.difference) and f.difference.effect == UNKNOWN_EFFECT]
-    cautions = [f for f in report.found if not _grave(f.difference) and f not in unknown]
+    machines = [f for f in report.found if report.machines and of_machine(f.difference)]
+    found = [f for f in report.found if f not in machines]
+    grave = [f for f in found if _grave(f.difference)]
+    unknown = [f for f in found if not _grave(f.difference) and f.difference.effect == UNKNOWN_EFFECT]
+    cautions = [f for f in found if not _grave(f.difference) and f not in unknown]
     accepted = dict.fromkeys(report.accepted, " (accepted)")
     total = sum(all(r.runs) for r in report.results)
     names = list(dict.fromkeys(f.difference.what for f in unknown))
@@ -190,6 +237,7 @@ def _sections(report: Report) -> list[tuple[str, list[str]]]:
     return [
         ("what this rests on", _method(report)),
         ("runs", [*runs[:20], *([f"{len(runs) - 20} more of the kind"] if len(runs) > 20 else [])]),
+        ("what differs between the machines", [_values(f.difference) for f in _by_name(machines)]),
         ("incomparable", [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave]),
         ("differences to be careful with", [_difference(f, total) for f in cautions]),
         ("not recorded on every side, so nobody can tell", [", ".join(names)] if names else []),
@@ -215,6 +263,8 @@ def _method(report: Report) -> list[str]:
             "all runs of one side came after those of the other: what drifted between the two sittings is not in the "
             f"interval; {entry.program()} ab measures both in turns"
         )
+    elif report.machines:
+        lines.append("all devices: the most that a side's runs have, which may be fewer than its machine has")
     elif judged and not report.paired:
         lines.append(
             "the sides count as independent: a machine that changed between them looks like a change; "
@@ -240,9 +290,18 @@ def _one_run(results: Sequence[Result], limit: float) -> list[str]:
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:
-    d = entry.difference
     where = "" if len(entry.labels) in (0, total) else f" [{some(entry.labels)}]"
-    return f"{d.what}: {_plain(d.a)} before, {_plain(d.b)} after; {d.effect}{where}"
+    return f"{_values(entry.difference)}; {entry.difference.effect}{where}"
+
+
+def _values(difference: Difference) -> str:
+    return f"{difference.what}: {_plain(difference.a)} before, {_plain(difference.b)} after"
+
+
+def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
+    """The first of each name, without the numbers of devices, which the configurations tell."""
+    axes = [f"--{name}" for name in scale.AXES]
+    return list({f.difference.what: f for f in reversed(found) if f.difference.what not in axes}.values())[::-1]
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:

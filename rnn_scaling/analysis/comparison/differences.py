@@ -334,17 +334,19 @@ class _Taken:
     felt: float
 
 
-def _taken(runs: Sequence[_Run], name: str) -> list[_Taken]:
+def _taken(runs: Sequence[_Run], name: str, is_felt: bool = True) -> list[_Taken]:
     """What others ("others") or the hypervisor ("steal") took of each run that tells it."""
-    shares = zip(runs, _shares(runs, name))
-    return [_Taken(share, disturbance.felt(run.record, share)) for run, share in shares if share is not None]
+    shares = [(run, share) for run, share in zip(runs, _shares(runs, name)) if share is not None]
+    return [_Taken(share, disturbance.felt(run.record, share) if is_felt else share) for run, share in shares]
 
 
 def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     loads = []
+    # Of one device on as many; machines that differ in devices have the same load if they lose the same share.
+    is_felt = len({scale.num_devices(run.config) for run in (*a, *b)}) == 1
     for name, (what, effect) in SHARES.items():
-        in_a, in_b = _taken(a, name), _taken(b, name)
+        in_a, in_b = _taken(a, name, is_felt), _taken(b, name, is_felt)
         known_a, known_b = len(in_a) == len(a), len(in_b) == len(b)
         text_a, text_b = (_percent(taken) if known else UNKNOWN for taken, known in ((in_a, known_a), (in_b, known_b)))
         if not known_a or not known_b:

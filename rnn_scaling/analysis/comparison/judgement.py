@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
@@ -12,10 +12,14 @@ from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
+from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
+from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import CHOICES, RATE, Metric, common_unit, named
+from rnn_scaling.settings import scale
 
 MISSING = "missing configurations"
+MACHINE = "machine"  # what `across` compares
+MACHINE_OPTIONS = tuple(f"--{name}" for name in ("device", *scale.AXES))  # that follow from the machine
 ALL = "all"
 MAX_SHOWN = 3
 
@@ -29,14 +33,18 @@ class Question:
       paired: the runs of the same repeat number ran beside each other.
       max_regression: the largest slow-down that passes, a share.
       accepted: plain names of differences that are no obstacle; "all": none is.
+      across: MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is.
     """
 
     metric: str = RATE.name
     paired: bool = False
     max_regression: float = 0.05
     accepted: frozenset[str] = frozenset()
+    across: str = ""
 
     def __post_init__(self) -> None:
+        if self.across and (self.paired or named(self.metric) is not RATE):
+            raise ValueError(f"across={self.across} compares {RATE.name} of unpaired runs; leave out paired and metric")
         if self.metric not in CHOICES:
             raise ValueError(f"metric={self.metric} must be one of {', '.join(CHOICES)}")
         if not 0 <= self.max_regression < 1:
@@ -52,10 +60,29 @@ class LabelledDifference:
 
 
 @dataclasses.dataclass(frozen=True)
+class Statement:
+    """Which machine is faster in one series: "faster" (the one after), "slower", "tie" or "unknown".
+
+    scope: PER_DEVICE or ALL_DEVICES; devices: of each; ratio: items/s after / before with its interval; `reason`: why
+    it is unknown.
+    """
+
+    kind: str
+    scope: str
+    series: str
+    devices: tuple[int, int]
+    ratio: float | None
+    low: float | None
+    high: float | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """Everything that compare says.
 
-    runs: records read on each side; two_sittings: one side ran after the other; accepted: differences that were forced.
+    runs: records read on each side; two_sittings: one side ran after the other; accepted: differences that were forced;
+    machines: their names, where machines are compared; only_before: series that only the first of these ran.
     """
 
     before: str
@@ -72,6 +99,9 @@ class Report:
     within: tuple[tuple[str, tuple[Difference, ...]], ...]
     only_after: tuple[str, ...]
     exit_status: int
+    only_before: tuple[str, ...] = ()
+    machines: tuple[str, str] | None = None
+    statements: tuple[Statement, ...] = ()
 
 
 def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
@@ -114,7 +144,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     Raises:
       InputError: if no configuration is on both sides.
     """
-    matched = matching.match(before, after)
+    matched = (matching.match_machines if question.across else matching.match)(before, after)
     common = [c for c in matched.configurations if len(c.sides) == 2]
     if not common:
         raise InputError(_nothing_in_common(before, after, matched))
@@ -128,14 +158,17 @@ def judge(before: Side, after: Side, question: Question) -> Report:
             )
     missing = [c.label for c in matched.configurations if c.after is None]
     labelled = _differences(common)
-    if missing:
+    if question.across and not any(of_machine(f.difference) for f in labelled):
+        name = machine(common[0].sides[0].files[0].record).name
+        raise InputError(f"the records know of no difference between the machines ({name}); leave out --across")
+    if missing and not question.across:
         words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
         # Without labels: it says nothing against those that are there.
         labelled.append(LabelledDifference(Difference(MISSING, *words), ()))
     grave = [f for f in labelled if _grave(f.difference)]
     stopping = [f for f in grave if not _accepted(f.difference, question)]
     barred = {label for f in stopping for label in f.labels}
-    two_sittings = not question.paired and matching.two_sittings(before, after)
+    two_sittings = not question.paired and not question.across and matching.two_sittings(before, after)
     results = []
     for configuration in common:
         result = verdicts.measure(configuration, metric, question.paired, two_sittings)
@@ -144,6 +177,8 @@ def judge(before: Side, after: Side, question: Question) -> Report:
             result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
         results.append(result)
     results = verdicts.conclude(results, question.max_regression)
+    if question.across:
+        results = [dataclasses.replace(r, gate="ok", reason="") if r.p_adjusted is not None else r for r in results]
     new = [c.label for c in matched.configurations if c.before is None]
     return Report(
         before=str(before.path),
@@ -163,7 +198,30 @@ def judge(before: Side, after: Side, question: Question) -> Report:
         ),
         only_after=tuple(new),
         exit_status=_exit_status(results, bool(stopping)),
+        only_before=tuple(missing) if question.across else (),
+        machines=_machines(common) if question.across else None,
+        statements=tuple(_statements(common, results)),
     )
+
+
+def of_machine(difference: Difference) -> bool:
+    """Whether it describes the machine, or follows from that."""
+    return difference.what in (*OF_MACHINES, *MACHINE_OPTIONS)
+
+
+def _machines(configurations: Sequence[matching.Configuration]) -> tuple[str, str]:
+    a, b = (matching.good(side.files)[0].record for side in configurations[0].sides)
+    return machine(a).name, machine(b).name
+
+
+def _statements(configurations: Sequence[matching.Configuration], results: Sequence[Result]) -> Iterator[Statement]:
+    for configuration, result in zip(configurations, results):
+        ratio = result.comparison.ratio if result.comparison else None
+        value, low, high = (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
+        kind = {"no difference seen": "tie", "cannot judge": "unknown"}.get(result.verdict, result.verdict)
+        devices = [side.num_devices for side in configuration.sides]
+        for scope in configuration.scopes:
+            yield Statement(kind, scope, result.label, (devices[0], devices[1]), value, low, high, result.reason)
 
 
 def _differences(configurations: Sequence[matching.Configuration]) -> list[LabelledDifference]:
@@ -187,7 +245,9 @@ def _grave(difference: Difference) -> bool:
 
 
 def _accepted(difference: Difference, question: Question) -> bool:
-    return bool({ALL, plain_name(difference.what)} & question.accepted)
+    return (bool(question.across) and of_machine(difference)) or bool(
+        {ALL, plain_name(difference.what)} & question.accepted
+    )
 
 
 def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:

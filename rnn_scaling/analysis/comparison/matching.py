@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.confidence import Scatter
 from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
@@ -27,6 +28,7 @@ from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network,
 from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT, NOT_TOLD = "not used", "not told"
+PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
 _WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
 
@@ -72,11 +74,15 @@ class Runs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Configuration:
-    """What is compared: the same options on both sides but for the change. A side without runs is None."""
+    """What is compared: the same options on both sides but for the change. A side without runs is None.
+
+    scopes: of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
+    """
 
     label: str
     before: Runs | None
     after: Runs | None
+    scopes: tuple[str, ...] = ()
 
     @property
     def sides(self) -> list[Runs]:
@@ -128,7 +134,7 @@ def match(before: Side, after: Side) -> Matched:
     keys = list(dict.fromkeys([*short[0], *short[1]]))
     labels = _labels(keys)
     configurations = [
-        Configuration(label, *(side.get(names.get(key, ())) for side, names in zip(runs, short)))
+        Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
         for key, label in zip(keys, labels)
     ]
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
@@ -141,6 +147,42 @@ def match(before: Side, after: Side) -> Matched:
     absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
     changes = [Change(name, *(_value(side, name, absent) for side in sides)) for name in named]
     return Matched(tuple(changes), tuple(configurations))
+
+
+def match_machines(before: Side, after: Side) -> Matched:
+    """The series that both machines ran, each as two configurations: on as many devices, and on the most of each.
+
+    Raises:
+      InputError: if a side holds runs of several machines.
+    """
+    sides = [_by_key(side.runs) for side in (before, after)]
+    changed = _changed(*sides) | {*scale.AXES}
+    series: dict[Key, tuple[list[Runs], list[Runs]]] = {}
+    for number, (side, groups) in enumerate(zip((before, after), _apart(sides, changed))):
+        several = {what: {dict(key)[what] for key in groups if what in dict(key)} for what in OF_MACHINES}
+        if unlike := [what for what, values in several.items() if len(values) > 1]:
+            raise InputError(
+                f"{side.path} holds runs of several machines, by {unlike[0]}; give each a folder of its own"
+            )
+        for key, runs in _with_baselines(groups).items():
+            options = tuple(item for item in _without(key, changed) if item[0] not in OF_MACHINES)
+            series.setdefault(options, ([], []))[number].append(runs)
+    return Matched((), tuple(_on_machines(list(series.values()), _labels(list(series)))))
+
+
+def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]) -> Iterator[Configuration]:
+    for label, sides in zip(labels, series):
+        a, b = ({runs.num_devices: runs for runs in side if good(runs.files)} for side in sides)
+        if not a or not b:
+            yield Configuration(label, next(iter(sides[0]), None), next(iter(sides[1]), None))
+            continue
+        scopes: dict[tuple[int, int], list[str]] = {}
+        if both := a.keys() & b.keys():
+            scopes.setdefault((min(both), min(both)), []).append(PER_DEVICE)
+        scopes.setdefault((max(a), max(b)), []).append(ALL_DEVICES)
+        for (in_a, in_b), of_pair in scopes.items():
+            devices = f"{in_a} and {in_b} devices" if in_a != in_b else scale.in_words(1, in_a)
+            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair))
 
 
 def good(files: Iterable[RunFile]) -> list[RunFile]:

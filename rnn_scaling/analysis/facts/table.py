@@ -58,13 +58,6 @@ ON_CPUS: dict[str, Any] = {"severity": INCOMPARABLE, "gpu_severity": CAUTION}  #
 
 PROCESSOR = [
     Fact(
-        "device type",
-        readers.resolved("device_type"),
-        "another kind of device: many times faster or slower",
-        INCOMPARABLE,
-        follows=("device",),
-    ),
-    Fact(
         "CPU model",
         readers.environment("cpu"),
         "another processor: its clock and vector units change items/s on CPUs by tens of percent, either way",
@@ -76,19 +69,6 @@ PROCESSOR = [
         readers.cpu_vector_units,
         "kernels are chosen by them: matrix products without AVX-512 or AMX run at a fraction of the speed",
         unless="CPU model",
-        **ON_CPUS,
-    ),
-    Fact(
-        "oneDNN",
-        readers.resolved("onednn"),
-        "oneDNN's kernels and fused products gave 1.2 to 1.8 times the items/s on a CPU, and other counts of kernels",
-        unless="variable TF_ENABLE_ONEDNN_OPTS",
-        **ON_CPUS,
-    ),
-    Fact(
-        "operators of setup-kernels",
-        readers.resolved("own_operators"),
-        "LSTM layers and their loss took 0.92 of the time with them in float32, 0.82 in bfloat16",
         **ON_CPUS,
     ),
     Fact(
@@ -208,6 +188,16 @@ GPU = [
         unit="MHz",
     ),
     Fact(
+        "GPU topology",
+        readers.gpu_topology,
+        "NVLink, one PCIe switch, and a way through the CPU differ several times in bandwidth: exchange costs more",
+        INCOMPARABLE,
+        follows=("num_devices", "num_workers"),
+    ),
+]
+
+GPU_STATE = [
+    Fact(
         "GPU clocks slowed down by",
         readers.held_down(readers.SLOWED),
         "a card that protects itself halves its clocks or worse: fewer items/s on that side",
@@ -218,13 +208,6 @@ GPU = [
         "GPU clocks limited by",
         readers.held_down(readers.LIMITED),
         "a limit that is reached lowers clocks by a few to 20 percent: fewer items/s on that side",
-    ),
-    Fact(
-        "GPU topology",
-        readers.gpu_topology,
-        "NVLink, one PCIe switch, and a way through the CPU differ several times in bandwidth: exchange costs more",
-        INCOMPARABLE,
-        follows=("num_devices", "num_workers"),
     ),
 ]
 
@@ -276,6 +259,26 @@ POOLS = (
 
 SOFTWARE = [
     Fact(
+        "device type",
+        readers.resolved("device_type"),
+        "another kind of device: many times faster or slower",
+        INCOMPARABLE,
+        follows=("device",),
+    ),
+    Fact(
+        "oneDNN",
+        readers.resolved("onednn"),
+        "oneDNN's kernels and fused products gave 1.2 to 1.8 times the items/s on a CPU, and other counts of kernels",
+        unless="variable TF_ENABLE_ONEDNN_OPTS",
+        **ON_CPUS,
+    ),
+    Fact(
+        "operators of setup-kernels",
+        readers.resolved("own_operators"),
+        "LSTM layers and their loss took 0.92 of the time with them in float32, 0.82 in bfloat16",
+        **ON_CPUS,
+    ),
+    Fact(
         "TensorFlow",
         readers.package("tensorflow", "tensorflow-cpu"),
         "kernels and dispatch change between releases: usually below 10 %, either way",
@@ -301,6 +304,7 @@ SOFTWARE = [
         "kernel and C library",
         readers.environment("platform"),
         "scheduling, memory allocation and mitigations of processor faults: usually below 5 %, either way",
+        machine=True,
     ),
     Fact("CUDA", readers.cuda("runtime"), "usually below 5 %; libraries choose other kernels", gpu_only=True),
     Fact("cuBLAS", readers.cuda("cublas"), "another choice of matrix kernels: some percent, either way", gpu_only=True),
@@ -317,6 +321,7 @@ SOFTWARE = [
         "fewer threads than devices run the devices one after the other: items/s down to those of one device",
         INCOMPARABLE,
         follows=POOLS,
+        machine=True,
     ),
     Fact(
         "intra-op threads",
@@ -325,6 +330,7 @@ SOFTWARE = [
         INCOMPARABLE,
         gpu_severity=CAUTION,
         follows=POOLS,
+        machine=True,
     ),
     Fact(
         "encoder kernel that ran",
@@ -380,8 +386,10 @@ TRAINING = [
 
 FACTS: tuple[Fact, ...] = (
     *TRAINING,
-    *PROCESSOR,
-    *(dataclasses.replace(fact, gpu_only=True) for fact in GPU),
+    *(dataclasses.replace(fact, machine=True) for fact in PROCESSOR),
+    *(dataclasses.replace(fact, gpu_only=True, machine=True) for fact in GPU),
+    *(dataclasses.replace(fact, gpu_only=True) for fact in GPU_STATE),
     *SOFTWARE,
     *CLUSTER,
 )
+OF_MACHINES = tuple(fact.what for fact in FACTS if fact.machine)

@@ -171,7 +171,7 @@ def _head(report: Report) -> list[str]:
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
     lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
-        lines[-1:] = [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
+        lines += [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
     if report.only_before:
         lines.append(f"only before, not compared: {some(report.only_before)}")
     if report.only_after:

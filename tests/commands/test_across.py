@@ -64,6 +64,24 @@ def test_which_machine_is_faster_per_device_and_with_all(go, tmp_path):
     assert go("--force", command=report)[0] == 2 and not (tmp_path / "old" / "table.md").exists()
 
 
+def test_an_option_that_differs_is_listed(go, tmp_path):
+    machine(tmp_path / "old", {1: 1.0, 2: 1.8})
+    machine(tmp_path / "new", {1: 2.0, 4: 7.0}, NEW, variable_update="replicated")
+    held, told = statements(go)
+    assert [each["name"] for each in held["changes"]] == ["variable_update"] and held["exit_status"] == 0
+    assert {scope: each["devices"] for scope, each in told.items()} == {"per_device": [1, 1], "all_devices": [2, 4]}
+
+
+def test_workers_are_devices_of_a_machine(go, tmp_path):
+    mode = {"variable_update": "collective_all_reduce"}
+    for side, most, environment in (("old", 2, {}), ("new", 4, NEW)):
+        for workers in (1, most):
+            rates = [workers * rate for rate in STEADY]
+            write(tmp_path / side, rates, f"w{workers}", num_workers=workers, environment=environment, **mode)
+    held, told = statements(go)
+    assert {scope: each["devices"] for scope, each in told.items()} == {"per_device": [1, 1], "all_devices": [2, 4]}
+
+
 def test_the_refusal_names_the_option(go, tmp_path):
     machine(tmp_path / "old", {1: 1.0})
     machine(tmp_path / "new", {1: 2.0}, NEW)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,10 @@ def match(before: Side, after: Side) -> Matched:
         Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
         for key, label in zip(keys, labels)
     ]
+    return Matched(_changes(sides, changed), tuple(configurations))
+
+
+def _changes(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collection[str]) -> tuple[Change, ...]:
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
     # What only follows, since the other mode does not read an option, need not be said.
     named = [
@@ -145,8 +149,7 @@ def match(before: Side, after: Side) -> Matched:
         if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}
     ]
     absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
-    changes = [Change(name, *(_value(side, name, absent) for side in sides)) for name in named]
-    return Matched(tuple(changes), tuple(configurations))
+    return tuple(Change(name, *(_value(side, name, absent) for side in sides)) for name in named)
 
 
 def match_machines(before: Side, after: Side) -> Matched:
@@ -156,7 +159,7 @@ def match_machines(before: Side, after: Side) -> Matched:
       InputError: if a side holds runs of several machines.
     """
     sides = [_by_key(side.runs) for side in (before, after)]
-    changed = _changed(*sides) | {*scale.AXES}
+    changed = _changed(*sides)
     series: dict[Key, tuple[list[Runs], list[Runs]]] = {}
     for number, (side, groups) in enumerate(zip((before, after), _apart(sides, changed))):
         several = {what: {dict(key)[what] for key in groups if what in dict(key)} for what in OF_MACHINES}
@@ -165,9 +168,11 @@ def match_machines(before: Side, after: Side) -> Matched:
                 f"{side.path} holds runs of several machines, by {unlike[0]}; give each a folder of its own"
             )
         for key, runs in _with_baselines(groups).items():
-            options = tuple(item for item in _without(key, changed) if item[0] not in OF_MACHINES)
-            series.setdefault(options, ([], []))[number].append(runs)
-    return Matched((), tuple(_on_machines(list(series.values()), _labels(list(series)))))
+            axis = scale.axis(rows.full_config(runs.files[0].record))
+            series.setdefault(_without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
+    labels = _labels([_without(options, {*scale.AXES}) for options in series])
+    changes = _changes(sides, changed - {"device", *scale.AXES})
+    return Matched(changes, tuple(_on_machines(list(series.values()), labels)))
 
 
 def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]) -> Iterator[Configuration]:
@@ -251,7 +256,8 @@ def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) 
         args = [([file.record for _, file in pairs], [key for key, _ in pairs]) for pairs in work]
         names = {what for runs, keys in args for facts in separation.of_runs(runs, keys) for what, _ in facts}
         for groups, pairs, (runs, keys) in zip(parted, work, args):
-            for (key, file), facts in zip(pairs, separation.of_runs(runs, keys, names)):
+            told = separation.of_runs(runs, keys, names) if names else [()] * len(runs)
+            for (key, file), facts in zip(pairs, told):
                 groups.setdefault(key + facts, []).append(file)
     return parted
 

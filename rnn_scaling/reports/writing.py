@@ -23,6 +23,7 @@ from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 
+MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
 MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
@@ -134,7 +135,7 @@ def files_of(summary: Summary) -> dict[str, Render]:
     made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
     suffixes: set[str] = set()
     for k, (name, series) in enumerate(figures.groups(summary)):
-        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))
+        words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))[:MOST_LETTERS]
         suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
         suffix += f"_{k + 1}" if suffix in suffixes else ""  # of names that differ in other letters
         suffixes.add(suffix)

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.facts.separation import SEPARATING
 from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import csv_table, table
+from rnn_scaling.reports import csv_table, table, writing
 from rnn_scaling.reports.summarising import summarise
 from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
 from tests.support.records import changed
@@ -138,6 +138,17 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     for text in (table.text(summary), csv_table.render(summary).decode()):
         for value in (found[what].a, found[what].b):
             assert ("machine 2" if what in by_machine else f"{what}: {value}") in text
+
+
+def test_long_values_have_titles_and_files_of_their_own():
+    flags = ["--xla_a" * 200 + end for end in ("1", "2")]
+    runs = [run(rate, environment={"variables": {"XLA_FLAGS": each}}) for rate, each in zip((1000.0, 900.0), flags)]
+    summary = summary_of(*runs)
+    titles = {series.title for series in summary.series}
+    assert len(titles) == 2 and max(map(len, titles)) < 300
+    names = writing.files_of(summary)
+    assert len([name for name in names if name.startswith("words_per_second")]) == 2
+    assert max(map(len, names)) < 200
 
 
 def test_repeats_whose_network_was_only_measured_anew_are_one_row():

@@ -21,8 +21,8 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     within_interval,
 )
-from rnn_scaling.analysis.fixed_totals import fixed_totals, with_total
 from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.fixed_totals import fixed_totals, with_total
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.models.kernels import KERNELS

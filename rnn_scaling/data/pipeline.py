@@ -6,7 +6,7 @@ Towers are those of all workers. Each worker runs the whole pipeline and keeps w
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,9 +14,21 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from rnn_scaling.data.source import Feed, Source
 
-# A pipeline's functions run as they are written. To find loops over tensors, of which they have none, TensorFlow would
-# read and compile each anew: 0.2 to 0.4 s of a start.
-as_written = tf.autograph.experimental.do_not_convert
+
+def as_written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A pipeline's function that runs as it is written: neither AutoGraph nor XLA rewrites it.
+
+    AutoGraph would read and compile each for loops over tensors, of which they have none: 0.2 to 0.4 s of a start.
+    XLA is for the step. It also fails here where this process is part of a cluster: a function then holds the names of
+    two CPU devices, /job:worker of the cluster and /job:localhost of tf.data, and a cluster of operators needs one.
+    """
+
+    @functools.wraps(function)
+    def traced(*columns: Any) -> Any:
+        with tf.xla.experimental.jit_scope(compile_ops=False):
+            return function(*columns)
+
+    return tf.autograph.experimental.do_not_convert(traced)
 
 
 def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:

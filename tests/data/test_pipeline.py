@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import os
 import time
 
 import numpy as np
@@ -12,6 +14,8 @@ from rnn_scaling.data.source import Feed
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.settings.run_options import DataOptions
+from tests.data import test_sources
+from tests.support import forked, served
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -140,3 +144,19 @@ def test_host_of_keeps_the_task():
 
     assert pipeline.host_of("/job:worker/replica:0/task:3/device:GPU:2") == "/job:worker/replica:0/task:3/device:CPU:0"
     assert pipeline.host_of("GPU:1") == "/device:CPU:0"
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_xla_leaves_the_pipeline_of_a_worker_alone(prefetch):
+    """In a cluster its functions name two CPU devices, and XLA takes one."""
+    with served.servers("collective", worker=1) as (addresses, _):
+        assert forked.call(_shapes_under_xla, addresses, prefetch) == [2, 3]
+
+
+def _shapes_under_xla(addresses, prefetch):
+    os.environ["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"  # as training/preparation.py has it
+    from rnn_scaling.training.engines import collective
+
+    engine = collective.start(dataclasses.replace(served.request(addresses, "worker", 0, 2), xla=True))
+    source = test_sources.build("text", list(engine.devices), prefetch, batch_sizes=[2, 3])
+    return [len(batch.source_length) for batch in source.next_batches(0)]

@@ -1,6 +1,6 @@
-"""Ends connections of this process that hang on a peer which is frozen or cut off.
+"""Connections of other libraries: waits for a server that comes late, and ends those that hang on a frozen peer.
 
-gRPC waits for ever for one that is silent: its calls end only with the connection.
+gRPC waits for ever for a peer that is silent: its calls end only with the connection.
 """
 
 from __future__ import annotations
@@ -8,11 +8,36 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
 
 from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.cluster.launch import RETRY_S
 
 FILES = Path("/proc/self/fd")
+
+
+def wait_for_server(address: str, timeout_s: float) -> None:
+    """Returns once something accepts connections at an address.
+
+    Args:
+      address: HOST:PORT.
+      timeout_s: how long to wait, in seconds.
+
+    Raises:
+      OSError: if nothing does in time; it has the reason of the last attempt.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(RETRY_S, deadline - time.monotonic())
+        try:
+            socket.create_connection(ports.split(address), left_s).close()
+            return
+        except OSError as e:
+            if time.monotonic() >= deadline:
+                reason = e.strerror or str(e)
+                raise OSError(f"{address} was not reached within {timeout_s:g} s: {reason}") from None
+        time.sleep(RETRY_S)
 
 
 def cut(address: str) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cluster import ports
+from rnn_scaling.machine.cluster import connections, ports
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import alone
@@ -107,7 +107,13 @@ def _prepare_gloo(place: Place) -> None:
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(math.ceil(place.timeout_s)))
     if "HOROVOD_GLOO_IFACE" not in os.environ:
         os.environ["HOROVOD_GLOO_IFACE"] = _interface_of(ports.split(place.addresses[JOB][place.index])[0])
-    if place.index == 0:
+    if place.index:  # Horovod ends this process where it finds no table yet
+        try:
+            connections.wait_for_server(place.addresses[JOB][0], place.timeout_s)
+        except OSError as e:
+            rule = f"Horovod's table at worker 0's address {e} (--cluster_timeout)"
+            raise DeviceError(f"{rule}; see what rank 0 printed, or give a longer timeout") from None
+    else:
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
         try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+
+import pytest
 
 from rnn_scaling.machine.cluster import connections
 
@@ -26,3 +29,24 @@ def test_connections_to_one_address_end_and_others_stay():
 
 def test_an_address_that_nobody_is_connected_to_is_none_to_cut():
     assert connections.cut("127.0.0.1:1") == connections.cut("no.such.host.invalid:1") == 0
+
+
+def test_a_server_that_comes_late_is_waited_for():
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{late.getsockname()[1]}"
+        waiting = threading.Thread(target=connections.wait_for_server, args=(address, 60.0), daemon=True)
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+        late.listen()
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def test_a_server_that_never_comes_is_named():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(OSError, match=rf"{address} .* 0.3 s: Connection refused"):
+            connections.wait_for_server(address, 0.3)

@@ -49,8 +49,8 @@ Prints the alternatives, one sentence, and the command line to copy; nothing is 
 show. --out gets the records, recommend.md and recommend.json; the same command goes on where it stopped. Ctrl-C says
 what can be said. docs/recommend.md has the rules.
 
---largest_batch doubles --batch_size until a batch does not fit, and searches between. Runs get no more memory than
---memory_gib (on Linux the kernel holds them to it), so neither swap nor the out-of-memory killer is met.
+--largest_batch doubles --batch_size until a batch does not fit, and searches between. A run that uses more memory than
+--memory_gib is ended at once (Linux), so neither swap nor the out-of-memory killer is met.
 
 Exit status: 0 done, 1 nothing could be measured or the folder cannot be written, 2 the flags conflict, the folder is in
 use or holds records of other flags, 130 interrupted."""
@@ -234,10 +234,10 @@ def _largest_batch(
     if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
         return rounds.exit_status
     tries = search.tries(rounds.records)
-    known = batches.what_is_known(tries, search.limit_bytes)
+    known = batches.what_is_known(tries)
     command = "" if known.largest is None else search.command(known.largest, how.launch)
     workload = WORKLOADS[search.config.model.model]
-    is_whole = batches.next_batch(search.start, tries, search.limit_bytes) is None
+    is_whole = batches.next_batch(search.start, tries) is None
     content = report.Result(tries, search.limit_bytes, workload.samples, workload.unit, is_whole, command)
     is_answered = known.largest is not None and all(each.outcome != batches.FAILED for each in tries)
     return _finish(report, content, own, rounds, "largest_batch", is_answered)

@@ -31,13 +31,13 @@ class Result(NamedTuple):
 
     @property
     def found(self) -> Found:
-        return largest_batch.what_is_known(self.tries, self.limit_bytes)
+        return largest_batch.what_is_known(self.tries)
 
 
 def text(result: Result) -> str:
     """For the terminal, and, below a title, for a file."""
-    head = ["Batch", "Outcome", "Peak memory, GiB", "Expected at most, GiB", f"{result.unit}/s, roughly"]
-    rows = [_row(result, number) for number in range(len(result.tries))]
+    head = ["Batch", "Outcome", "Peak memory, GiB", f"{result.unit}/s, roughly"]
+    rows = [_row(tried) for tried in result.tries]
     lines = [markdown_table(head, rows), sentence(result) + "\n"]
     return "\n".join([*lines, *([f"    {result.command}\n"] if result.command else [])])
 
@@ -47,11 +47,9 @@ def markdown(result: Result) -> str:
     return f"# The largest batch\n\n{text(result)}"
 
 
-def _row(result: Result, number: int) -> list[str]:
-    each = result.tries[number]
-    expected = largest_batch.expected_bytes(result.tries[:number], each.batch_size)
-    rate = f"{each.rate:,.4g}" if each.rate and each.rate < 1000 else f"{each.rate:,.0f}" if each.rate else "n/a"
-    return [f"{each.batch_size:,}", each.outcome, _gib(each.peak_bytes), _gib(expected), rate]
+def _row(tried: Tried) -> list[str]:
+    rate = f"{tried.rate:,.4g}" if tried.rate and tried.rate < 1000 else f"{tried.rate:,.0f}" if tried.rate else "n/a"
+    return [f"{tried.batch_size:,}", tried.outcome, _gib(tried.peak_bytes), rate]
 
 
 def sentence(result: Result) -> str:
@@ -65,12 +63,14 @@ def sentence(result: Result) -> str:
         least = min((each.batch_size for each in result.tries), default=None)
         return f"Not even {least:,} {samples} a device fit into the memory{limit}." if least else "Nothing was tried."
     taken = next(each.peak_bytes for each in result.tries if each.outcome == FITS and each.batch_size == found.largest)
-    memory = f" ({_gib(taken)}{limit or ' GiB'})" if taken else ""
-    lead = f"{found.largest:,} {samples} a device fit into memory{memory}"
-    if found.too_large is None or not result.is_whole:
-        return f"{lead}; more were not tried for want of time: the same command with more --minutes goes on."
-    how = "would not, by what smaller batches took" if found.is_predicted else "did not"
-    return f"{lead}; {found.too_large:,} {how}."
+    memory = f": {_gib(taken)}{limit or ' GiB'}" if taken else ""
+    lead = f"{found.largest:,} {samples} a device fit into memory (measured{memory})"
+    above = next((each for each in result.tries if each.batch_size == found.too_large), None)
+    if above:
+        lead += f"; {above.batch_size:,} do not (measured: {above.words or above.outcome})"
+    if not result.is_whole:
+        return f"{lead}; no other size was tried for want of time: the same command with more --minutes goes on."
+    return f"{lead}."
 
 
 def _gib(num_bytes: int | None) -> str:
@@ -85,6 +85,7 @@ def to_json(result: Result) -> str:
         "command": result.command or None,
         "limit_bytes": result.limit_bytes,
         **dataclasses.asdict(result.found),
+        "is_predicted": False,  # earlier versions predicted `too_large` where they did not measure it
         "is_whole": result.is_whole,
         "tries": [dataclasses.asdict(each) for each in result.tries],
     }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.machine import memory
+from rnn_scaling.machine import memory, within_memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
@@ -67,8 +67,7 @@ class BatchSearch:
         limit_bytes = int((memory_gib * memory.GIB or largest_batch.SHARE * (free or 0)) / count)
         if not limit_bytes:
             return None, list(trainer)
-        held_to = str(largest_batch.kernel_limit(limit_bytes, free, count))
-        return limit_bytes, [sys.executable, "-I", str(largest_batch.WITHIN_MEMORY), held_to, *trainer]
+        return limit_bytes, [sys.executable, "-I", within_memory.__file__, str(limit_bytes), *trainer]
 
     @property
     def limit_words(self) -> str:
@@ -94,7 +93,7 @@ class BatchSearch:
           left_s: seconds that are left.
           seconds: that a run takes.
         """
-        batch_size = largest_batch.next_batch(self.start, self.tries(records), self.limit_bytes)
+        batch_size = largest_batch.next_batch(self.start, self.tries(records))
         if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):
             return []
         return [self.run(batch_size)]

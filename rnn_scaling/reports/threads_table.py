@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -143,11 +144,10 @@ def _bound(probe: Probe) -> str:
 
 
 def _failed(probe: Probe) -> str:
-    numbers = [str(each.threads) for each in probe.settings if each.rate is None]
-    if probe.best is None or not numbers:
+    failed = [each for each in probe.settings if each.rate is None]
+    if probe.best is None or not failed:
         return ""
-    many = "thread" if numbers == ["1"] else "threads"
-    return f"{_count(probe.num_devices, 'device')}: with {', '.join(numbers)} {many} no run measured anything."
+    return f"{_count(probe.num_devices, 'device')}: with {_threads(failed)} no run measured anything."
 
 
 def _is_open(setting: Setting) -> bool:
@@ -159,14 +159,28 @@ def _serial(probe: Probe) -> str:
     known = [each for each in probe.settings if each.concurrency is not None]
     if probe.num_devices == 1 or not known:
         return ""
-    serial = [str(each.threads) for each in known if (each.concurrency or 0.0) <= SERIAL]
-    most = max(known, key=lambda each: each.concurrency or 0.0)
-    at_once = f"{most.concurrency:.2f} at once with {_count(most.threads, 'thread')}"
     where = _count(probe.num_devices, "device")
-    if not serial:
-        return f"{where}: in no trace did the towers run one after the other; at most {at_once}."
-    many = "threads" if serial != ["1"] else "thread"
-    return f"{where}: with {', '.join(serial)} {many} the towers run one after the other; at most {at_once}."
+    most = max(known, key=lambda each: (each.concurrency_over_runs is not None, each.concurrency or 0.0))
+    at_once = f"at most {most.concurrency:.2f} at once with {_count(most.threads, 'thread')}"
+    if serial := [each for each in known if _ends(each)[1] <= SERIAL]:
+        return f"{where}: with {_threads(serial)} the towers run one after the other; {at_once}."
+    if unclear := [each for each in known if _ends(each)[0] <= SERIAL]:
+        question = "the runs do not show whether towers run one after the other"
+        remedy = "give --repeats=3 or more, on a quiet machine with a core for each device"
+        return f"{where}: with {_threads(unclear)} {question}; {remedy}."
+    return f"{where}: in no trace did the towers run one after the other; {at_once}."
+
+
+def _ends(setting: Setting) -> tuple[float, float]:
+    """Of the interval of the towers at once; without one everything is possible."""
+    over_runs = setting.concurrency_over_runs
+    return (over_runs and over_runs.ends) or (1.0, math.inf)
+
+
+def _threads(settings: Sequence[Setting]) -> str:
+    """Their numbers: "1 thread", "1, 2 threads"."""
+    numbers = [str(each.threads) for each in settings]
+    return f"{', '.join(numbers)} {'thread' if numbers == ['1'] else 'threads'}"
 
 
 def _default(probe: Probe) -> str:

@@ -118,6 +118,27 @@ def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     assert "was not measured" in threads_table.lines([probe({1: 1.0, 2: 0.9})])[-1]
 
 
+SERIAL = "1 thread the towers run"
+
+
+def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own_that_agree():
+    def said(repeats, others=0.0, concurrency=()):
+        """Of runs on two devices with a thread; `concurrency` of each run's traced steps where it is not 1."""
+        runs, load = [], {"load": {"others": others, "steal": 0.0}}
+        for repeat, number in ((repeat, number) for repeat in range(repeats) for number in (1, 2)):
+            run = changed(record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat), environment=load)
+            if number == 1 and concurrency:
+                steps = [dataclasses.replace(step, concurrency=concurrency[repeat]) for step in run.trace.steps]
+                run = dataclasses.replace(run, trace=dataclasses.replace(run.trace, steps=tuple(steps)))
+            runs.append(run)
+        (line,) = [line for line in threads_table.lines(dispatch_threads.probes(runs, {2: 2})) if "one after" in line]
+        return line
+
+    assert SERIAL in said(3) and SERIAL in said(3, concurrency=(1.0, 1.01, 1.0))
+    for doubtful in (said(1), said(3, others=0.6), said(3, concurrency=(1.0, 1.0, 1.3)), said(2, concurrency=(1, 1.2))):
+        assert SERIAL not in doubtful and "--repeats=" in doubtful and "quiet machine" in doubtful
+
+
 def test_a_number_whose_runs_failed_is_no_bound():
     records = [record_of({dispatch_threads.OPTION: n}, repeat) for repeat in range(3) for n in (1, 2, 3)]
     two = [r for r in records if r.config[dispatch_threads.OPTION] == 2]

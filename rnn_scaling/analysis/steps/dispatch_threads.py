@@ -6,7 +6,8 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, process_rates, titles, with_baselines, work_key
 from rnn_scaling.analysis.significance import Comparison, compare
@@ -26,6 +27,8 @@ class Setting:
       against_best: the test of that; None for the fastest itself and without two runs of each.
       concurrency: towers that compute at once while any does, median over the traced steps; None without a trace or
         with --xla.
+      concurrency_over_runs: the same with its interval, of the runs that had their cores for themselves; None for fewer
+        than two of them.
     """
 
     threads: int
@@ -35,6 +38,7 @@ class Setting:
     of_best: Interval | None
     against_best: Comparison | None
     concurrency: float | None
+    concurrency_over_runs: Interval | None = None
 
     @property
     def is_slower(self) -> bool:
@@ -132,6 +136,7 @@ def _setting(row: Row, best: Row | None) -> Setting:
         of_best=of_best,
         against_best=compared,
         concurrency=_concurrency(row.good),
+        concurrency_over_runs=_concurrency_over_runs(row.good),
     )
 
 
@@ -140,3 +145,10 @@ def _concurrency(records: Sequence[RunRecord]) -> float | None:
     traces = [record.trace for record in records if record.trace and not record.config.get("xla")]
     known = [step.concurrency for trace in traces for step in trace.steps if step.concurrency is not None]
     return statistics.median(known) if known else None
+
+
+def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
+    # Towers that wait for a core look as if they waited for a thread.
+    alone = [each for each in records if not (disturbance.load(each) or each.resolved.oversubscribed)]
+    known = [median for each in alone if (median := _concurrency([each])) is not None]
+    return over_processes(known) if len(known) > 1 else None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rnn_scaling import entry, registry
 from rnn_scaling.machine import process
-from rnn_scaling.machine.cluster import fence, ports
+from rnn_scaling.machine.cluster import fence, ports, tokens
 from rnn_scaling.machine.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings import command_line, flags
@@ -148,7 +148,7 @@ def each_rank(
     environments: Sequence[Mapping[str, str]],
     has_streams: bool,
 ) -> list[Task]:
-    """A task for each rank of a run.
+    """A task for each rank of a run, all with the same new token.
 
     Args:
       config: of the run.
@@ -158,10 +158,11 @@ def each_rank(
     """
     # A coordinator goes on when a worker dies; in all other modes nobody does.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
+    token = {tokens.VARIABLE: tokens.generate()}
     return [
         Task(
             commands[rank],
-            environments[rank],
+            {**environments[rank], **token},
             prefix=_prefix(name) if rank else "",
             may_fail=survives and name.startswith("worker"),
             has_streams=has_streams and rank == 0,

@@ -47,6 +47,17 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     assert not any(task.may_fail for task in ranks.Starter().tasks(resolved(**SEVERAL), []))
 
 
+def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_their_command_lines():
+    def token_of(tasks):
+        (token,) = {task.environment["RNN_SCALING_JOB_TOKEN"] for task in tasks}
+        assert not any(token in word for task in tasks for word in task.command)
+        return token
+
+    config = resolved(**SEVERAL)
+    first, second = (token_of(ranks.Starter().tasks(config, ["--seed=2"])) for _ in range(2))
+    assert first != second and min(len(first), len(second)) >= 32
+
+
 @pytest.mark.parametrize(
     ("launch", "given", "shown"),
     [

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.machine.cluster import node_list, ports
+from rnn_scaling.machine.cluster import node_list, ports, tokens
 
 NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
@@ -50,6 +50,7 @@ class Launch:
       addresses: HOST:PORT of every rank's engine; empty: each takes a port that is free.
       job: what tells this job from others that meet at the same address.
       num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
+      token: secret of the job, which no text shows; empty: nobody gave one.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class Launch:
     addresses: tuple[str, ...] = ()
     job: str = ""
     num_ps: int | None = None
+    token: str = dataclasses.field(default="", repr=False)
 
     @property
     def is_local(self) -> bool:
@@ -101,7 +103,7 @@ def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, st
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:  # first: srun and mpirun start torchrun, never it them
         return *_Variables(environ).place("RANK", "WORLD_SIZE"), "torchrun"
-    launch = of(environ, ports.joined(ports.LOOPBACK, 1), host_name)
+    launch = _read(environ, ports.joined(ports.LOOPBACK, 1), host_name)
     return (launch.rank, launch.size, launch.launcher) if launch else (0, 1, "")
 
 
@@ -118,6 +120,14 @@ def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str
     """
     if coordinator_address:
         _checked_address("--coordinator_address", coordinator_address)
+    launch = _read(environ, coordinator_address, host_name)
+    try:
+        return launch and dataclasses.replace(launch, token=tokens.read(environ))
+    except ValueError as e:
+        raise ClusterError(str(e)) from None
+
+
+def _read(environ: Mapping[str, str], coordinator_address: str, host_name: str) -> Launch | None:
     for is_there, read in _LAUNCHERS:
         if is_there(environ):
             return read(_Variables(environ), coordinator_address, host_name)

@@ -2,6 +2,8 @@
 
 member -> meeting   hello, beat, come (to a barrier, with a value or none), report, abort, gave_up, leave
 meeting -> member   refused or seen, welcome, beat, pass, lost, failed
+
+A hello, and the answer to it, proves that its sender has the job's token. Who does not prove it hears nothing.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ import selectors
 import socket
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from rnn_scaling.machine.cluster import peers, ports, wire
+from rnn_scaling.machine.cluster import peers, ports, tokens, wire
 from rnn_scaling.machine.cluster.launch import REMEDY, ClusterError, Launch
 from rnn_scaling.machine.cluster.peers import Hello, Peer
 
-STRANGER_S = 10.0  # within which a connection says who it is
-STRANGERS = 64  # connections more than ranks
+STRANGER_S = 3.0  # within which a connection says who it is
+STRANGERS = 64  # connections that have not said it; for one more, another of them is closed
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE = 16  # far fewer than STRANGERS: what has come from each is read before it may have to go
 OTHER_FILES = 256  # that rank 0's process may have open besides connections
 
 
@@ -64,7 +66,7 @@ class Meeting:
         self._joined: dict[int, tuple[Peer, Hello]] = {}
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
-        self._num_hellos = 0
+        self._num_hellos, self._num_turned_away = 0, 0
         self._trouble = ""  # what went wrong before all were there: told once they are, so that each hears it
         self._has_begun, self._failure = False, ""
         # Who loads a large library on a shared core may be silent for long: until all have met once, that is no loss.
@@ -76,7 +78,7 @@ class Meeting:
     def connect(self) -> socket.socket:
         """Rank 0's own end of a connection, which leads through no network; starts the meeting."""
         own, other = socket.socketpair()
-        self._connections.add(_Connection(other, self._selector))
+        self._connections.add(_Connection(other, self._selector, ""))
         self._thread.start()
         return own
 
@@ -102,7 +104,7 @@ class Meeting:
                     for each in self._connections:
                         each.heard_at = now
                 woke_at = now
-                for key, events in ready:
+                for key, events in sorted(ready, key=_urgency):
                     self._serve(key.data, events)
                 if now - last_beat >= self._heartbeat_s / BEATS:
                     last_beat = now
@@ -133,21 +135,26 @@ class Meeting:
             for message in messages or ():
                 if connection in self._connections:
                     self._take(connection, message)
-        except wire.Rubbish as e:
+        except (wire.Rubbish, RecursionError) as e:
             self._lose(connection, f"sent what no rank sends ({e})")
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError:  # it went away again, or this process may open no more files
                 time.sleep(0.01)
                 return
-            if len(self._connections) < self._launch.size + STRANGERS:
-                self._connections.add(_Connection(connection, self._selector))
-            else:
+            strangers = [each for each in self._connections if each.is_stranger]
+            if len(strangers) >= STRANGERS:
+                self._drop(_most_dispensable(strangers))
+            try:
+                if len(self._connections) >= self._launch.size + 2 * STRANGERS:
+                    raise OSError("too many processes that say they are ranks")
+                self._connections.add(_Connection(connection, self._selector, address[0]))
+            except OSError:  # or it went away again
                 connection.close()
 
     def _watch(self, now: float) -> None:
@@ -155,7 +162,7 @@ class Meeting:
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
         for each in list(self._connections):
-            if each.peer is None and now - each.since > STRANGER_S:
+            if each.is_stranger and now - each.since > STRANGER_S:
                 self._drop(each)
             elif each.peer is not None and each.peer.rank and now - each.heard_at > self._silence_s:
                 silence = f"has not answered for {self._silence_s:g} s"
@@ -187,23 +194,26 @@ class Meeting:
             raise wire.Rubbish(kind)
 
     def _greet(self, connection: _Connection, message: wire.Message) -> None:
-        """Hears who a connection is."""
+        """Hears who a connection is. Who is no rank of this job is told nothing."""
+        signed = {name: value for name, value in message.items() if name not in ("kind", "proof")}
+        proven = tokens.proves(self._launch.token, message.get("proof"), signed)
+        if not proven or signed.get("job") != self._launch.job:
+            self._num_turned_away += 1
+            self._drop(connection)
+            return
         rank, size, pid = (wire.field(message, name, int) for name in ("rank", "size", "pid"))
-        role, host, address, job = (wire.field(message, name, str) for name in ("role", "host", "address", "job"))
+        role, host, address, nonce = (wire.field(message, name, str) for name in ("role", "host", "address", "nonce"))
+        own_proof = tokens.proof(self._launch.token, {"nonce": nonce})
         hello = Hello(role, wire.field(message, "flags", dict), wire.texts(message, "versions"), address)
         peer = Peer(rank, role, host, pid, address)
-        refusal = ""
-        if job != self._launch.job:
-            refusal = f"{self._launch.meeting} is the meeting of another job ({self._launch.job}); {REMEDY}"
-        elif self._has_begun:
+        if self._has_begun:
             refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"
-        if refusal:
-            connection.send(wire.encode("refused", line=refusal))
+            connection.send(wire.encode("refused", line=refusal, proof=own_proof))
             self._drop(connection)
             return
         connection.peer, connection.longest = peer, wire.LONGEST
         rank_0 = f"rank 0 (host {self._launch.host}, process {os.getpid()})"
-        connection.send(wire.encode("seen", rank_0=rank_0))
+        connection.send(wire.encode("seen", rank_0=rank_0, proof=own_proof))
         self._num_hellos += 1
         if size != self._launch.size or not 0 <= rank < size:
             sizes = f"was started as one of {size} ranks, rank 0 as one of {self._launch.size}"
@@ -226,6 +236,8 @@ class Meeting:
             rule = f"did not join within {self._timeout_s:g} s (--cluster_timeout)"
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
             line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
+            if self._num_turned_away:
+                line += f"; {self._num_turned_away} times somebody of another job, or without its token, came"
         if line:
             self._fail(line)
             return
@@ -313,10 +325,29 @@ class Meeting:
 class _Connection(wire.Channel):
     """Somebody who has connected; `peer` once it has said which rank it is."""
 
-    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector) -> None:
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
+        """`address`: of its host; empty: rank 0's own end."""
         super().__init__(connection, selector)
+        self.address = address
         self.peer: Peer | None = None
         self.since = self.heard_at
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it may be anybody's."""
+        return self.peer is None and bool(self.address)
+
+
+def _urgency(ready: tuple[selectors.SelectorKey, int]) -> int:
+    """Ranks come first, then who has not said who it is, then who waits outside."""
+    connection = ready[0].data
+    return 2 if connection is None else int(connection.is_stranger)
+
+
+def _most_dispensable(strangers: Sequence[_Connection]) -> _Connection:
+    """The oldest from the host that has most: who fills the table makes room, and not a rank elsewhere."""
+    held = Counter(each.address for each in strangers)
+    return max(strangers, key=lambda each: (held[each.address], -each.since))
 
 
 @dataclasses.dataclass

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import secrets
 import selectors
 import socket
 import threading
@@ -21,7 +22,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from rnn_scaling.machine.cluster import ports, wire
+from rnn_scaling.machine.cluster import ports, tokens, wire
 from rnn_scaling.machine.cluster.launch import REMEDY, RETRY_S, ClusterError, Launch
 from rnn_scaling.machine.cluster.meeting import BEATS, Meeting
 from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
@@ -216,22 +217,23 @@ class Member:
         launch, hello = self._launch, self._hello
         try:
             connection.settimeout(CONNECT_S)
-            connection.sendall(
-                wire.encode(
-                    "hello",
-                    job=launch.job,
-                    rank=launch.rank,
-                    size=launch.size,
-                    host=launch.host,
-                    pid=os.getpid(),
-                    role=hello.role,
-                    address=hello.address,
-                    versions={"Python": platform.python_version(), **hello.versions},
-                    flags=dict(hello.flags),
-                )
-            )
+            fields = {
+                "job": launch.job,
+                "rank": launch.rank,
+                "size": launch.size,
+                "host": launch.host,
+                "pid": os.getpid(),
+                "role": hello.role,
+                "address": hello.address,
+                "versions": {"Python": platform.python_version(), **hello.versions},
+                "flags": dict(hello.flags),
+                "nonce": secrets.token_hex(16),
+            }
+            connection.sendall(wire.encode("hello", **fields, proof=tokens.proof(launch.token, fields)))
             # However long it takes: rank 0 may be loading TensorFlow, and takes who goes away for one that has crashed.
             answer = wire.first(connection, deadline)
+            if not tokens.proves(launch.token, answer.get("proof"), {"nonce": fields["nonce"]}):
+                raise wire.Rubbish("no rank 0 of this job")
             if answer["kind"] == "refused":
                 raise ClusterError(f"rank {launch.rank}: {wire.field(answer, 'line', str)}")
             if answer["kind"] != "seen":

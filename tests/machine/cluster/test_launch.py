@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from rnn_scaling.machine.cluster import launch, node_list, ports
+from rnn_scaling.machine.cluster import launch, node_list, ports, tokens
 from rnn_scaling.machine.cluster.launch import ClusterError, Launch
 
 OWN = {"RNN_SCALING_RANK": "1", "RNN_SCALING_SIZE": "3", "RNN_SCALING_MEETING": "10.0.0.1:4000"}
@@ -248,3 +248,35 @@ def test_a_free_port_is_taken_by_nobody():
     assert ports.split(found.engine_address())[0] == "127.0.0.1"
     with pytest.raises(OSError, match="no port from 5 to 4 is free"):
         ports.free(range(5, 5))
+
+
+def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(tmp_path):
+    secret, path = "0123456789abcdef", tmp_path / "token"
+    path.write_text(f"{secret}\n")
+    path.chmod(0o600)
+    assert of(OWN).token == ""
+    for variables in ({tokens.VARIABLE: secret}, {tokens.FILE_VARIABLE: str(path)}):
+        found = of(OWN | variables)
+        assert found.token == secret and secret not in repr(found)
+    assert of(OWN | {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}).token == "f" * 16
+    assert launch.place(OWN | {tokens.VARIABLE: "short"}, "here")  # who meets nobody needs none
+
+
+def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(tmp_path):
+    def refused(**variables):
+        with pytest.raises(ClusterError) as error:
+            of(OWN | variables)
+        assert "secret" not in str(error.value)
+        return str(error.value)
+
+    path = tmp_path / "token"
+    for text in ("", "secret-too-short"[:15]):
+        assert "16" in refused(RNN_SCALING_JOB_TOKEN=text)
+        path.write_text(text)
+        path.chmod(0o600)
+        assert "16" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(path))
+    path.write_text("secret" * 9)
+    path.chmod(0o644)
+    assert "chmod 600" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(path))
+    assert "No such file" in refused(RNN_SCALING_JOB_TOKEN_FILE=f"{path}.none")
+    assert "folder" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ import pytest
 
 from rnn_scaling.machine.cluster import meeting as meetings
 from rnn_scaling.machine.cluster import member as members
-from rnn_scaling.machine.cluster import peers, ports, wire
+from rnn_scaling.machine.cluster import peers, ports, tokens, wire
 from rnn_scaling.machine.cluster.launch import ClusterError
 from tests.machine.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
 
@@ -155,16 +156,89 @@ def test_a_rank_of_another_size_ends_the_run():
     assert together(members, join_and_leave) == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
 
 
-def test_a_rank_of_another_job_is_sent_away_and_disturbs_nobody():
+TOKEN = {"token": "0123456789abcdef"}
+STRANGERS = {"job": {"job": "other"}, "token": {"token": "0123456789abcdeF"}, "no token": {"token": ""}}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_a_rank_of_another_job_or_token_is_told_nothing_and_disturbs_nobody(name):
     meeting = a_meeting()
-    members = [a_member(0, 2, meeting), a_member(1, 2, meeting, launch={"job": "other"})]
+    members = [a_member(0, 2, meeting, TOKEN), a_member(1, 2, meeting, TOKEN | STRANGERS[name], timeout_s=0.5)]
     first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
     first.start()
-    with pytest.raises(ClusterError, match=r"is the meeting of another job \(test\); give --coordinator_address="):
+    with connected(meeting) as stranger:
+        stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
+        assert received_until_closed(stranger) == b""
+    with pytest.raises(ClusterError, match="another job or token") as error:
         members[1].join()
-    assert together([a_member(1, 2, meeting)], join_and_leave) == ["left"]
+    assert "0123" not in str(error.value) and "test" not in str(error.value)
+    assert together([a_member(1, 2, meeting, TOKEN)], join_and_leave) == ["left"]
+    first.join(PATIENCE_S)
+    assert not members[0].failure and "0123" not in repr(members[0]._launch)
+
+
+def test_rank_0_says_that_somebody_came_without_the_token():
+    meeting = a_meeting()
+    members = [a_member(0, 2, meeting, TOKEN, timeout_s=1), a_member(1, 2, meeting, timeout_s=0.5)]
+    line, _ = together(members, join_and_leave)
+    assert line.startswith("rank 1 of 2 did not join") and "token" in line and "0123" not in line
+
+
+def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed():
+    heard = []
+
+    def answer():
+        with contextlib.suppress(OSError):
+            while True:
+                with other.accept()[0] as end:
+                    heard.append(end.recv(1 << 16))
+                    end.sendall(wire.encode("seen", rank_0="rank 0", proof=json.loads(heard[0])["proof"]))
+
+    with socket.create_server((ports.LOOPBACK, 0)) as other:
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(ClusterError, match="another program answers there"):
+            a_member(1, 2, ports.joined(*other.getsockname()), TOKEN, timeout_s=0.5).join()
+    assert heard and TOKEN["token"].encode() not in heard[0]
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"kind": "hel'], ids=["silent", "half a hello"])
+def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkeypatch):
+    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they make room before their time is over
+    meeting = a_meeting()
+    members = [a_member(rank, 3, meeting, TOKEN) for rank in range(3)]
+    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    first.start()
+    with contextlib.ExitStack() as held:
+        for _ in range(200):
+            held.enter_context(connected(meeting)).sendall(sent)
+        strangers = [each for each in list(members[0]._meeting._connections) if each.is_stranger]
+        assert len(strangers) <= meetings.STRANGERS
+        assert together(members[1:], join_and_leave) == ["left"] * 2
     first.join(PATIENCE_S)
     assert not members[0].failure
+
+
+def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(monkeypatch):
+    monkeypatch.setattr(meetings, "STRANGER_S", 0.3)
+    meeting = a_meeting()
+    members = [a_member(rank, 2, meeting) for rank in range(2)]
+    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
+    first.start()
+    with connected(meeting) as stranger, pytest.raises(OSError):
+        for _ in range(600):
+            stranger.sendall(b"x")
+            time.sleep(0.05)
+    assert together(members[1:], join_and_leave) == ["left"]
+    first.join(PATIENCE_S)
+
+
+def test_the_host_with_most_strangers_makes_room():
+    class Stranger:
+        def __init__(self, address, since):
+            self.address, self.since = address, since
+
+    alone, first, second = Stranger("b", 0.0), Stranger("a", 1.0), Stranger("a", 2.0)
+    assert meetings._most_dispensable([alone, second, first]) is first
 
 
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
@@ -202,6 +276,9 @@ RUBBISH = {
     "no hello": b'{"kind": "beat"}\n',
     "a hello without a rank": b'{"kind": "hello", "job": "test"}\n',
     "a rank that is no number": b'{"kind": "hello", "rank": true, "size": 2, "pid": 1}\n',
+    "a proof that is no text": b'{"kind": "hello", "job": "test", "proof": [1]}\n',
+    "a proof of other letters": b'{"kind": "hello", "job": "test", "proof": "\\ud800\xc3\xa9"}\n',
+    "nested less": b'{"kind": "hello", "job": "test", "flags": ' + b"[" * 940 + b"]" * 940 + b"}\n",
     "a line without end": b"x" * (wire.LONGEST_OF_STRANGERS + 2),
     "nothing": b"",
 }
@@ -267,10 +344,11 @@ def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
     assert first.failure == "rank 1 (host h, process 1) sent what no rank sends (no message)"
 
 
-def a_hello(rank, size):
-    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": "test"}
+def a_hello(rank, size, job="test", token=""):
+    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": job}
     versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
-    return wire.encode("hello", **identity, versions=versions, flags={"batch_size": 32})
+    fields = {**identity, "versions": versions, "flags": {"batch_size": 32}, "nonce": "n"}
+    return wire.encode("hello", **fields, proof=tokens.proof(token, fields))
 
 
 def test_hundreds_of_ranks_join_and_pass_a_barrier():

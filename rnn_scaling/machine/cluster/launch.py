@@ -5,6 +5,7 @@
     OMPI_COMM_WORLD_RANK, _SIZE           mpirun of Open MPI 4 and 5
     SLURM_PROCID, SLURM_STEP_NUM_TASKS    srun
     JOB_COMPLETION_INDEX                  an Indexed Job of Kubernetes, with RNN_SCALING_SIZE and RNN_SCALING_SERVICE
+    RNN_SCALING_JOB_TOKEN                 with any of them: the secret of the job (tokens.py)
 
 The first that is there counts: mpirun starts its own through srun, and all of them run inside Kubernetes.
 """

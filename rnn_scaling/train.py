@@ -96,6 +96,11 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
     lines = lines or [*started_otherwise(config, launch)]  # which counts the processes of a mode that there is
     if lines:
         raise flags.FlagErrors(lines)
+    for name, value in configs.assumed(given).items() if launch is None or launch.rank == 0 else ():
+        entry.note(f"--{name}={value} is assumed: --prefetch_data_to_device needs batches that the host makes")
+    num_devices = config.devices.num_devices
+    if launch is None and config.devices.device == "gpu" and num_gpus > num_devices and "num_devices" not in given:
+        entry.note(f"--num_devices={num_devices} is assumed of {num_gpus} visible GPUs; --num_devices=0 takes all")
     return config, launch
 
 

@@ -41,10 +41,9 @@ def gpu_ids() -> list[str]:
     ids: list[str] = []
     for name in allowed.split(","):
         name = name.strip()
-        if not name or name == "-1":
+        is_index = name.isdigit() and int(name) < present
+        if not (is_index or name.startswith(("GPU-", "MIG-"))):
             break  # CUDA stops at the first invalid entry
-        if name.isdigit() and int(name) >= present:
-            break
         ids.append(name)
     return ids[:present]
 

@@ -108,6 +108,15 @@ def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None 
     return {**given, **servers, "num_workers": num_workers}
 
 
+def assumed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that the given ones, which may be lists of values, need and that no default would set.
+
+    Prefetching needs batches from the host. Command lines of other trainers name no data source with it.
+    """
+    deciding = {"data_source", "use_synthetic_data", "framework"}
+    return {"data_source": "host"} if "prefetch_data_to_device" in given and not deciding & given.keys() else {}
+
+
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
     """Works out every default.
 
@@ -122,7 +131,7 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
     preset = given.get("preset", "small")
     values.update(presets.defaults(preset, given.get("model", presets.model_of(preset))))
-    values.update(given)
+    values.update(assumed(given) | dict(given))
     values["dataset"] = dataset_of(values["model"], values["dataset"])
     if values["device"] == "auto":
         values["device"] = "gpu" if num_gpus else "cpu"

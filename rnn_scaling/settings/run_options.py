@@ -238,7 +238,9 @@ class DataOptions:
         2, "host, text and cifar10: threads that prepare batches", minimum=1, maximum=1_024
     )
     prefetch_data_to_device: bool | None = option(
-        None, "host, text and cifar10: copy batches to the devices ahead of the step; on when not given"
+        None,
+        "host, text and cifar10: copy batches to the devices ahead of the step; on when not given, and host is assumed "
+        "where it is given without a data source",
     )
     prefetch_buffer_size: int = option(
         2, "host, text and cifar10: batches kept ready on each device", minimum=1, maximum=65_536

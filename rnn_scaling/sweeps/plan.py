@@ -76,7 +76,8 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
       FlagErrors: naming every conflict of any combination, once.
     """
     asked_for = lists.keys()
-    lists = {**_defaults(lists, num_gpus, num_cores), **lists}
+    assumed = {name: [value] for name, value in configs.assumed(lists).items()}
+    lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
     # From the lists alone and not, as in reports, from what the runs came to: a sweep is resumed by the files' names.
     varied = [name for name, values in lists.items() if len(values) > 1 or name in (FRAMEWORK, *NAMED)]
     runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one

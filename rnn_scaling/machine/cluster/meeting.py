@@ -237,7 +237,7 @@ class Meeting:
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
             line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
             if self._num_turned_away:
-                line += f"; {self._num_turned_away} times somebody of another job, or without its token, came"
+                line += f"; {self._num_turned_away} times somebody of another job or RNN_SCALING_JOB_TOKEN came"
         if line:
             self._fail(line)
             return

@@ -95,9 +95,8 @@ def first(connection: socket.socket, deadline: float) -> Message:
         connection.settimeout(max(0.01, deadline - time.monotonic()))
         content = connection.recv(1)
         if not content:
-            raise ConnectionResetError(
-                None, "it closed the connection, as it does for another job or RNN_SCALING_JOB_TOKEN"
-            )
+            rule = "it closed the connection, as it does for another job or RNN_SCALING_JOB_TOKEN"
+            raise ConnectionResetError(None, rule)
         line += content
         if len(line) > LONGEST_OF_STRANGERS:
             raise Rubbish("no end of a line")

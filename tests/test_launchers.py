@@ -16,7 +16,8 @@ from tests.support.faults import alive, wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
 
-MPIRUN = ["mpirun", "--oversubscribe"]
+TOKEN = {"RNN_SCALING_JOB_TOKEN": "of all ranks or none"}  # as docs/cluster.md has it for each launcher
+MPIRUN = ["mpirun", "--oversubscribe", "-x", *TOKEN]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 SRUN = ["srun", "--kill-on-bad-exit", "--overcommit"]
 HERE = {"mpirun": "-n 3", "srun": "-N 1 -n 3"}
@@ -27,7 +28,7 @@ def mpirun():
     """(command, its environment)."""
     if shutil.which("mpirun") is None:
         pytest.skip("mpirun is not here (Debian: openmpi-bin)")
-    return MPIRUN, {**os.environ, **AS_ROOT}
+    return MPIRUN, {**os.environ, **AS_ROOT, **TOKEN}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def srun(tmp_path_factory):
     if lacking := slurm.missing():
         pytest.skip(f"Slurm needs {lacking}")
     with slurm.cluster(tmp_path_factory.mktemp("slurm")) as environment:
-        yield SRUN, environment
+        yield SRUN, {**environment, **TOKEN}
 
 
 @pytest.fixture(params=["mpirun", "srun"])

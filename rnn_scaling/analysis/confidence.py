@@ -33,6 +33,7 @@ ORDERED = "not narrower than the scatter of runs in order of time makes it"
 MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 PRINTED = "wider by half a unit of the last digits that logs printed"
+WIDE = math.log(10)  # half an interval's width, as a share of the number, from which on its ends say nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,13 +41,14 @@ class Scatter:
     """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
 
     Intervals that hold the same object, or one of the same `pool`, share the estimate: together they have its degrees
-    once. `note`: whose it is.
+    once. `note`: whose it is. `spread`: how many times the runs of one configuration differ at most.
     """
 
     deviation: float
     degrees: float
     note: str = ""
     pool: Scatter | None = None
+    spread: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Interval:
     `low`, `high` and `standard_error` (in the number's own unit) are None when the data cannot give them; `kind` then
     says why, and otherwise what the interval is over. `processes` are the processes behind each input; `scatter` what
     the interval shares with others, None where it stands for itself; `rounding` how far the ends reach further for the
-    digits that logs printed, in the logarithm of a rate or a ratio, else in the number's own unit.
+    digits that logs printed, in the logarithm of a rate or a ratio, else in the number's own unit; `by_digits` how much
+    of half the interval's width that is, in the number's own unit: repeats leave it. `spread` is how many times the
+    runs of one configuration behind the number differ at most; `is_wide`: the interval's ends say less than that.
     """
 
     value: float
@@ -68,6 +72,9 @@ class Interval:
     processes: tuple[int, ...]
     scatter: Scatter | None = None
     rounding: float = 0.0
+    by_digits: float = 0.0
+    spread: float = 1.0
+    is_wide: bool = False
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -78,13 +85,6 @@ class Interval:
     def half_width(self) -> float | None:
         """Half the interval's width, in the number's own unit: what stands after "±"."""
         return None if self.ends is None else (self.ends[1] - self.ends[0]) / 2
-
-    @property
-    def by_digits(self) -> float:
-        """How much of half the interval's width printed digits take, in the number's own unit; repeats leave it."""
-        if not self.rounding or self.half_width is None or self.standard_error is None:
-            return 0.0
-        return max(0.0, self.half_width - t_quantile((1 + LEVEL) / 2, self.degrees) * self.standard_error)
 
     def printed(self, rounding: float) -> Interval:
         """The interval of a rate, or a ratio, that logs printed with few digits.
@@ -99,16 +99,17 @@ class Interval:
         if self.low is None or self.high is None:
             return dataclasses.replace(self, rounding=rounding)
         low, high = self.low * math.exp(-rounding), self.high * math.exp(rounding)
-        return dataclasses.replace(self, low=low, high=high, kind=f"{self.kind}; {PRINTED}", rounding=rounding)
+        by_digits = ((high - low) - (self.high - self.low)) / 2
+        kind = f"{self.kind}; {PRINTED}"
+        return dataclasses.replace(self, low=low, high=high, kind=kind, rounding=rounding, by_digits=by_digits)
 
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
-        value, low, high, error = self.value * factor, self.low, self.high, self.standard_error
-        if low is not None and high is not None and error is not None:
-            low, high, error = low * factor, high * factor, error * factor
-        return Interval(value, low, high, self.kind, error, self.degrees, self.processes, self.scatter, self.rounding)
+        numbers = {name: getattr(self, name) for name in ("value", "low", "high", "standard_error", "by_digits")}
+        grown = {name: None if number is None else number * factor for name, number in numbers.items()}
+        return dataclasses.replace(self, **grown)
 
 
 def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
@@ -145,13 +146,14 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     """
     logs = _logs(rates)
     k = len(logs)
+    spread = math.exp(max(logs) - min(logs))
     if shared is None and k > 1:
         shared = Scatter(scatter(logs), k - 1)
     mean = math.fsum(logs) / k
     if shared is None:
         return _log_interval(mean, None, 0.0, (k,), _no_interval((k,)))
     error, kind = shared.deviation / math.sqrt(k), _kind((k,), [shared])
-    return _log_interval(mean, error, shared.degrees, (k,), kind, shared)
+    return _log_interval(mean, error, shared.degrees, (k,), kind, shared, max(spread, shared.spread))
 
 
 def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
@@ -172,9 +174,10 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     if not (free := sum(degrees)):
         return [None] * len(groups)
     deviation = math.sqrt(math.fsum(each**2 * count for each, count in zip(own, degrees)) / free)
-    common = Scatter(deviation, free, POOLED if len(groups) > 1 else "")
+    spread = max(max(rates) / min(rates) for rates in groups)
+    common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
     larger = [each > deviation * (1 + 1e-9) for each in own]  # beyond rounding, which a single group has too
-    return [Scatter(each, free, POOLED, common) if above else common for each, above in zip(own, larger)]
+    return [Scatter(each, free, POOLED, common, spread) if above else common for each, above in zip(own, larger)]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
@@ -217,7 +220,8 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes, rounding=rounding)
     error, degrees = welch(errors, both)
     kind = _kind(processes, [each.scatter for each in both])
-    return _log_interval(math.log(value), error, degrees, processes, kind).printed(rounding)
+    spread = max(each.spread for each in both)
+    return _log_interval(math.log(value), error, degrees, processes, kind, spread=spread).printed(rounding)
 
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
@@ -254,7 +258,11 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     rounding = _by_rounding(function, inputs, slopes) if any(each.rounding for each in inputs) else 0.0
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
     kind = "; ".join([_kind(processes, [each.scatter for _, each in used]), *([PRINTED] if rounding else [])])
-    return Interval(value, value - margin, value + margin, kind, error, degrees, processes, rounding=rounding)
+    return Interval(
+        *(value, value - margin, value + margin, kind, error, degrees, processes, None, rounding, rounding),
+        spread=max(each.spread for _, each in used),
+        is_wide=margin > WIDE * math.fsum(abs(by * each.value) for by, each in used),
+    )
 
 
 def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]) -> float:
@@ -330,13 +338,17 @@ def _log_interval(
     processes: tuple[int, ...],
     kind: str,
     shared: Scatter | None = None,
+    spread: float = 1.0,
 ) -> Interval:
     value = math.exp(log_value)
     if error is None:
         return Interval(value, None, None, kind, None, 0.0, processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
     low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, 700.0))
-    return Interval(value, low, high, kind, value * error, degrees, processes, shared)
+    is_wide = margin > WIDE and spread > 1  # within one process there is nothing that differs
+    return Interval(
+        *(value, low, high, kind, value * error, degrees, processes, shared), spread=spread, is_wide=is_wide
+    )
 
 
 def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import shutil
@@ -31,6 +32,13 @@ def tell(text: str, stream: TextIO | None = None) -> None:
     stream = stream or sys.stdout
     stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
     stream.flush()
+
+
+def three_digits(value: float) -> str:
+    """A number with three significant digits, and all digits before the point: "2.40", "14,342"."""
+    shown = float(f"{value:.3g}") if math.isfinite(value) else 0.0
+    decimals = max(0, 2 - math.floor(math.log10(abs(shown)))) if shown else 0
+    return f"{value:,.{decimals}f}"
 
 
 def _fitted(text: str, width: int) -> str:

@@ -12,6 +12,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.reports import certified
 from rnn_scaling.reports.fastest import common_count, conditions, fastest, is_above, most_devices, places
+from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.series_sentence import is_known, is_too_wide, percent, sentence
 from rnn_scaling.reports.summary import SeriesSummary, Summary, listed, once
 from rnn_scaling.settings import scale
@@ -172,7 +173,7 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
         if main is None or row.row.num_devices == 1:
             name, main = f"{row.row.unit}/s", row.row.rate
         for what, value in [(name, main), *(("parts", points) for points in parts)]:
-            if value is not None and value.half_width and is_known(value):
+            if value is not None and has_interval(value):
                 columns_of.setdefault(value.kind, {})[what] = None
     if len(columns_of) < 2:
         return list(columns_of)

@@ -11,6 +11,7 @@ from rnn_scaling.analysis.rows import Row, full_config
 from rnn_scaling.analysis.steps import late_ranks
 from rnn_scaling.analysis.steps.late_ranks import Lateness
 from rnn_scaling.analysis.steps.parts import spread
+from rnn_scaling.machine.terminal import three_digits
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
@@ -154,7 +155,7 @@ def ranks_grid(told: Lateness, unit: str) -> Grid:
         [
             f"{each.rank.rank}{remark}",
             each.rank.host or "n/a",
-            f"{each.items_per_second:,.0f}",
+            three_digits(each.items_per_second),
             _milliseconds(each.seconds),
             *([_milliseconds(each.ready)] if told.by_ready else []),
             str(each.last),

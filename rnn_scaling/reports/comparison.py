@@ -26,7 +26,7 @@ from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import terminal
 from rnn_scaling.reports.markdown import markdown_table
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"
@@ -247,7 +247,8 @@ def _sections(report: Report) -> list[tuple[str, list[str]]]:
 
 def _method(report: Report) -> list[str]:
     judged = [r for r in report.results if r.p_adjusted is not None]
-    kinds = dict.fromkeys(side.kind for r in report.results for side in (r.before, r.after) if side and side.half_width)
+    sides = [side for r in report.results for side in (r.before, r.after)]
+    kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
     lines = [f"±: {kind}" for kind in kinds]
     if judged:
         test = "Student's t over pairs of runs" if report.paired else "Welch's t over the configuration's own runs"

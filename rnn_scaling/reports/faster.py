@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rnn_scaling.analysis.comparison.judgement import Report, some
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import differing, plus_minus
 
 DIGITS = 2
 
@@ -45,7 +45,8 @@ def sentence(report: Report, sides: Sides) -> str:
     if ratio.ends[0] <= 1 <= ratio.ends[1]:
         digits = DIGITS if ratio.ends[1] - ratio.ends[0] >= 0.05 else DIGITS + 1
         low, high = (f"{end:.{digits}f}" for end in ratio.ends)
-        return f"A and B cannot be told apart: B is {low} to {high} times as fast as A (95 % interval). {of_what}"
+        span = f"B is {low} to {high} times as fast as A (95 % interval)"
+        return f"A and B cannot be told apart: {f'pairs of {differing(ratio)}' if ratio.is_wide else span}. {of_what}"
     faster, slower, shown = ("B", "A", ratio) if ratio.value > 1 else ("A", "B", _inverse(ratio))
     return f"{faster} is {plus_minus(shown, DIGITS)} times as fast as {slower}. {of_what}"
 

@@ -1,7 +1,8 @@
 """A number for a person: as many digits as its interval allows. CSV and JSON keep all.
 
-13,800 ± 1,500 where the interval reaches about as far up as down, 110 [20, 600] where it does not; a number without an
-interval has four digits.
+13,800 ± 1,500 where the interval reaches about as far up as down, 110 [20, 600] where it does not, and how many times
+the runs differ where its ends say nothing. A number without an interval has four digits. Ratios of printed numbers hold
+within their rounding, so a number beside a wide interval keeps at least three digits.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import math
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.machine.terminal import three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
 OF_INTERVAL = 2  # significant digits of what stands after ±
+LEAST = 3  # significant digits of a number beside a wide interval
 UNEVEN = 0.15  # share of the longer side by which the other one is shorter, from which on both ends are printed
 FURTHER = 2  # decimals beyond a metric's own, for an interval that is that narrow
 
@@ -27,19 +30,33 @@ def plus_minus(interval: Interval | None, digits: int) -> str:
         return "n/a"
     if not interval.half_width or interval.ends is None:
         return plain(interval.value, digits)
+    if interval.is_wide:
+        decimals = max(0, min(digits, WITHOUT_INTERVAL - 1 - _magnitude(interval.value)))
+        return f"{_rounded(interval.value, decimals)} ({differing(interval)})"
     down, up = interval.value - interval.ends[0], interval.ends[1] - interval.value
     first = -_magnitude(max(down, up))  # the decimal of the first digit of what stands after ±
     decimals = min(first + OF_INTERVAL - 1, max(digits, first), digits + FURTHER)
     if not has_ends(interval):
         return f"{_rounded(interval.value, decimals)} ± {_rounded(max(down, up), decimals)}"
-    decimals = max(decimals, min(digits, -_magnitude(min(down, up))))  # a first digit of the shorter side is seen
+    # A first digit of the shorter side is seen.
+    decimals = max(decimals, min(digits, max(LEAST - 1 - _magnitude(interval.value), -_magnitude(min(down, up)))))
     value, low, high = (_rounded(number, decimals) for number in (interval.value, *interval.ends))
     return f"{value} [{low}, {high}]"
 
 
+def differing(interval: Interval) -> str:
+    """ "runs differ 3.7 times": what is said in the place of an interval whose ends say nothing."""
+    return f"runs differ {three_digits(interval.spread)} times"
+
+
+def has_interval(interval: Interval | None) -> bool:
+    """Whether an interval is printed beside the number."""
+    return interval is not None and bool(interval.half_width) and not interval.is_wide
+
+
 def has_ends(interval: Interval) -> bool:
     """Whether both ends are printed, since ± would mislead: the interval reaches further to one side."""
-    if not interval.half_width or interval.ends is None:
+    if not has_interval(interval) or interval.ends is None:
         return False
     sides = sorted((interval.value - interval.ends[0], interval.ends[1] - interval.value))
     return sides[0] < (1 - UNEVEN) * sides[1]

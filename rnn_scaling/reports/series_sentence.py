@@ -15,7 +15,7 @@ from rnn_scaling.analysis.shares import ALL
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
-from rnn_scaling.reports.numbers import plus_minus, share
+from rnn_scaling.reports.numbers import differing, plus_minus, share
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, listed, once
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
@@ -47,12 +47,17 @@ def statement(series: SeriesSummary) -> list[str]:
         reached = f"{title} reaches about {_reached(row)}, {_one_run(row)}."
         return [reached, f"--repeats={REPEATS[0]} would show how sure that is."]
     if is_too_wide(row.efficiency):
-        low, high = (f"{end:.0f}" for end in row.efficiency.ends or ())
         why, remedy = "the runs vary too much", "More repeats would tell."
         if row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2:
             why, remedy = "its logs printed too few digits", "Logs with more digits would tell."
-        return [f"{title}: {why} to tell how it scales on {row.devices} ({low} to {high} % of the ideal).", remedy]
+        return [f"{title}: {why} to tell how it scales on {row.devices} ({between(row.efficiency)}).", remedy]
     return [f"{title} reaches {_reached(row)}.", *_where(row.loss)]
+
+
+def between(efficiency: Interval) -> str:
+    """ "67 to 117 % of the ideal", or by how much runs differ where the interval says nothing."""
+    low, high = efficiency.ends or ()
+    return differing(efficiency) if efficiency.is_wide else f"{low:.0f} to {high:.0f} % of the ideal"
 
 
 def is_known(value: Interval) -> bool:

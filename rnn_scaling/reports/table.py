@@ -13,7 +13,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.markdown import markdown_table
-from rnn_scaling.reports.numbers import has_ends, plain, plus_minus
+from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, once, seconds
 
 SEEDS_DIGITS = 3  # of seconds
@@ -144,7 +144,7 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     kinds: dict[str, dict[str, bool]] = {}
     for metric in metrics:
         for value in (row.metric(metric) for row in rows):
-            if value is not None and value.half_width:
+            if value is not None and has_interval(value):
                 columns = kinds.setdefault(value.kind, {})
                 columns[metric.title] = columns.get(metric.title, False) or has_ends(value)
     return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in kinds.items()]
@@ -176,7 +176,7 @@ def parts_notes(series: SeriesSummary) -> list[str]:
     for value in (
         points for loss in split_losses for points in (loss.loss_points, *(part.points for part in loss.shown))
     ):
-        if value is not None and value.half_width:
+        if value is not None and has_interval(value):
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:

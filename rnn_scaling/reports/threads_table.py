@@ -13,7 +13,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.reports.markdown import markdown_table
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.series_sentence import load_sentence
 
@@ -75,7 +75,7 @@ def _percent(value: Interval | None) -> Interval | None:
 
 def _note(probes: Sequence[Probe]) -> str:
     rates = [setting.rate for probe in probes for setting in probe.settings if setting.rate]
-    kinds = dict.fromkeys(rate.kind for rate in rates if rate.half_width)
+    kinds = dict.fromkeys(rate.kind for rate in rates if has_interval(rate))
     return "".join(f"± {_unit(probes)}/s: {kind}.\n" for kind in kinds)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rnn_scaling import entry
-from rnn_scaling.machine.terminal import Board
+from rnn_scaling.machine.terminal import Board, three_digits
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import duration
 from rnn_scaling.sweeps.failure import PROGRESS
@@ -102,5 +102,5 @@ def fitting(texts: Sequence[str], room: int) -> str:
 def outcome(result: RunRecord) -> str:
     """The end of a run in words: its rate or its failure."""
     if result.status == "ok" and result.throughput:
-        return f"{result.throughput.items_per_second:,.0f} {result.unit}/s"
+        return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"
     return f"{result.status}: {entry.plain(result.error.message)}" if result.error else result.status

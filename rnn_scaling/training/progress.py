@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rnn_scaling.machine.terminal import Board
+from rnn_scaling.machine.terminal import Board, three_digits
 
 PLAIN_INTERVAL_S = 5.0
 LAYOUT = "{desc} |{bar}| {n_fmt}/{total_fmt} batches{postfix}, {remaining} left"
@@ -52,7 +52,7 @@ class Progress:
         """
         self._done += 1
         right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
-        rate = f"{items / step_s:,.0f} {self._rate_unit}, loss {loss:.4g}{right}"
+        rate = f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}{right}"
         if self._board.has_bar:
             phase = "measuring" if self._done == self._warmup else None
             return self._board.move(self._done, phase, rate, redraw=False)

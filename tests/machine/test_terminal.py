@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from rnn_scaling.links.display import Display
-from rnn_scaling.machine.terminal import Board, tell
+from rnn_scaling.machine.terminal import Board, tell, three_digits
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.markdown import markdown_table
@@ -59,6 +59,19 @@ def test_elsewhere_there_are_lines_alone():
     board.line("a line")
     board.close()
     assert stream.getvalue() == "a line\n" and not board.has_bar and board.elapsed_s == 0
+
+
+def test_live_rates_have_three_digits_at_least():
+    given = (2.4049, 0.123456, 99.96, 0.9996, 14342.4, 100.0, 0.0, float("inf"))
+    assert [three_digits(value) for value in given] == [
+        *("2.40", "0.123", "100", "1.00", "14,342", "100", "0", "inf"),
+    ]
+    stream = io.StringIO()
+    shown = progress.Progress(True, 10, 1, unit="iterations", stream=stream, clock=itertools.count(0, 60).__next__)
+    shown.batch(1.0, 2, 1.0)
+    shown.batch(5.0, 12, 1.0)
+    ok = RunRecord("ok", None, {}, throughput=Throughput(items=12, seconds=5.0, items_per_second=2.4))
+    assert "2.40 iterations/s" in stream.getvalue() and display.outcome(ok).startswith("2.40 ")
 
 
 def test_switched_off_nothing_is_shown():

@@ -21,7 +21,7 @@ from rnn_scaling.analysis.attribution import (
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import again, answer, cluster, loss_text, overview, table
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, first_screen, inside, learned
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid, cells, unbroken
 from rnn_scaling.reports.pictures import curves, figures
@@ -235,7 +235,7 @@ def _loss_numbers(series: SeriesSummary, loss: Attribution) -> dict[str, Any]:
     lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
     lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
     values = [*(part.points for part in loss.shown), loss.loss_points]
-    kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and v.half_width)
+    kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and has_interval(v))
     row = loss.row
     caption = f"{series.title}: loss on {row.devices} against {row.num_devices} times one"
     head = ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"]

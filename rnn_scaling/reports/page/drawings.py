@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
 from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.machine.terminal import three_digits
 from rnn_scaling.reports.loss_text import nothing_told
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, figure_of
@@ -108,8 +109,8 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     parts = [f"{name} {plus_minus(points, 1)}" for name, _, points in waterfall.parts_of(split)]
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value
     about = (
-        f"Ideal {ideal:,.0f} {series.unit}/s; points of efficiency lost: {', '.join(parts)}; measured {measured:,.0f} "
-        f"{series.unit}/s, {100 * measured / ideal:.1f} % of the ideal. {waterfall.frame_of(split).sentence}"
+        f"Ideal {three_digits(ideal)} {series.unit}/s; points of efficiency lost: {', '.join(parts)}; "
+        f"measured {three_digits(measured)} {series.unit}/s, {100 * measured / ideal:.1f} % of the ideal. {waterfall.frame_of(split).sentence}"
     )
     name = f"waterfall-{k}"
     return figure_of(waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where the rest goes", about)

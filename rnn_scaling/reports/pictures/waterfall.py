@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.attribution import REST, Attribution
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.machine.terminal import three_digits
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.curves import Frame
@@ -41,7 +42,7 @@ def waterfall(loss: Attribution, name: str) -> str:
         last = len(parts) + 1
         axes.set(xlim=(edges.low, edges.high), ylim=(last + 0.5, -0.5))
         _draw_whole(axes, 0, ideal, figures.GRID, edges)
-        _say(axes, 0, f"{ideal:,.0f}")
+        _say(axes, 0, three_digits(ideal))
         reached = ideal
         for y, (label, value, points) in enumerate(parts, start=1):
             _draw_part(axes, y, label, value, reached, edges)
@@ -49,7 +50,7 @@ def waterfall(loss: Attribution, name: str) -> str:
             _say(axes, y, plus_minus(points, 1))
         axes.plot([reached, reached], [last - 1 - BAR / 2, last + BAR / 2], color=figures.MUTED, linewidth=0.6)
         _draw_whole(axes, last, measured, figures.COLOURS[0], edges)
-        _say(axes, last, f"{measured:,.0f} ({100 * measured / ideal:.1f} %)")
+        _say(axes, last, f"{three_digits(measured)} ({100 * measured / ideal:.1f} %)")
         axes.set_yticks(range(last + 1), ["ideal", *(label for label, _, _ in parts), "measured"])
         axes.set_xlabel(f"{loss.row.unit}/s" + (f" ({edges.start})" if edges.start else ""))
         axes.tick_params(axis="y", length=0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.naming import TRAINER
+
 MANIFOLD = 10  # times the first loss, from which on it is said
 REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
 
@@ -14,6 +17,13 @@ def growth(losses: Sequence[float | None]) -> float | None:
     if len(known) < 2 or known[0] <= 0 or known[-1] < MANIFOLD * known[0]:
         return None
     return known[-1] / known[0]
+
+
+def is_lost(run: RunRecord) -> bool:
+    """Whether a run's training diverged. Ours tells a loss of every batch: where there is none it was not finite."""
+    losses = run.batches.loss
+    is_ours = TRAINER not in run.config
+    return bool(growth(losses) or end_of_loss(losses) or (is_ours and losses and losses[-1] is None))
 
 
 def end_of_loss(losses: Sequence[float | None]) -> int | None:

@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval, over_processes, paired_ratio, ratio
-from rnn_scaling.analysis.student import t_cdf, t_detectable
+from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
 
 POWER = 0.80
+NOISE = 0.1  # share by which two single runs differ at least before they are said to differ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,28 @@ def gate(comparison: Comparison, max_regression: float) -> str:
     if low >= 1 - max_regression:
         return "ok"
     return "regression" if high < 1 - max_regression else "cannot judge"
+
+
+def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
+    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1.
+
+    Args:
+      a, b: rates, or efficiencies; False where the interval of one is not known.
+      among: how many numbers they were picked from, as the highest or the lowest; the interval is then wide enough
+        that all of their pairs hold at once.
+    """
+    change = ratio(a, b)
+    if change.ends is None or change.standard_error is None:
+        return False
+    # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
+    degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
+    margin = t_quantile(pair_quantile(among), degrees) * change.standard_error / change.value
+    return math.log(change.value) > margin + change.rounding
+
+
+def pair_quantile(among: int) -> float:
+    """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
+    return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
 
 
 def detectable_effect(error: float, degrees: float) -> float:

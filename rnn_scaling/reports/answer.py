@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.reports import certified
-from rnn_scaling.reports.fastest import common_count, conditions, fastest, is_above, most_devices, places
+from rnn_scaling.reports.fastest import MOST_NAMED, common_count, conditions, fastest, most_devices, places
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.series_sentence import is_known, is_too_wide, percent, sentence
 from rnn_scaling.reports.summary import SeriesSummary, Summary, listed, once
@@ -61,19 +62,41 @@ def _lead(series: Sequence[SeriesSummary]) -> str:
     several = [each for each in series if most_devices(each) > 1]
     if not several:
         text = f"None of the {len(series)} series was measured on several devices."
-        measured, training = _not_wrong([each for each in series if each.at(1)], "")
-        return " ".join([*(fastest(measured, 1, training) if len(measured) > 1 else []), text])
+        measured, training = _sound([each for each in series if each.at(1)], "")
+        return " ".join([*(fastest(measured, 1, training) if len(measured) > 1 else []), text, *_unranked(series)])
     one_model = [each for each in several if registry.trains_one_model(_mode(each))]
     training = " that train one model" if one_model and len(one_model) < len(several) else ""
     rivals = one_model or several
-    candidates, in_common = _not_wrong(rivals, training)
+    candidates, in_common = _sound(rivals, training)
     if not candidates:
-        return f"None of the {len(rivals)} series{training} is called the fastest: each is known to train wrong."
-    return " ".join([*_on_one_device(candidates, in_common), *_on_several(series, several, candidates, in_common)])
+        why = " or its loss diverged" if any(each.num_diverged for each in rivals) else ""
+        return f"None of the {len(rivals)} series{training} is called the fastest: each is known to train wrong{why}."
+    lines = [*_on_one_device(candidates, in_common), *_on_several(series, several, candidates, in_common)]
+    return " ".join([*lines, *_unranked(series)])
 
 
-def _not_wrong(series: Sequence[SeriesSummary], training: str) -> tuple[Sequence[SeriesSummary], str]:
-    """(those that are not known to train wrong; what they have in common, for the sentence)."""
+def _unranked(series: Sequence[SeriesSummary]) -> list[str]:
+    """Which series cannot be the fastest for what became of their runs, and why."""
+    why = {each.title: _failure(each) for each in series}
+    named = [f"{title} ({reason})" for title, reason in why.items() if reason]
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return [f"Not ranked: {listed([*named[:MOST_NAMED], *more])}."] if named else []
+
+
+def _failure(series: SeriesSummary) -> str:
+    if series.num_diverged:
+        return "its loss diverged"
+    if series.largest is None:
+        return "no run succeeded"
+    return "no run on several devices succeeded" if series.failed_above and most_devices(series) == 1 else ""
+
+
+def _sound(series: Sequence[SeriesSummary], training: str) -> tuple[Sequence[SeriesSummary], str]:
+    """(those whose training did not diverge and is not known to be wrong; what they have in common, for the sentence).
+
+    What diverged is named in a sentence of its own.
+    """
+    series = [each for each in series if not each.num_diverged]
     right = [each for each in series if not certified.is_wrong(each)]
     if len(right) == len(series):
         return series, training
@@ -102,7 +125,7 @@ def _on_several(
       training: what these have in common, for the sentence.
     """
     if len(candidates) == 1:
-        only = _of_one(training) or " was measured on several devices"
+        only = _of_one(training) or (" was measured on several devices" if len(several) == 1 else " can be ranked")
         # A series that was measured on one device alone, or failed, may train one model too.
         where = " on several devices" if training and len(several) < len(series) else ""
         among = f"{len(several) if where else len(series)} series{where}"

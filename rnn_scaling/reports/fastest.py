@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.attribution import REPEATS
-from rnn_scaling.analysis.confidence import LEVEL, Interval, ratio
-from rnn_scaling.analysis.significance import POWER
-from rnn_scaling.analysis.student import t_detectable, t_quantile
+from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.significance import POWER, is_above, pair_quantile
+from rnn_scaling.analysis.student import t_detectable
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import rounded_up
 from rnn_scaling.reports.series_sentence import (
     crowding_sentence,
-    is_known,
+    failed_above,
     number,
     of_load,
     records_behind,
@@ -45,7 +45,7 @@ def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[
     if not rivals:
         text = f"The fastest of the {len(series)} series{training} {where} is {first.title}: {number(best)} {unit}."
         about = [_about(first)] if count > 1 else []
-        return [text, *about, *conditions(series, count, first if about else None)]
+        return [text, *about, *_elsewhere(ordered, count, first), *conditions(series, count, first if about else None)]
     slowed = [each for each in rivals if is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count))]
     tied = [first, *(each for each in rivals if each not in slowed or len(slowed) == len(rivals))]
     others = len(series) - 1 - len(rivals)
@@ -57,7 +57,22 @@ def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[
     else:
         would_tell = "Other processes slowed the slower ones: runs without them would tell."
     text += f"; the other{f' {others} are' if others > 1 else ' is'} slower than the first." if others else "."
-    return [text, would_tell, *conditions(series, count)]
+    return [text, would_tell, *_elsewhere(ordered, count), *conditions(series, count)]
+
+
+def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary | None = None) -> list[str]:
+    """Which series are faster on fewer devices than their most, and of which no run succeeded on more.
+
+    Args:
+      series: that are compared.
+      count: of devices; on one device nothing is said.
+      named: whose peak was said.
+    """
+    if count == 1:
+        return []
+    peaks = [statement(each)[0] for each in series if each.peak and each is not named]
+    failed = [f"{each.title}: {text[0].lower()}{text[1:]}" for each in series for text in failed_above(each)]
+    return [*peaks, *failed]
 
 
 def _named(series: Sequence[SeriesSummary], count: int) -> list[str]:
@@ -90,7 +105,7 @@ def _would_tell(rates: Sequence[Interval], among: int) -> str:
     grown = repeats / now
     changes = [ratio(rates[0], rate) for rate in rates[1:]]
     effects = [
-        (each.standard_error or 0.0) / each.value * t_detectable(_quantile(among), POWER, each.degrees * grown)
+        (each.standard_error or 0.0) / each.value * t_detectable(pair_quantile(among), POWER, each.degrees * grown)
         for each in changes
     ]
     rounding = max(each.rounding for each in changes)
@@ -99,28 +114,6 @@ def _would_tell(rates: Sequence[Interval], among: int) -> str:
         return "Logs with more digits would tell." if rounding else same
     least = -100 * math.expm1(-max(effects) / math.sqrt(grown) - rounding)
     return f"--repeats={repeats} would most likely show differences of {rounded_up(least)} %."
-
-
-def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
-    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1.
-
-    Args:
-      a, b: rates, or efficiencies; False where the interval of one is not known.
-      among: how many numbers they were picked from, as the highest or the lowest; the interval is then wide enough
-        that all of their pairs hold at once.
-    """
-    change = ratio(a, b)
-    if not is_known(change) or change.standard_error is None:
-        return False
-    # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
-    degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    margin = t_quantile(_quantile(among), degrees) * change.standard_error / change.value
-    return math.log(change.value) > margin + change.rounding
-
-
-def _quantile(among: int) -> float:
-    """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
-    return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
 
 
 def conditions(series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None) -> list[str]:

@@ -60,6 +60,8 @@ def _series(
         **({"machine": series.machine} if series.machine else {}),
         **({"facts": dict(series.facts)} if series.facts else {}),
         **start_up.as_json([row.row for row in series.rows]),
+        **({"fastest_on": series.peak.row.num_devices} if series.peak else {}),
+        **({"runs_diverged": series.num_diverged} if series.num_diverged else {}),
         "rows": [_row(row, metrics, options, summary) for row in series.rows],
     }
 

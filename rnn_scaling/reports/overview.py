@@ -84,7 +84,7 @@ def _cells(series: SeriesSummary, with_devices: bool, is_scaled: bool) -> list[s
         *([str(row.row.num_devices)] if with_devices else []),
         *(_scaled(row) if is_scaled else []),
         plus_minus(one, 1),
-        " and ".join(str(count) for count in dict.fromkeys(good)),
+        " and ".join(str(count) for count in dict.fromkeys(good)) + (", diverged" if series.num_diverged else ""),
     ]
 
 

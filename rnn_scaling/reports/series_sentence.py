@@ -30,17 +30,29 @@ def sentence(series: SeriesSummary) -> str:
     first, *others = statement(series)
     crowding = [text] if (text := crowding_sentence(row)) else []
     workers = cluster.remarks(row.row)
-    return " ".join([first, *crowding, *others, *workers, *of_load(records_behind(row)), *_failed_above(series, row)])
+    load = of_load(records_behind(row))
+    return " ".join([first, *crowding, *others, *workers, *load, *failed_above(series), *_diverged(series)])
 
 
 def statement(series: SeriesSummary) -> list[str]:
-    """How far a measured series scales, as far as that can be told, and what the lost points are."""
+    """How far a measured series scales and what the lost points are; first, if not there, where it is fastest."""
+    lines, best = _statement(series), series.peak
+    if best is None or best.row.rate is None:
+        return lines
+    known = "" if is_known(best.row.rate) else ", going by single runs"
+    speedup = best.row.metric(SPEEDUP)
+    times = f", {number(speedup, 2)} times the speed of one" if speedup and best.row.num_devices > 1 else ""
+    peak = f"{series.title} is fastest on {best.devices}: {number(best.row.rate)} {series.unit}/s{times}{known}."
+    return [peak, lines[0].replace(series.title, "It" if " reaches " in lines[0] else series.title, 1), *lines[1:]]
+
+
+def _statement(series: SeriesSummary) -> list[str]:
     row, title = series.largest, series.title
     if row is None:
         raise ValueError("expected a measured series")
     rate = f"{title}: {number(row.row.rate)} {series.unit}/s on {row.devices}."
     if row.row.num_devices == 1:
-        return [rate, "It was not run on more devices."]
+        return [rate, *([] if series.failed_above else ["It was not run on more devices."])]
     if row.efficiency is None:
         return [rate, "How it scales needs its run on 1 device."]
     if not is_known(row.efficiency):
@@ -144,10 +156,17 @@ def _one_run(row: RowSummary) -> str:
     return f"going by one run on {sides[0].devices}" if sides else "of which no interval is known"
 
 
-def _failed_above(series: SeriesSummary, row: RowSummary) -> list[str]:
-    above = [each.row for each in series.rows if each.row.num_devices > row.row.num_devices]
+def failed_above(series: SeriesSummary) -> list[str]:
+    """That no run succeeded on more devices than the most that were measured; empty where none was tried."""
+    above = series.failed_above
     counts = [str(each.num_workers if each.is_distributed else each.num_devices) for each in above[:-1]]
     return [f"On {listed([*counts, above[-1].devices])} no run succeeded."] if above else []
+
+
+def _diverged(series: SeriesSummary) -> list[str]:
+    """That the loss of some of its runs grew manifold, or beyond all numbers."""
+    runs = sum(len(row.row.good) for row in series.rows)
+    return [f"The loss diverged in {series.num_diverged} of {runs} runs."] if series.num_diverged else []
 
 
 def percent(value: Interval | None) -> str:

@@ -45,6 +45,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     rows = [row for own in rows_of.values() for row in own]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
+    grown = tuple(run.name for run in runs if divergence.growth(run.record.batches.loss))
     with beside(lambda: (environment.facts(records), differences.within(good)), pays=len(rows) >= MANY) as of_all:
         series = _series(list(rows_of.values()), names, steady)
         facts, differing = of_all()
@@ -60,8 +61,8 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         machines=tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items()),
         running=tuple(run.name for run in running),
         learning=learning.of(rows, target),
-        diverged=tuple(run.name for run in runs if divergence.growth(run.record.batches.loss)),
-        without_loss=tuple(run.name for run in runs if divergence.end_of_loss(run.record.batches.loss)),
+        diverged=grown,
+        without_loss=tuple(run.name for run in runs if divergence.is_lost(run.record) and run.name not in grown),
     )
 
 

@@ -20,6 +20,7 @@ from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
 from rnn_scaling.analysis.rows import Key, Row, kernel_on_cpus, measured_seconds, process_rates
+from rnn_scaling.analysis.significance import NOISE, is_above
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
@@ -112,6 +113,30 @@ class SeriesSummary:
     def largest(self) -> RowSummary | None:
         """The row on the most devices that was measured; None when every run failed."""
         return next((row for row in reversed(self.rows) if row.row.rate is not None), None)
+
+    @functools.cached_property
+    def peak(self) -> RowSummary | None:
+        """The row on fewer devices than the most that is faster, beyond noise; None: there is none."""
+        rows = [row for row in self.rows if row.row.rate is not None]
+        rates = {id(row): row.row.rate for row in rows if row.row.rate}
+        best, last = max(rows, key=lambda row: rates[id(row)].value, default=None), self.largest
+        if best is None or last is None or best is last:
+            return None
+        high, low = rates[id(best)], rates[id(last)]
+        single = high.ends is None or low.ends is None
+        is_faster = low.value < (1 - NOISE) * high.value if single else is_above(high, low, len(rows))
+        return best if is_faster else None
+
+    @functools.cached_property
+    def failed_above(self) -> tuple[Row, ...]:
+        """The rows without a good run on more devices than the most that were measured."""
+        most = self.largest.row.num_devices if self.largest else 0
+        return tuple(row.row for row in self.rows if row.row.num_devices > most)
+
+    @functools.cached_property
+    def num_diverged(self) -> int:
+        """How many of its good runs diverged: a series with such runs is never called the fastest."""
+        return sum(divergence.is_lost(run) for row in self.rows for run in row.row.good)
 
     def command(self) -> str:
         """The sweep that measures the series anew."""

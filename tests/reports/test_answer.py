@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
 import pytest
 
 from rnn_scaling.analysis.confidence import Interval, ratio
-from rnn_scaling.reports import answer, table
-from rnn_scaling.reports.fastest import is_above
+from rnn_scaling.analysis.significance import is_above
+from rnn_scaling.reports import answer, json_report, table
 from rnn_scaling.reports.series_sentence import sentence
-from tests.support.records import changed
+from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import attributed, beside_load, of, run, timed
 
 
@@ -249,3 +250,73 @@ def test_the_fastest_is_chosen_where_all_were_measured():
     assert said.startswith(
         "The fastest of the 2 series on 2 devices, the most that all have, is cudnn_lstm, mirrored: 190"
     )
+
+
+def on_two(rates):
+    """Three runs of each mode on one and on two devices."""
+    return [timed(n, r * n, k, variable_update=mode) for mode, r in rates.items() for n in (1, 2) for k in range(3)]
+
+
+def with_loss(made, loss):
+    return changed(made, batches={**fields_of(made)["batches"], "loss": loss})
+
+
+@pytest.mark.parametrize(
+    "end",
+    [[2.0, 3.0, *[None] * 38], [None] * 40, [2.0] * 39 + [None], [2.0, None] + [None] * 38, [2.0] * 39 + [50.0]],
+)
+def test_a_training_that_diverged_never_wins_and_is_named(end):
+    rates = {"replicated": 150, "mirrored": 120, "parameter_server": 100}
+    runs = on_two(rates)
+    fine = [2.0] * 40
+    lost = [with_loss(made, end if made.config["variable_update"] == "replicated" else fine) for made in runs]
+    made = of(lost)
+    lead = answer.lead(made)
+    assert "The fastest of the 2 series on 2 devices is cudnn_lstm, mirrored" in lead
+    assert "Not ranked: cudnn_lstm, replicated (its loss diverged)" in lead and "3, diverged" in table.text(made)
+    assert [each.get("runs_diverged") for each in json.loads(json_report.render(made))["series"]] == [None, None, 6]
+    one_run = [with_loss(each, end if k == 2 else fine) for k, each in enumerate(runs)]
+    assert "is cudnn_lstm, mirrored" in answer.lead(of(one_run))
+    for wrong in ({"replicated", "mirrored"}, set(rates)):
+        some = [with_loss(each, end if each.config["variable_update"] in wrong else fine) for each in runs]
+        said = answer.lead(of(some))
+        assert "The fastest" not in said and ("parameter_server reaches" in said) == (len(wrong) == 2)
+    assert "The loss diverged in 6 of 6 runs" in sentence(of(lost[:6]).series[0])
+
+
+def test_a_loss_that_another_trainer_does_not_tell_is_no_divergence():
+    runs = [with_loss(timed(n, 100 * n, k), [2.0, *[None] * 39]) for n in (1, 2) for k in range(3)]
+    for made in runs:
+        made.config["trainer"] = "mine"
+    assert not of(runs).series[0].num_diverged
+
+
+def test_a_series_that_failed_is_named_with_what_failed():
+    rates = {"replicated": 150, "mirrored": 120}
+    runs = on_two(rates)
+    failed = [run(n, 1.0, "failed", variable_update="parameter_server") for n in (1, 2)]
+    above = [run(4, 1.0, "failed", variable_update="mirrored")]
+    lead = answer.lead(of([*runs, *failed, *above]))
+    assert "The fastest of the 2 series" in lead and "Not ranked: cudnn_lstm, parameter_server (no run" in lead
+    assert "cudnn_lstm, mirrored: on 4 devices no run succeeded" in lead
+    half = [timed(1, 100, k, variable_update="parameter_server") for k in range(3)]
+    assert "parameter_server (no run on several devices" in answer.lead(of([*runs, *half, failed[1]]))
+    alone = answer.lead(of([*(timed(1, 100, k) for k in range(3)), run(2, 1.0, "failed")]))
+    assert "On 2 devices no run succeeded" in alone and "not run on more" not in alone
+
+
+def test_a_speed_that_turns_over_is_said_with_the_number_of_devices_that_is_best():
+    def series(*speedups, repeats=3, **options):
+        return [timed(n, 1000 * s, k, **options) for n, s in zip((1, 2, 4, 8), speedups) for k in range(repeats)]
+
+    turned = of(series(1, 1.96, 3.45, 2.75))
+    assert answer.lead(turned).startswith("cudnn_lstm, independent is fastest on 4 devices: 3,450")
+    assert "34.4 ± " in answer.lead(turned) and json.loads(json_report.render(turned))["series"][0]["fastest_on"] == 4
+    assert "is fastest on 1 device:" in answer.lead(of(series(1, 0.9, 0.8, 0.7)))
+    assert "single runs" in answer.lead(of(series(1, 1.96, 3.45, 2.75, repeats=1)))
+    for noise in (series(1, 1.96, 3.45, 3.45), series(1, 1.96, 3.45, 3.44), series(1, 1.9, 3.0, 2.9, repeats=1)):
+        assert "fastest" not in answer.lead(of(noise)) and of(noise).series[0].peak is None
+    two = [*series(1, 1.96, 3.45, 2.75, variable_update="mirrored")]
+    two += series(1, 1.9, 3.6, 3.0, variable_update="replicated")
+    lead = answer.lead(of(two))
+    assert "It is fastest on 4 devices: 3,600" in lead and "mirrored is fastest on 4 devices: 3,450" in lead

@@ -110,7 +110,8 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value
     about = (
         f"Ideal {three_digits(ideal)} {series.unit}/s; points of efficiency lost: {', '.join(parts)}; "
-        f"measured {three_digits(measured)} {series.unit}/s, {100 * measured / ideal:.1f} % of the ideal. {waterfall.frame_of(split).sentence}"
+        f"measured {three_digits(measured)} {series.unit}/s, {100 * measured / ideal:.1f} % of the ideal. "
+        f"{waterfall.frame_of(split).sentence}"
     )
     name = f"waterfall-{k}"
     return figure_of(waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where the rest goes", about)

@@ -55,6 +55,7 @@ from rnn_scaling.settings.spelling import command
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
 REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
+ROUNDING, LEAST = 1e-9, 5e-4  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
     FIXED: "what a step costs however small a tower's share of the batch is",
@@ -220,7 +221,7 @@ class _Attributor:
             runs = () if self._row.fixed_total else level.runs
             return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, runs))))
         points = self._points(level)
-        if points.ends is None or points.ends[0] <= 0 <= points.ends[1]:
+        if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
             return Part(name, self._items(points), points)
         may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
         return Part(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
@@ -320,11 +321,14 @@ class _Attributor:
 
     def _points(self, level: Share) -> Interval:
         """In points of efficiency; no end is beyond what can be lost."""
-        if level.interval:
-            return shares.bounded(level.interval.scaled(ALL))
         rates = {key: _rate(self._by_key[key]) for key in level.keys}
         function = level.value
-        return shares.bounded(combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values())))
+        if level.interval:
+            points = level.interval.scaled(ALL)
+        else:
+            points = combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values()))
+        is_nothing = points.ends is not None and max(map(abs, points.ends)) <= ROUNDING
+        return dataclasses.replace(points, value=0.0, low=0.0, high=0.0) if is_nothing else shares.bounded(points)
 
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""

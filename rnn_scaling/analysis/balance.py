@@ -18,7 +18,7 @@ def imbalance(row: Row) -> float:
         step_s, _ = measured_batches(record)
         for time_s, towers in zip(step_s, record.batches.tower_positions[record.batches.warmup :]):
             seconds += time_s
-            balanced += time_s * sum(towers) / len(towers) / max(towers)
+            balanced += time_s * (sum(towers) / (len(towers) * max(towers)))  # of even towers exactly the time
     return max(0.0, seconds / balanced - 1) if balanced else 0.0  # rounding alone can make even towers a gain
 
 

@@ -298,3 +298,19 @@ def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
     assert points == pytest.approx(found), "shown in 80 of 100 cases, as series are"
     many = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1) * 20]
     assert attribute(many).is_told
+
+
+def test_rounding_of_floating_point_is_no_part():
+    """Even towers, and a mode that scales as independent replicas do: nothing is lost, to the last digit."""
+    random_ = random.Random(1)
+    for _ in range(60):
+        n, positions, rate = random_.choice([2, 3, 6, 8]), random_.randint(1, 5000), random_.uniform(10, 1e5)
+        kinds = [("replicated", "constant"), ("replicated", "device"), ("independent", "device")]
+        runs = [resolved(rate * c, c, *kind, [positions] * c) for c in (1, n) for kind in kinds for _ in range(2)]
+        table = rows.with_baselines(runs)
+        for loss in filter(None, attribution.attribute_all(table, table)):
+            assert not loss.told and not loss.rest.is_told and set(loss.rest.points.ends) == {0.0}
+    uneven = rows.with_baselines([resolved(100, 2, positions=[9, 10])])
+    assert balance.imbalance(uneven[0]) == pytest.approx(1 / 19)
+    hardly = [resolved(rate * c, c, positions=[100000, 100001][:c]) for c in (1, 2) for rate in (100, 100)]
+    assert not attribute(hardly).told  # it would print as 0.000

@@ -80,6 +80,9 @@ def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
     assert confidence.combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
     spread = confidence.over_processes([99, 100, 101])
     assert spread.printed(off).by_digits > 25 > 0.0 == spread.by_digits
+    scattered = confidence.over_processes([5, 20, 80]).printed(1e-3)  # its width is by runs, whatever the digits
+    assert 0 < scattered.by_digits < 0.01 * scattered.half_width
+    assert scattered.scaled(2).by_digits == 2 * scattered.by_digits
     assert confidence.over_processes([2.0]).printed(off).ends is None, "one run has no interval, whatever it printed"
 
 

@@ -43,18 +43,16 @@ from typing import Any
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, shares
 from rnn_scaling.analysis.balance import imbalance
-from rnn_scaling.analysis.confidence import LEVEL, Interval, combine, ratio, slope
+from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, row_key
 from rnn_scaling.analysis.shares import ALL, Missing, Share
-from rnn_scaling.analysis.significance import POWER
-from rnn_scaling.analysis.student import t_detectable
+from rnn_scaling.analysis.significance import foreseen, more_repeats
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
-REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
 ROUNDING, LEAST = 1e-9, 5e-4  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
@@ -122,6 +120,13 @@ class Attribution:
         return bool(self.told)
 
     @property
+    def is_split(self) -> bool:
+        """Whether parts are named: what is named adds up to a loss that can be told from 0, or is all of it."""
+        ends, rest = self.loss_points.ends, self.rest.points
+        is_all = self.is_told and (self.rest.is_told or rest is None or rest.ends == (0.0, 0.0))
+        return ends is not None and ends[1] >= 0 and (ends[0] > 0 or is_all)
+
+    @property
     def shown(self) -> tuple[Part, ...]:
         """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
         points = self.rest.points
@@ -138,14 +143,12 @@ class Attribution:
         The points are None where nobody can foresee it.
         """
         values = [part.points for part in self.parts if part.points] or [self.loss_points]
-        now = max(1, min((count for value in values for count in value.processes), default=1))
-        repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
+        now, repeats = more_repeats(values)
         errors = [(value.standard_error, value.degrees) for value in values if value.standard_error]
         if not errors:
             return repeats, None
-        grown = repeats / now
-        effects = [error * t_detectable((1 + LEVEL) / 2, POWER, free * grown) for error, free in errors]
-        return repeats, max(effects) / math.sqrt(grown) + max(value.by_digits for value in values)
+        effects = [foreseen(error, degrees, now, repeats) for error, degrees in errors]
+        return repeats, min(ALL, max(effects) + max(value.by_digits for value in values))
 
 
 def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:

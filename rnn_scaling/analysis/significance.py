@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval, over_processes, paired_ratio, ratio
-from rnn_scaling.analysis.student import t_cdf, t_detectable, t_quantile
+from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
 POWER = 0.80
+REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
 NOISE = 0.1  # share by which two single runs differ at least before they are said to differ
 
 
@@ -109,6 +110,23 @@ def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
 def pair_quantile(among: int) -> float:
     """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
     return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
+
+
+def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
+    """(processes that each of the values has at least, repeats that would tell more)."""
+    now = max(1, min((count for value in values for count in value.processes), default=1))
+    return now, next((each for each in REPEATS if each >= 2 * now), 2 * now)
+
+
+def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 2) -> float:
+    """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
+
+    Args:
+      error: standard error with `now` processes each, which is an estimate with these degrees of freedom.
+      among: how many numbers the effect is picked from.
+    """
+    later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)
+    return error * math.sqrt(now / repeats) * t_foreseeable(pair_quantile(among), POWER, degrees, later)
 
 
 def detectable_effect(error: float, degrees: float) -> float:

@@ -62,6 +62,34 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
+def t_foreseeable(probability: float, power: float, known_by: float, degrees: float) -> float:
+    """The effect, in standard errors as estimated beforehand, that a later t test finds with `power`.
+
+    Half of all estimates are too small, so the power is the mean over what the true error may be beside the estimate.
+
+    Args:
+      probability: of the later test's quantile, as 0.975 of a two-sided 5 % test.
+      power: chance to find the effect, as 0.8.
+      known_by: degrees of freedom of the estimate.
+      degrees: of freedom of the later test.
+    """
+    critical, (z, _, below) = t_quantile(probability, degrees), _normal_table()
+    (weights, scales), (known_weights, known_scales) = (_scales(min(free, 500.0)) for free in (degrees, known_by))
+
+    def reached(effect: float) -> float:
+        found = np.interp(effect * known_scales[:, None] - critical * scales, z, below)
+        return float(known_weights @ found @ weights)
+
+    low, high = 0.0, 1.0
+    while reached(high) < power:
+        low, high = high, 2 * high
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < power else (low, middle)
+    return high
+
+
+@functools.lru_cache(maxsize=1024)
 def range_quantile(probability: float, count: int, degrees: float) -> float:
     """How far the largest of several equal means is from the smallest, in standard errors of a difference of two.
 

@@ -6,6 +6,7 @@ interval over processes is not known is never weighed against one that has it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
@@ -29,7 +30,10 @@ def lead(summary: Summary) -> str:
     """
     if not summary.measured:
         return "No run succeeded, so nothing can be said about scaling; the reasons stand below."
-    return " ".join([*certified.alarms(summary), _of_each_scaling(summary, _lead), *_unlike(summary)])
+    files = [name for name, _ in summary.loaded]
+    alone = [f"Beside other processes ran only {listed(files)}: repeat {'it' if len(files) == 1 else 'them'} alone."]
+    lines = [_of_each_scaling(summary, _lead), *(alone if files else []), *_unlike(summary)]
+    return " ".join([*certified.alarms(summary), *lines])
 
 
 @once
@@ -182,9 +186,14 @@ def missing(series: SeriesSummary) -> list[str]:
 
 
 def all_missing(summary: Summary) -> list[str]:
-    """The commands of all series that add missing runs to the folder, each once."""
+    """The commands that repeat loaded runs alone, and of all series that add missing runs to the folder, each once."""
+    again = [
+        f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.config)} --repeats={len(row.records)}"
+        for file, row in summary.loaded
+        if row.is_ours
+    ]
     commands = (command for each in summary.series for command in missing(each))
-    return [summary.supplying(command) for command in dict.fromkeys(commands)]
+    return [summary.supplying(command) for command in dict.fromkeys([*again, *commands])]
 
 
 def kinds(series: Sequence[SeriesSummary]) -> list[str]:

@@ -10,10 +10,8 @@ import math
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import REPEATS
 from rnn_scaling.analysis.confidence import Interval, ratio
-from rnn_scaling.analysis.significance import POWER, is_above, pair_quantile
-from rnn_scaling.analysis.student import t_detectable
+from rnn_scaling.analysis.significance import REPEATS, foreseen, is_above, more_repeats
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import rounded_up
 from rnn_scaling.reports.series_sentence import (
@@ -98,21 +96,18 @@ def _about(series: SeriesSummary) -> str:
 
 def _would_tell(rates: Sequence[Interval], among: int) -> str:
     """How many runs of each would show which differences from the first of these rates, in 80 of 100 cases."""
-    now = max(1, min(count for rate in rates for count in rate.processes or (1,)))
+    now, repeats = more_repeats(rates)
     if any(rate.standard_error is None or rate.ends is None for rate in rates):
         return f"--repeats={REPEATS[0]} would show how much runs differ."
-    repeats = next((each for each in REPEATS if each >= 2 * now), 2 * now)
-    grown = repeats / now
     changes = [ratio(rates[0], rate) for rate in rates[1:]]
     effects = [
-        (each.standard_error or 0.0) / each.value * t_detectable(pair_quantile(among), POWER, each.degrees * grown)
-        for each in changes
+        foreseen((each.standard_error or 0.0) / each.value, each.degrees, now, repeats, among) for each in changes
     ]
     rounding = max(each.rounding for each in changes)
     if not max(effects):  # of logs that print few digits
         same = "Their rates are the same to the last digit that is told."
         return "Logs with more digits would tell." if rounding else same
-    least = -100 * math.expm1(-max(effects) / math.sqrt(grown) - rounding)
+    least = -100 * math.expm1(-max(effects) - rounding)
     return f"--repeats={repeats} would most likely show differences of {rounded_up(least)} %."
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rnn_scaling.analysis import shares
 from rnn_scaling.analysis.attribution import REST, Attribution, Part
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import listed
@@ -40,7 +40,7 @@ def parts_sentence(loss: Attribution) -> str:
     """The told parts and what is left: "8.0 ± 2.0 points are contention. The rest, 3 ± 4, ..."."""
     lost = [f"{plus_minus(part.points, 1)} are {part.name}" for part in loss.told if _value(part) > 0]
     gained = [
-        f"{part.name} gives back {plus_minus(_negated(part.points), 1)}"
+        f"{part.name} gives back {plus_minus(shares.less(0.0, part.points), 1)}"
         for part in loss.told
         if part.points and _value(part) < 0
     ]
@@ -67,15 +67,6 @@ def parts_sentence(loss: Attribution) -> str:
 def nothing_told(losses: Sequence[Attribution]) -> str:
     """What the parts in the rest of these losses cannot be told apart from: "0", or load of other processes too."""
     return f"0 or {BY_LOAD}" if any(_loaded(loss) or loss.rest.may_be_load for loss in losses) else "0"
-
-
-def _negated(value: Interval | None) -> Interval | None:
-    """The interval of the number with its sign turned."""
-    if value is None:
-        return None
-    low = None if value.high is None else -value.high
-    high = None if value.low is None else -value.low
-    return Interval(-value.value, low, high, value.kind, value.standard_error, value.degrees, value.processes)
 
 
 def rounded_up(points: float) -> str:

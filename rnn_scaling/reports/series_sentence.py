@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import REPEATS, Attribution
+from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.shares import ALL
+from rnn_scaling.analysis.significance import REPEATS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
@@ -109,7 +110,7 @@ def records_behind(row: RowSummary) -> list[RunRecord]:
     """The runs behind the numbers that are said of a row: its own, its baseline's, and those that its parts need."""
     base, loss = row.row.baseline, row.loss
     rows = [row.row, *([base] if base and base is not row.row else [])]
-    if loss and row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency) and _is_split(loss):
+    if loss and row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency) and loss.is_split:
         rows += [each for each in loss.rows if all(each is not other for other in rows)]
     return [record for each in rows for record in each.good]
 
@@ -118,19 +119,13 @@ def _where(loss: Attribution | None) -> list[str]:
     """What the lost points are, for a loss with an interval."""
     if loss is None:
         return []
-    if _is_split(loss):
+    if loss.is_split:
         return [parts_sentence(loss) if loss.is_told else untold(loss)]
     if not contains_zero(loss.loss_points):
         return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
     repeats, points = loss.would_show()
     more = f"; --repeats={repeats} would show a loss of {rounded_up(points)} points" if points else ""
     return [f"That cannot be told apart from the ideal{more}."]
-
-
-def _is_split(loss: Attribution) -> bool:
-    """Whether the sentence says something of the parts: nobody asks where more than the ideal went."""
-    ends = loss.loss_points.ends
-    return ends is not None and ends[1] >= 0 and (loss.is_told or ends[0] > 0)
 
 
 def of_load(records: Sequence[RunRecord]) -> list[str]:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rnn_scaling.analysis import divergence, same_work
+from rnn_scaling.analysis import disturbance, divergence, same_work
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.confidence import Interval
@@ -34,6 +34,7 @@ from rnn_scaling.settings.spelling import command
 LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
+MOST_LOADED = 3  # runs that are worth to be repeated alone; with more the machine is the matter
 TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
 
 
@@ -187,6 +188,14 @@ class Summary:
     def options(self) -> list[str]:
         """The options that tell the rows apart."""
         return told_options(self.rows) if self.rows else []
+
+    @functools.cached_property
+    def loaded(self) -> list[tuple[str, Row]]:
+        """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
+        rows = [row for series in self.series for row in series.rows]
+        good = [(name, row.row, run) for row in rows for name, run in zip(row.files, row.row.records) if run.throughput]
+        beside = [(name, row) for name, row, run in good if disturbance.load(run)]
+        return beside if len(beside) <= min(MOST_LOADED, len(good) // 6) else []
 
     @functools.cached_property
     def is_certified(self) -> bool:

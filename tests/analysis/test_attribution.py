@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.analysis import attribution, balance, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.student import t_detectable
+from rnn_scaling.analysis.student import t_foreseeable
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from tests.support.records import changed
@@ -294,7 +294,7 @@ def test_parts_that_cannot_be_told_from_nothing_are_not_shown():
     repeats, points = result.would_show()
     assert repeats == 5 and 0 < points < result.loss_points.half_width
     error, degrees = result.loss_points.standard_error, result.loss_points.degrees
-    found = t_detectable(0.975, 0.80, degrees * 2.5) * error / 2.5**0.5
+    found = t_foreseeable(0.975, 0.80, degrees, degrees * 4) * error / 2.5**0.5
     assert points == pytest.approx(found), "shown in 80 of 100 cases, as series are"
     many = [resolved(rate, n) for n, base in ((1, 100), (2, 190)) for rate in (base * 0.9, base * 1.1) * 20]
     assert attribute(many).is_told

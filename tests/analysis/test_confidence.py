@@ -86,6 +86,30 @@ def test_what_logs_print_with_few_digits_is_never_surer_than_its_digits():
     assert confidence.over_processes([2.0]).printed(off).ends is None, "one run has no interval, whatever it printed"
 
 
+@pytest.mark.parametrize("series, difference", [(2, 0.0), (2, 0.03), (3, 0.0), (6, 0.01)])
+@pytest.mark.parametrize("now", [2, 3, 5])
+def test_what_more_repeats_are_said_to_show_they_show_in_80_of_100_cases(series, difference, now):
+    """Pilots that tell nothing, of any true difference; then as many runs as were proposed, that differ as was said."""
+    random_ = np.random.default_rng(now)
+
+    def rates(repeats, apart):
+        groups = np.exp(0.02 * random_.normal(size=(series, repeats)))
+        groups[0] *= math.exp(apart)
+        return [confidence.over_processes(*each) for each in zip(groups, confidence.shared_scatters(groups))]
+
+    shown = []
+    while len(shown) < 300:
+        pilot = rates(now, difference)
+        if significance.is_above(pilot[0], pilot[1], series):
+            continue
+        had, repeats = significance.more_repeats(pilot)
+        change = confidence.ratio(pilot[0], pilot[1])
+        least = significance.foreseen(change.standard_error / change.value, change.degrees, had, repeats, series)
+        new = rates(repeats, least)
+        shown.append(significance.is_above(new[0], new[1], series))
+    assert had == now and 0.74 <= np.mean(shown) <= 0.9
+
+
 def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
     interval = confidence.within_interval(step_s, [1920] * 20)

@@ -141,7 +141,7 @@ def _audit_table(report: FileReport, table: ScalingTable, context: Context) -> N
         facts = [*work_model.facts(context.models(table)), *(said for one in judged for said in one.readings)]
         report.facts += [f"{_place(table)}: {fact}" for fact in facts]
     room = max(0, MAX_DERIVED - len(report.derived))
-    report.derived += itertools.islice(derived.derive(table, [one.verdict for one in judged]), room)
+    report.derived += itertools.islice(derived.derive(table, [one.verdict for one in judged], report.notes), room)
 
 
 def _keep(report: FileReport, made: Iterable[Finding | None]) -> None:

@@ -19,6 +19,7 @@ from rnn_scaling.audit.work_model import STRONG, WEAK
 # A further device that adds less than this share of the first: the knee. A step that keeps less than this: a fall.
 _KNEE, _FALL = 0.5, 0.9
 _MAX_POINTS = 200
+_CONFLICT = 1.1  # repeats whose speeds differ by more than this factor are none
 _IN_STEPS = dataclasses.replace(TOTAL)  # of a rate in steps, times the batch of all devices
 
 
@@ -76,14 +77,20 @@ class Series:
     phases: Mapping[str, float]
 
 
-def derive(table: ScalingTable, verdicts: Sequence[Verdict]) -> Iterator[Series]:
-    """Yields what each series of two numbers of devices or more implies."""
+def derive(table: ScalingTable, verdicts: Sequence[Verdict], notes: list[str] | None = None) -> Iterator[Series]:
+    """Yields what each series of two numbers of devices or more implies.
+
+    Args:
+      table: whose rows these are.
+      verdicts: on its rows.
+      notes: takes a line for each series whose rows conflict.
+    """
     for verdict in verdicts:
         by_series: dict[str, list[ScalingRow]] = {}
         for row in verdict.rows:
             by_series.setdefault(row.series, []).append(row)
         single = all(len(members) == 1 for members in by_series.values())
-        for members in [verdict.rows] if single else by_series.values():
+        for members in [verdict.rows] if single else _by_batch(table, list(by_series.values())):
             rows = [row for repeats in _by_count(members) for row in repeats]
             counts = {row.devices for row in rows}
             if len(counts) < 2 or (single and len(counts) < len(rows)):
@@ -91,8 +98,36 @@ def derive(table: ScalingTable, verdicts: Sequence[Verdict]) -> Iterator[Series]
             scaling = _scaling(table, verdict, rows)
             reading, speeds = _speeds(table, verdict, rows, scaling)
             known = [(row, speed) for row, speed in zip(rows, speeds) if speed]
+            if conflict := _conflict(known):
+                notes = [] if notes is None else notes
+                notes.append(conflict)
+                continue
             if len({row.devices for row, _ in known}) >= 2:
                 yield _series(table, reading, scaling, known)
+
+
+def _by_batch(table: ScalingTable, groups: Sequence[list[ScalingRow]]) -> Iterator[list[ScalingRow]]:
+    """The rows of each series; those of several batch sizes on as many devices as weak and as strong scaling."""
+    for rows in groups:
+        sizes = {(row.devices, batches.size(row)) for row in rows if row.global_batch_size}
+        kinds: dict[tuple[str, float], list[ScalingRow]] = {}
+        for row in rows if len(sizes) > len({devices for devices, _ in sizes}) else ():
+            kinds.setdefault((WEAK, batches.size(row) / (row.devices or 1)), []).append(row)
+            kinds.setdefault((STRONG, batches.size(row)), []).append(row)
+        yield from kinds.values() or [rows]
+
+
+def _conflict(known: Sequence[tuple[ScalingRow, float]]) -> str:
+    """Which lines of one configuration say what no repeats do; "" where none. Records tell their configurations."""
+    speeds: dict[int | None, list[tuple[float, int]]] = {}
+    for row, speed in known:
+        speeds.setdefault(row.devices, []).append((speed, row.line))
+    for devices, several in speeds.items():
+        (low, first), (high, second) = min(several), max(several)
+        if first and high > _CONFLICT * low:
+            lines = f"lines {min(first, second)} and {max(first, second)}, both on {devices} devices,"
+            return f"{lines} differ by a factor of {high / low:.3g}, and no column tells them apart: nothing is derived"
+    return ""
 
 
 def _by_count(rows: Sequence[ScalingRow]) -> list[list[ScalingRow]]:

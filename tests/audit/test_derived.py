@@ -106,6 +106,22 @@ def test_repeated_rows_are_one_point_which_says_so(tmp_path):
     assert run(tmp_path, labels, "t.txt").derived == []  # each row is another thing: none repeats another
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_weak_and_strong_rows_of_one_table_are_never_averaged(tmp_path, order):
+    weak, strong = [(1, 64, 100), (2, 128, 190), (4, 256, 370)], [(1, 256, 230), (2, 256, 300), (4, 256, 371)]
+    lines = [f"{n},{size},{rate}" for n, size, rate in [*weak, *strong][::order]]
+    found = run(tmp_path, "\n".join(["gpus,global_batch_size,images_per_sec", *lines]), "t.csv").derived
+    assert [(each.scaling, round(each.points[-1].speedup, 2)) for each in found] in (
+        [("weak", 3.7), ("strong", 1.61)],
+        [("strong", 1.61), ("weak", 3.7)],
+    )
+
+
+def test_rows_that_conflict_and_that_no_column_tells_apart_are_refused_by_line(tmp_path):
+    report = run(tmp_path, "gpus,images/s\n1,100\n2,190\n4,370\n1,230\n2,300\n4,371\n", "t.csv")
+    assert not report.derived and any("lines 2 and 5" in note for note in report.notes)
+
+
 def test_times_whose_work_nobody_says_imply_no_speedup(tmp_path):
     times = "GPUs\t{}\n1\t100\n2\t105\n4\t110\n"
     assert run(tmp_path, times.format("ms/step"), "t.txt").derived == []

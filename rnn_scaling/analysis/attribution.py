@@ -68,16 +68,14 @@ MEANING = {
 class Part:
     """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
-    Both are None where a run is missing, and `commands` then supply it; of another trainer, which has none of ours,
-    `settings` are the options of these runs in words. `is_told`: it can be told apart from 0. `may_be_load`: its
-    interval excludes 0, but other processes may have taken as much.
+    Both are None where a run is missing, and `commands` then supply it, if our trainer makes it. `is_told`: it can be
+    told apart from 0. `may_be_load`: its interval excludes 0, but other processes may have taken as much.
     """
 
     name: str
     value: Interval | None
     points: Interval | None
     commands: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
     is_told: bool = False
     may_be_load: bool = False
 
@@ -134,8 +132,9 @@ class Attribution:
 
     @property
     def missing(self) -> tuple[Part, ...]:
-        """The parts that need runs which are missing."""
-        return tuple(part for part in self.parts if part.points is None)
+        """The parts of a loss that our trainer would tell with runs which are missing; none where nothing is lost."""
+        is_lost = (self.loss_points.ends or (self.loss_points.value,))[0] > 0
+        return tuple(part for part in self.parts if part.commands and is_lost)
 
     def would_show(self) -> tuple[int, float | None]:
         """(repeats that would tell more, the least points of a part that they show in 80 of 100 cases).
@@ -216,25 +215,14 @@ class _Attributor:
         )
 
     def _part(self, name: str, level: Share | Missing) -> Part:
-        if isinstance(level, Missing) and self._row.is_ours:
-            commands = (command(self._row.config, **changes) for changes in level.runs)
-            return Part(name, None, None, tuple(dict.fromkeys(commands)))
         if isinstance(level, Missing):
-            # A program that takes one batch for all devices has no option by which it would make these runs.
-            runs = () if self._row.fixed_total else level.runs
-            return Part(name, None, None, settings=tuple(dict.fromkeys(map(self._in_words, runs))))
+            runs = level.runs if self._row.is_ours else ()
+            return Part(name, None, None, tuple(dict.fromkeys(command(self._row.config, **each) for each in runs)))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
             return Part(name, self._items(points), points)
         may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
         return Part(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
-
-    def _in_words(self, changes: Mapping[str, Any]) -> str:
-        """ "variable_update=independent on 1 device": what another trainer must have told of a run."""
-        config, changed = self._row.config, {**self._row.config, **changes}
-        words = [f"{name}={changed[name]}" for name in changes if config[name] != changed[name]]
-        options = " and ".join(word for word in words if word.partition("=")[0] not in scale.AXES)
-        return f"{options} on {scale.in_words(scale.num_workers(changed), changed['num_devices'])}".strip()
 
     def _by_load(self, level: Share) -> float:
         """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""

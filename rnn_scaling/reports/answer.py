@@ -180,7 +180,7 @@ def missing(series: SeriesSummary) -> list[str]:
     elif row.efficiency is None:
         lines = [command(row.row.config, **scale.ON_ONE_DEVICE)]
     else:
-        lines = [line for part in (row.loss.parts if row.loss else ()) for line in part.commands]
+        lines = [line for part in (row.loss.missing if row.loss else ()) for line in part.commands]
     repeats = f" --repeats={len(row.row.records)}" if len(row.row.records) > 1 else ""
     return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 

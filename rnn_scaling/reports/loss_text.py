@@ -10,7 +10,6 @@ from rnn_scaling.analysis.attribution import REST, Attribution, Part
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.reports.numbers import plus_minus, share
 from rnn_scaling.reports.summary import listed
-from rnn_scaling.settings.naming import network
 
 BY_LOAD = "what other processes took"
 
@@ -20,20 +19,16 @@ def untold(loss: Attribution) -> str:
     if loss.is_told:
         return ""
     known = [part.name for part in loss.parts if part.points and part.points.ends != (0.0, 0.0)]
-    missing = listed([part.name for part in loss.missing])
-    if not known and missing:
-        is_lost = (loss.loss_points.ends or (loss.loss_points.value,))[0] > 0
-        lost = f"{plus_minus(loss.loss_points, 1)} points are not split: " if is_lost else ""
-        return f"{lost}{missing if lost else _capital(missing)} {_need(loss)}."
+    missing = _missing(loss)
     if not known:
-        return ""
+        return f"{plus_minus(loss.loss_points, 1)} points are not split: {missing}." if missing else ""
     loaded = _loaded(loss)
     lines = [_not_told(loss)] if loaded else []
     if others := [name for name in known if name not in loaded]:
         why, remedy = _why(loss)
         lines += [f"{_capital(listed(others))} cannot be told apart from {why}", remedy]
     lines += ["The same runs on a quiet machine would tell."] if loaded else []
-    return " ".join([*lines, *([f"{_capital(missing)} {_need(loss)}."] if missing else [])])
+    return " ".join([*lines, *([f"{_capital(missing)}."] if missing else [])])
 
 
 def parts_sentence(loss: Attribution) -> str:
@@ -48,9 +43,8 @@ def parts_sentence(loss: Attribution) -> str:
     rest = loss.rest.points
     if rest is None or rest.ends == (0.0, 0.0):
         return text
-    missing = listed([part.name for part in loss.missing])
-    if missing:
-        text = f"{text} {plus_minus(rest, 1)} points are not split: {missing} {_need(loss)}."
+    if any(part.points is None for part in loss.parts):
+        text = f"{text} {plus_minus(rest, 1)} points are not split{f': {need}' if (need := _missing(loss)) else ''}."
         return f"{text} {_not_told(loss)}" if _loaded(loss) else text
     nothing = BY_LOAD if _loaded(loss) or loss.rest.may_be_load else "0"
     untold_parts = [part.name for part in loss.parts if not part.is_told and _value(part)]
@@ -96,14 +90,10 @@ def _not_told(loss: Attribution) -> str:
     return f"{_capital(listed(_loaded(loss)))} cannot be told apart from {BY_LOAD}, up to {share(most)} of the cores."
 
 
-def _need(loss: Attribution) -> str:
-    """ "need runs that are missing", and of another trainer, which has no command of ours, which runs these are."""
-    needed = f"need{'s' if len(loss.missing) == 1 else ''} runs that are missing"
-    settings = list(dict.fromkeys(each for part in loss.missing for each in part.settings))
-    if not settings:
-        return needed
-    changes = settings[0] if len(settings) == 1 else f"once with {', once with '.join(settings)}"
-    return f"{needed}: {network(loss.row.config)} with the same options, but {changes}"
+def _missing(loss: Attribution) -> str:
+    """ "contention and exchange need runs that are missing"; "" where none would tell more."""
+    names = listed([part.name for part in loss.missing])
+    return f"{names} need{'s' if len(loss.missing) == 1 else ''} runs that are missing" if names else ""
 
 
 def _value(part: Part) -> float:

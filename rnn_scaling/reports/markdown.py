@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from rnn_scaling import entry
@@ -41,10 +42,15 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded:
     return "\n".join(lines) + "\n"
 
 
+def escaped(text: str) -> str:
+    """Text without HTML, links and addresses, as Markdown; what is escaped already stays as it is."""
+    return re.sub(r"\](?=[(:])|:(?=//)", r"\g<0>\\", re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text))
+
+
 def shown(value: Value) -> str:
     """A value as the text of a cell, without what ends a cell or a line, or drives a terminal."""
     if value is None:
         return "n/a"
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.6g}"
-    return entry.printable(str(value)).replace("|", "\\|")
+    return escaped(entry.printable(str(value))).replace("|", "\\|")

@@ -120,7 +120,7 @@ def _where(loss: Attribution | None) -> list[str]:
     if loss is None:
         return []
     if loss.is_split:
-        return [parts_sentence(loss) if loss.is_told else untold(loss)]
+        return [text] if (text := parts_sentence(loss) if loss.is_told else untold(loss)) else []
     if not contains_zero(loss.loss_points):
         return ["That is more than the ideal: check load and clocks of the runs on 1 device, then measure both again."]
     repeats, points = loss.would_show()

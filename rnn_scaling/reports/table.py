@@ -12,7 +12,7 @@ from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.markdown import escaped, markdown_table
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, once, seconds
 
@@ -39,7 +39,7 @@ def text(summary: Summary) -> str:
     ]
     if summary.learning:
         sections.append(learning.markdown(summary.learning, summary.row_titles))
-    return opening + "\n".join(sections)
+    return escaped(opening + "\n".join(sections))  # texts of records reach titles and notes as well
 
 
 @dataclasses.dataclass(frozen=True)

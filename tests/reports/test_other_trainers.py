@@ -142,17 +142,17 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
     assert "are exchange" in sentence(split)
 
 
-def test_what_is_missing_of_the_waterfall_is_named_with_what_supplies_it():
-    (alone,) = of([*repeated(100), *repeated(140, 2)]).series
-    needed = (
-        "contention and exchange need runs that are missing: mine with the same options, but "
-        "once with variable_update=independent on 1 device, once with variable_update=independent on 2 devices."
-    )
-    assert needed in sentence(alone)
-    assert "./run.sh" not in json_report.render(of([*repeated(100), *repeated(140, 2)])).decode()
-    for rate in (200, 230):  # nothing is lost that could be split
-        text = table.text(of([*repeated(100), *repeated(rate, 2)]))
-        assert "points are not split" not in text and "On 2 devices contention and exchange need runs" in text
+def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_something_is_lost():
+    advice = ("variable_update=independent", "runs that are missing", "not split")
+    for rate in (140, 200, 230):
+        made = of([*repeated(100), *repeated(rate, 2)])
+        texts = [answer.lead(made), table.text(made), json_report.render(made).decode(), document.render(made).decode()]
+        assert not [word for text in texts for word in advice if word in text], rate
+    for rate, is_lost in ((140, True), (200, False), (230, False)):
+        runs = [timed(n, r, k, variable_update="replicated") for n, r in ((1, 100), (2, rate)) for k in range(3)]
+        made = of(runs)
+        said = f"{answer.lead(made)} {table.text(made)}"
+        assert ("runs that are missing" in said) == is_lost == bool(answer.all_missing(made)), rate
 
 
 def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():

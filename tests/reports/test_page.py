@@ -106,7 +106,9 @@ def test_a_loss_has_one_sign_in_picture_and_table():
 
 
 def test_what_cannot_be_told_is_one_sentence_and_no_picture():
-    text = document.render(of([timed(n, 90.0 * n, variable_update="replicated") for n in (1, 2)])).decode()
+    text = document.render(
+        of([timed(n, rate, variable_update="replicated") for n, rate in ((1, 90.0), (2, 150.0))])
+    ).decode()
     assert 'id="waterfall-0-t"' not in text and "Numbers of this loss" not in text
     losses = text[text.index('id="loss"') : text.index('id="rates"')]
     assert losses.count("<p>") == 1

@@ -107,9 +107,11 @@ class Interval:
         """The interval of `factor` (> 0) times the number: an efficiency is a speedup scaled by 1/n."""
         if not factor > 0:
             raise ValueError(f"expected a factor above 0, got {factor}")
-        numbers = {name: getattr(self, name) for name in ("value", "low", "high", "standard_error", "by_digits")}
-        grown = {name: None if number is None else number * factor for name, number in numbers.items()}
-        return dataclasses.replace(self, **grown)
+        value, low, high, error = self.value * factor, self.low, self.high, self.standard_error
+        if low is not None and high is not None and error is not None:
+            low, high, error = low * factor, high * factor, error * factor
+        by_digits = self.by_digits * factor
+        return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
 
 
 def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:

@@ -107,6 +107,17 @@ def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
     return math.log(change.value) > margin + change.rounding
 
 
+def peak(rates: Sequence[Interval]) -> int | None:
+    """Which of these rates is above the last one, beyond noise, and the highest; None where the last one is."""
+    k = max(range(len(rates)), key=lambda i: rates[i].value, default=None)
+    if k is None or k == len(rates) - 1:
+        return None
+    high, low = rates[k], rates[-1]
+    if high.ends is None or low.ends is None:
+        return k if low.value < (1 - NOISE) * high.value else None
+    return k if is_above(high, low, len(rates)) else None
+
+
 def pair_quantile(among: int) -> float:
     """The probability of Student's t at which all pairs of so many numbers together have 5 % false alarms."""
     return 1 - (1 - LEVEL) / 2 / math.comb(among, 2)
@@ -122,7 +133,9 @@ def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 
     """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
 
     Args:
-      error: standard error with `now` processes each, which is an estimate with these degrees of freedom.
+      error: standard error with `now` processes each, an estimate with these `degrees` of freedom.
+      degrees, now: of the estimate.
+      repeats: processes each of the later runs.
       among: how many numbers the effect is picked from.
     """
     later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)

@@ -10,7 +10,9 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.reports import certified
 from rnn_scaling.reports.fastest import MOST_NAMED, common_count, conditions, fastest, most_devices, places
@@ -21,6 +23,8 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
 
+MOST_LOADED = 3  # runs that are worth to be repeated alone; with more the machine is the matter
+
 
 @once
 def lead(summary: Summary) -> str:
@@ -30,7 +34,7 @@ def lead(summary: Summary) -> str:
     """
     if not summary.measured:
         return "No run succeeded, so nothing can be said about scaling; the reasons stand below."
-    files = [name for name, _ in summary.loaded]
+    files = [name for name, _ in loaded(summary)]
     alone = [f"Beside other processes ran only {listed(files)}: repeat {'it' if len(files) == 1 else 'them'} alone."]
     lines = [_of_each_scaling(summary, _lead), *(alone if files else []), *_unlike(summary)]
     return " ".join([*certified.alarms(summary), *lines])
@@ -129,7 +133,8 @@ def _on_several(
       training: what these have in common, for the sentence.
     """
     if len(candidates) == 1:
-        only = _of_one(training) or (" was measured on several devices" if len(several) == 1 else " can be ranked")
+        only = _of_one(training) or " was measured on several devices"
+        only = " can be ranked" if any(each.num_diverged for each in several) else only
         # A series that was measured on one device alone, or failed, may train one model too.
         where = " on several devices" if training and len(several) < len(series) else ""
         among = f"{len(several) if where else len(series)} series{where}"
@@ -185,11 +190,20 @@ def missing(series: SeriesSummary) -> list[str]:
     return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 
 
+@once
+def loaded(summary: Summary) -> list[tuple[str, Row]]:
+    """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
+    rows = [row for series in summary.series for row in series.rows]
+    good = [(name, row.row, run) for row in rows for name, run in zip(row.files, row.row.records) if run.throughput]
+    beside = [(name, row) for name, row, run in good if disturbance.load(run)]
+    return beside if len(beside) <= min(MOST_LOADED, len(good) // 6) else []
+
+
 def all_missing(summary: Summary) -> list[str]:
     """The commands that repeat loaded runs alone, and of all series that add missing runs to the folder, each once."""
     again = [
         f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.config)} --repeats={len(row.records)}"
-        for file, row in summary.loaded
+        for file, row in loaded(summary)
         if row.is_ours
     ]
     commands = (command for each in summary.series for command in missing(each))

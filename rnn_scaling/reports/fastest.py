@@ -59,18 +59,10 @@ def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[
 
 
 def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary | None = None) -> list[str]:
-    """Which series are faster on fewer devices than their most, and of which no run succeeded on more.
-
-    Args:
-      series: that are compared.
-      count: of devices; on one device nothing is said.
-      named: whose peak was said.
-    """
-    if count == 1:
-        return []
-    peaks = [statement(each)[0] for each in series if each.peak and each is not named]
-    failed = [f"{each.title}: {text[0].lower()}{text[1:]}" for each in series for text in failed_above(each)]
-    return [*peaks, *failed]
+    """Which series but `named` are faster on fewer devices than their most, and of which no run succeeded on more."""
+    peaks = [statement(each)[0] for each in series if count > 1 and each.peak and each is not named]
+    failed = [(each, text) for each in series if count > 1 for text in failed_above(each)]
+    return [*peaks, *(f"{each.title}: {text[0].lower()}{text[1:]}" for each, text in failed)]
 
 
 def _named(series: Sequence[SeriesSummary], count: int) -> list[str]:

@@ -69,7 +69,7 @@ def _statement(series: SeriesSummary) -> list[str]:
 
 def between(efficiency: Interval) -> str:
     """ "67 to 117 % of the ideal", or by how much runs differ where the interval says nothing."""
-    low, high = efficiency.ends or ()
+    low, high = efficiency.ends or (efficiency.value, efficiency.value)
     return differing(efficiency) if efficiency.is_wide else f"{low:.0f} to {high:.0f} % of the ideal"
 
 

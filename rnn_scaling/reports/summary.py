@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rnn_scaling.analysis import disturbance, divergence, same_work
+from rnn_scaling.analysis import divergence, same_work, significance
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.confidence import Interval
@@ -20,7 +20,6 @@ from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
 from rnn_scaling.analysis.rows import Key, Row, kernel_on_cpus, measured_seconds, process_rates
-from rnn_scaling.analysis.significance import NOISE, is_above
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
@@ -34,7 +33,6 @@ from rnn_scaling.settings.spelling import command
 LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
-MOST_LOADED = 3  # runs that are worth to be repeated alone; with more the machine is the matter
 TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
 
 
@@ -118,15 +116,9 @@ class SeriesSummary:
     @functools.cached_property
     def peak(self) -> RowSummary | None:
         """The row on fewer devices than the most that is faster, beyond noise; None: there is none."""
-        rows = [row for row in self.rows if row.row.rate is not None]
-        rates = {id(row): row.row.rate for row in rows if row.row.rate}
-        best, last = max(rows, key=lambda row: rates[id(row)].value, default=None), self.largest
-        if best is None or last is None or best is last:
-            return None
-        high, low = rates[id(best)], rates[id(last)]
-        single = high.ends is None or low.ends is None
-        is_faster = low.value < (1 - NOISE) * high.value if single else is_above(high, low, len(rows))
-        return best if is_faster else None
+        rated = [(row, row.row.rate) for row in self.rows if row.row.rate is not None]
+        k = significance.peak([rate for _, rate in rated])
+        return None if k is None else rated[k][0]
 
     @functools.cached_property
     def failed_above(self) -> tuple[Row, ...]:
@@ -188,14 +180,6 @@ class Summary:
     def options(self) -> list[str]:
         """The options that tell the rows apart."""
         return told_options(self.rows) if self.rows else []
-
-    @functools.cached_property
-    def loaded(self) -> list[tuple[str, Row]]:
-        """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
-        rows = [row for series in self.series for row in series.rows]
-        good = [(name, row.row, run) for row in rows for name, run in zip(row.files, row.row.records) if run.throughput]
-        beside = [(name, row) for name, row, run in good if disturbance.load(run)]
-        return beside if len(beside) <= min(MOST_LOADED, len(good) // 6) else []
 
     @functools.cached_property
     def is_certified(self) -> bool:

@@ -167,12 +167,12 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
     runs = attributed()
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
     one = of([changed(each, environment=load) if k == 7 else each for k, each in enumerate(runs)])
-    ((file, row),) = one.loaded
+    ((file, row),) = answer.loaded(one)
     assert file == "7.json" and runs[7].config["num_devices"] == row.num_devices and file in answer.lead(one)
     command = answer.all_missing(one)[0]
     assert command.startswith("rm results/7.json && ") and command.endswith(" --repeats=3 --out=results")
     assert f"--num_devices={row.num_devices}" in command and f"={runs[7].config['variable_update']}" in command
-    assert not of([changed(each, environment=load) for each in runs]).loaded and not of(runs).loaded
+    assert not answer.loaded(of([changed(each, environment=load) for each in runs])) and not answer.loaded(of(runs))
 
 
 def rates_apart(difference, repeats, scatter=0.02):
@@ -333,6 +333,9 @@ def test_a_training_that_diverged_never_wins_and_is_named(end):
         some = [with_loss(each, end if each.config["variable_update"] in wrong else fine) for each in runs]
         said = answer.lead(of(some))
         assert "The fastest" not in said and ("parameter_server reaches" in said) == (len(wrong) == 2)
+    rates = {"independent": 200, **dict(list(rates.items())[:2])}
+    beside = [with_loss(each, end if each.config["variable_update"] == "mirrored" else fine) for each in on_two(rates)]
+    assert "One of the 3 series can be ranked. cudnn_lstm, replicated" in answer.lead(of(beside))
     assert "The loss diverged in 6 of 6 runs" in sentence(of(lost[:6]).series[0])
 
 

@@ -115,7 +115,7 @@ def sweep(
         raise calls.FlagErrors(["launch is for this suite's trainer; write the launcher into trainer"])
     from rnn_scaling.importers import one_run
 
-    calls.sweep_theirs(out, trainer, one_run.read, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
+    calls.sweep_theirs(out, trainer, one_run.READER, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
     return load(out)
 
 

@@ -123,9 +123,11 @@ class Importer(Choice):
 
     Attributes:
       tells_rates: whether it has the rate of a training run, so that a sweep can read it.
+      counts_steps: it is a progress bar of `importers.bars`, whose rates are steps a second.
     """
 
     tells_rates: bool = False
+    counts_steps: bool = False
 
 
 Table = Mapping[str, Choice]
@@ -310,6 +312,10 @@ IMPORTERS: Mapping[str, Importer] = {
     "p2p_bandwidth_latency": Importer("rnn_scaling.importers.p2p_bandwidth"),
     "nvidia_smi_topo": Importer("rnn_scaling.importers.topo"),
     "seed_trainer": Importer("rnn_scaling.importers.seed_trainer", tells_rates=True),
+    "hugging_face": Importer("rnn_scaling.importers.hugging_face", tells_rates=True),
+    "keras": Importer("rnn_scaling.importers.keras_bar", tells_rates=True, counts_steps=True),
+    "lightning": Importer("rnn_scaling.importers.lightning_bar", tells_rates=True, counts_steps=True),
+    "tqdm": Importer("rnn_scaling.importers.tqdm_bar", tells_rates=True, counts_steps=True),
 }
 CHECKS = _modules(
     "rnn_scaling.audit.checks",

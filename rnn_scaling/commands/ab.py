@@ -67,4 +67,4 @@ def _of_theirs(how: ConductOptions) -> Trainer:
         raise flags.FlagErrors(["--launch is for this suite's trainer; write the launcher into --trainer"])
     from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 
-    return TheirTrainer(one_run.read)
+    return TheirTrainer(one_run.READER)

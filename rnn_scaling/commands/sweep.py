@@ -124,7 +124,7 @@ def _of_theirs(
     from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 
     runs = any_trainer.plan(theirs, axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    return runs, TheirTrainer(one_run.read)
+    return runs, TheirTrainer(one_run.READER)
 
 
 def _sweep(

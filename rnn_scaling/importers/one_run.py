@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
-from rnn_scaling.importers import any_format, pattern
-from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
-from rnn_scaling.sweeps import log_formats
-from rnn_scaling.sweeps.log_formats import Reading, Terms
+from rnn_scaling.importers import any_format, line_clock, pattern
+from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
+from rnn_scaling.sweeps import log_formats, printed_numbers
+from rnn_scaling.sweeps.log_formats import Reader, Reading, Seen, Terms
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
+LOOK_S = 0.2  # that a pattern may be looked for in one line while the run goes on
+END_S = 0.05  # after which the end of a process is seen
 
 
 def read(path: Path, terms: Terms) -> Reading:
@@ -26,6 +31,8 @@ def read(path: Path, terms: Terms) -> Reading:
       ValueError: saying why it tells nothing.
       OSError: if the file cannot be read.
     """
+    if terms.formats == log_formats.WALL:
+        return _wall(terms)
     if not path.stat().st_size:
         raise ValueError("it printed nothing")
     failures = []
@@ -33,6 +40,8 @@ def read(path: Path, terms: Terms) -> Reading:
     try:
         for name in _tried(path, names):
             try:
+                if registry.IMPORTERS[name].counts_steps:
+                    return _of_bar(path, name, terms)
                 return _reading(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
             except ValueError as e:
                 failures.append(f"as {name}: {_reason(e)}")
@@ -44,6 +53,84 @@ def read(path: Path, terms: Terms) -> Reading:
         raise ValueError(f"its output tells no rate ({'; '.join(failures)})")
     known = ", ".join(each for each in names if each != log_formats.AUTO) or ", ".join(log_formats.names())
     raise ValueError(f"its output is of no format that is read ({known}); --log_format=regex:PATTERN reads others")
+
+
+def _wall(terms: Terms) -> Reading:
+    """The rate of a run that is timed from outside, from the start of its program to its end."""
+    _, whole_s, launch_s = terms.timing
+    seconds = max(whole_s - launch_s, whole_s / 2)
+    error = min((launch_s + END_S) / whole_s, MOST_ROUNDING)
+    note = f"{log_formats.WALL}: the seconds are those of the whole process, with its start, to ±{100 * error:.2g} %"
+    rate = (terms.items or 1.0) / seconds
+    return Reading(log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,))
+
+
+def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
+    """What a progress bar tells: by the arrival of its lines, or by the rates that it shows where that is too coarse.
+
+    Raises:
+      ValueError: if it tells no rate, or the items of a step are not known.
+    """
+    if terms.items_per_step is None:
+        raise ValueError("a progress bar tells steps alone; add --items_per_step=PRODUCT, of which 1 counts steps")
+    module = registry.load(registry.IMPORTERS, name)
+    try:
+        if not terms.timing.arrivals:
+            raise ValueError("it is not known when its lines came")
+        return line_clock.read(module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms)
+    except ValueError as e:
+        shown = _reading(module.parse(read_lines(path), str(path)))
+        note = f"{name}: the rates that it shows were read, because {_reason(e)}"
+        return dataclasses.replace(shown, rate=shown.rate * terms.items_per_step, unit="", notes=(*shown.notes, note))
+
+
+def watch(terms: Terms) -> Callable[[str], Seen | None]:
+    """Returns what reads of a line, while the run goes on, how far it is: None where the line does not say.
+
+    Args:
+      terms: how the log is read.
+    """
+    names, user_pattern = log_formats.split(terms.formats)
+    wanted = log_formats.names() if log_formats.AUTO in names else names
+    bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]
+    searches = [registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars]
+    searches += [printed_numbers.compiled(user_pattern).search] if user_pattern else []
+    first: tuple[float, float] | None = None
+    count = 0
+
+    def look(line: str) -> Seen | None:
+        nonlocal first, count
+        text = next(numbered([line[: pattern.LONGEST]]))[1]
+        try:
+            with pattern.limited(LOOK_S):
+                match = next(filter(None, (search(text) for search in searches)), None)
+        except ValueError:  # a pattern that takes too long is looked for at the end alone
+            searches.clear()
+            return None
+        if match is None:
+            return None
+        count += 1
+        told = {name: value for name in match.groupdict() if math.isfinite(value := _value(match[name]))}
+        step, now = told.get("step", count), time.monotonic()
+        if first is None or step < first[1]:
+            first = now, step
+        passed, steps = now - first[0], step - first[1]
+        rate = None if not passed or not steps else steps * (terms.items_per_step or 1.0) / passed
+        if "unit" not in match.groupdict():
+            rate = told.get("rate", rate)
+        return Seen(int(step), int(told["total"]) if "total" in told else None, rate)
+
+    return look
+
+
+READER = Reader(read, watch)
+
+
+def _value(text: str | None) -> float:
+    try:
+        return printed_numbers.read(text or "")[0]
+    except ValueError:
+        return math.nan
 
 
 def _tried(path: Path, names: Sequence[str]) -> list[str]:

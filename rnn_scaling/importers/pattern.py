@@ -1,7 +1,8 @@
 """A log of no known format, read by a regular expression of the user: each match is a step, a stretch of steps, or all.
 
 Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of one step whose items the user tells; step
-(the number of the last step of a stretch), loss.
+(the number of the last step of a stretch), total (of the steps), loss. Without rate, seconds and ms the lines' arrival
+tells the seconds.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import collections
 import contextlib
 import dataclasses
 import math
-import re
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
+from rnn_scaling.importers import line_clock
 from rnn_scaling.importers.common import numbered, untag
+from rnn_scaling.importers.line_clock import Event
+from rnn_scaling.sweeps import printed_numbers
 from rnn_scaling.sweeps.log_formats import REGEX, Reading, Terms
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
 LONGEST = 4000  # characters of a line that are read
 LIMIT_S = 60.0  # that a pattern may be looked for: some take years for one line
-_OF_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?")
+_SECONDS = {"rate", "seconds", "ms"}  # groups of which one is needed, where the clock is not ours
+_BESIDE = {"step", "total", "loss"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +64,13 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     Raises:
       ValueError: if nothing matches, or no number can be one.
     """
-    with _limited(LIMIT_S):
-        matching = _matching(lines, re.compile(regex), terms.num_devices)
-    matches = _matches(_of_one_rank(matching, terms.num_devices))
-    if not matches:
+    with limited(LIMIT_S):
+        matching = _of_one_rank(_matching(lines, regex, terms.num_devices), terms.num_devices)
+    if not matching:
         raise ValueError("its output has no line that the pattern of --log_format matches")
+    if not _SECONDS & printed_numbers.compiled(regex).groupindex.keys():
+        return line_clock.read(_events(matching, terms), REGEX + regex, terms)
+    matches = _matches(matching)
     first = min(terms.warmup, len(matches) - 1)
     loss = tuple(_finite(match.numbers.get("loss")) for match in matches)
     if "rate" in matches[0].numbers:
@@ -112,7 +118,7 @@ def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
 
 
 @contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def limited(seconds: float) -> Iterator[None]:
     """Ends a search that takes longer, which Python's regular expressions look for a signal in; in the main thread.
 
     Raises:
@@ -134,8 +140,9 @@ def _limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _matching(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) -> list[_Line]:
-    matching: list[_Line] = []
+def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Line]:
+    regex, matching = printed_numbers.compiled(pattern), list[_Line]()
+    is_timed = bool(_SECONDS & regex.groupindex.keys()) or "step" not in regex.groupindex
     for number, line in numbered(lines):
         text = line[:LONGEST]
         rank, untagged = untag(text)
@@ -145,10 +152,29 @@ def _matching(lines: Iterable[str], regex: re.Pattern[str], num_devices: int) ->
         if match is None:
             continue
         texts = {name: value for name, value in match.groupdict().items() if value is not None}
+        if fault := next(filter(None, (printed_numbers.cut(match, name, pattern) for name in texts)), ""):
+            raise ValueError(f"line {number} of its output: {fault}")
         matching.append(_Line(number, texts, rank, "<std" in text[: len(text) - len(untagged)]))
         if len(matching) > MOST_MATCHES * num_devices:
-            raise ValueError(f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines")
+            if is_timed:
+                raise ValueError(f"its output matches the pattern more than {MOST_MATCHES:,} times; print fewer lines")
+            del matching[1::2]  # the arrival of every other step is enough
     return matching
+
+
+def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
+    """The steps and when their lines arrived; without the group step each match is one.
+
+    Raises:
+      ValueError: if that is not known, or no number can be one.
+    """
+    if not terms.timing.arrivals:
+        raise ValueError("the pattern tells no rate and no seconds, and when the lines came is not known")
+    for count, each in enumerate(matching, 1):
+        loss = _finite(_number("loss", each.texts["loss"], each.line)) if "loss" in each.texts else None
+        text = each.texts.get("step", "") or str(count)
+        half = 0.0 if text.isdigit() else _half_unit(text)
+        yield Event(terms.timing.arrivals[each.line - 1], _number("step", text, each.line), half, loss)
 
 
 def _of_one_rank(matching: Sequence[_Line], num_devices: int) -> Sequence[_Line]:
@@ -167,7 +193,7 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
     for each in matching:
         numbers = {name: _number(name, text, each.line) for name, text in each.texts.items()}
         step = numbers.get("step", before + 1)
-        halves = {name: _half_unit(text) for name, text in each.texts.items() if name not in ("step", "loss")}
+        halves = {name: _half_unit(text) for name, text in each.texts.items() if name not in _BESIDE}
         if each.texts.get("items", "").isdigit():  # a count is exact
             halves["items"] = 0.0
         # Steps count from 0 again in a new epoch.
@@ -181,22 +207,20 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
 
 def _check_alike(matches: Sequence[_Match]) -> None:
     needed = [{"rate"}, {"items", "seconds"}, {"seconds"}, {"items", "ms"}, {"ms"}]
-    named = [frozenset(match.numbers) - {"step", "loss"} for match in matches]
+    named = [frozenset(match.numbers) - _BESIDE for match in matches]
     if named and (len(set(named)) > 1 or set(named[0]) not in needed):
         kinds = " and ".join(sorted({"+".join(sorted(each)) or "nothing" for each in named}))
         raise ValueError(f"the pattern's matches tell {kinds}; expected rate, or seconds (ms) and items, in each")
 
 
 def _number(name: str, text: str, line: int) -> float:
-    digits = text.rstrip(",")
     try:
-        # 12,5 may be 12.5
-        value = float(digits.replace(",", "") if _OF_THOUSANDS.fullmatch(digits) else digits)
+        value = printed_numbers.read(text)[0]
     except ValueError:
         value = math.nan
-        if name != "loss":
+        if name != "loss" and text.strip("+-").lower() not in ("nan", "inf", "infinity"):
             raise ValueError(f"line {line} of its output: {name} is {text[:40]!r}, no number") from None
-    if name != "loss" and not (SMALLEST <= value <= LARGEST or (name == "step" and value == 0)):
+    if name != "loss" and not (SMALLEST <= value <= LARGEST or (name in _BESIDE and value == 0)):
         rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
         raise ValueError(f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}")
     return value
@@ -204,8 +228,7 @@ def _number(name: str, text: str, line: int) -> float:
 
 def _half_unit(text: str) -> float:
     """Half of what the last digit of a number counts."""
-    mantissa, _, exponent = text.strip().rstrip(",").lower().partition("e")
-    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2].replace("_", "")))
+    return printed_numbers.read(text)[1]
 
 
 def _finite(value: float | None) -> float | None:

@@ -102,6 +102,7 @@ def run_together(
     timeout_s: float,
     on_line: OnLine = lambda line: None,
     is_alive: IsAlive | None = None,
+    arrivals: list[float] | None = None,
 ) -> Ended:
     """Runs commands, each in a process group of its own; these groups are gone when this returns or raises.
 
@@ -113,13 +114,15 @@ def run_together(
         trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.
       is_alive: says of a line whether the limit counts anew from it; None: of none.
+      arrivals: gets, before each line, when its text came: for a progress bar, which ends a line when it writes the
+        next one, that is before its end came.
 
     Raises:
       OSError: if a process cannot be started.
       KeyboardInterrupt: Ctrl-C; as at the limit, with SIGINT and less time.
     """
     with selectors.DefaultSelector() as selector:
-        children, began = _Children(selector, on_line, is_alive), time.monotonic()
+        children, began = _Children(selector, on_line, is_alive, arrivals), time.monotonic()
         timed_out = False
         try:
             children.start(tasks)
@@ -138,8 +141,15 @@ def run_together(
 
 
 class _Children:
-    def __init__(self, selector: selectors.BaseSelector, on_line: OnLine, is_alive: IsAlive | None) -> None:
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        on_line: OnLine,
+        is_alive: IsAlive | None,
+        arrivals: list[float] | None,
+    ) -> None:
         self._selector, self._on_line = selector, on_line
+        self._arrivals = arrivals
         self.is_alive, self._alive_at = is_alive, time.monotonic()
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         self._all: list[_Child] = []
@@ -221,17 +231,24 @@ class _Children:
         content = os.read(child.stderr.fileno(), LONGEST_LINE)
         if not content:
             self._selector.unregister(child.stderr)
-        *lines, child.rest = (child.rest + content).replace(b"\r", b"\n").split(b"\n")
-        if len(child.rest) > LONGEST_LINE:
-            lines, child.rest = [*lines, child.rest], b""
+        now, pieces = time.monotonic(), content.replace(b"\r", b"\n").split(b"\n")
+        if pieces[0].strip(b" \b"):
+            child.rest_at = now
+        *lines, rest = [child.rest + pieces[0], *pieces[1:]]
+        if len(rest) > LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        child.rest = rest
         for line in lines:
             self._keep(child, line)
+            child.rest_at = now
         return bool(content)
 
     def _keep(self, child: _Child, line: bytes) -> None:
         text = line.decode("utf-8", "replace").strip()
         if text:
             text = child.task.prefix + text
+            if self._arrivals is not None:
+                self._arrivals.append(child.rest_at)
             self.lines.append(text)
             if self.is_alive is not None and self.is_alive(text):
                 self._alive_at = time.monotonic()
@@ -240,7 +257,7 @@ class _Children:
 
 class _Child:
     def __init__(self, task: Task) -> None:
-        self.task, self.rest = task, b""
+        self.task, self.rest, self.rest_at = task, b"", 0.0  # rest_at: when the text that has no end yet came
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
         cores = [f"{tether.CORES}{','.join(map(str, task.cores))}"] if task.cores else []

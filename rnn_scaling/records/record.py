@@ -51,9 +51,11 @@ class RunRecord:
     """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
 
     config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
-    log_format: of the log that its numbers were read from; None: it timed its steps itself. log_rounding: by what share
-    of itself its rate may be off for the digits that the log printed. ended: how its program ended after it had written
-    this, where that was not well. missing_output: which output besides the numbers could not be written, and why.
+    log_format: of the log that its numbers were read from; None: it timed its steps itself. log_clock: what timed that
+    log's steps, the "arrival" of its lines or the whole "process"; None: it printed rates or seconds. log_rounding: by
+    what share of itself its rate may be off for the digits that the log printed, or by log_clock. ended: how its
+    program ended after it had written this, where that was not well. missing_output: which output besides the numbers could
+    not be written, and why.
     """
 
     status: str
@@ -75,6 +77,7 @@ class RunRecord:
     certificate: Certificate | None = None  # None: nobody has compared it with serial training
     log_format: str | None = None
     log_rounding: float | None = None
+    log_clock: str | None = None
     ended: str | None = None
     missing_output: str | None = None
     schema: str = SCHEMA
@@ -116,6 +119,7 @@ class _Top(Part):
     flops_per_item: Length | None = None
     log_format: Name | None = None
     log_rounding: Fraction | None = None
+    log_clock: Name | None = None
     ended: Name | None = None
     missing_output: Name | None = None
 
@@ -241,7 +245,7 @@ def _towers(config: Mapping[str, Any]) -> int | None:
     return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
 
 
-_SELDOM = ("log_format", "log_rounding", "ended", "missing_output")
+_SELDOM = ("log_format", "log_rounding", "log_clock", "ended", "missing_output")
 _TOP = ("error", "unit", "flops_per_item", *_SELDOM)
 
 

@@ -254,7 +254,7 @@ class Summary:
         good = [run for row in self.rows for run in row.good]
         logs = [run for run in good if not run.batches.seconds]
         most = max((run.log_rounding or 0.0 for run in good), default=0.0)
-        known = f"By the digits that logs printed rates are known to ±{share(most)} at best"
+        known = f"By the digits or the clock of their logs rates are known to ±{share(most)} at best"
         told = [f"{known}; intervals hold that, and smaller differences are not judged."]
         digits = told if most >= TOLD_ROUNDING else []
         if not logs:

@@ -10,7 +10,7 @@ from rnn_scaling.settings.config import OPTIONS
 
 TRAINER = "trainer"  # the option that names a program which is not ours
 # Options of such a program's runs in a sweep that say how these were made and read, and nothing about their work.
-HOW_RUN = ("trainer_command", "log_format", "log_warmup", "items_per_step", "unit")
+HOW_RUN = ("trainer_command", "log_format", "log_warmup", "items_per_step", "items", "unit")
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
 FRAMEWORK = "framework"  # the option that says whose code trains our network
 OURS = OPTIONS[FRAMEWORK].default

@@ -21,7 +21,7 @@ from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import log_formats, template
+from rnn_scaling.sweeps import log_formats, printed_numbers, template
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.log_formats import Terms
 from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word
@@ -30,6 +30,7 @@ from rnn_scaling.sweeps.template import Template
 
 AXIS = "--axis:"
 REPEAT, RESULT_FILE = "repeat", "result_file"  # places that every run has
+PRODUCTS = ("items_per_step", "items")
 PLACED = ("device", "cpu_cores_per_device", "num_devices")  # what a run is told by its cores and GPUs, too
 
 
@@ -49,7 +50,8 @@ class TrainerOptions:
     log_format: str = option(
         log_formats.AUTO,
         "how its output is read if it writes no record: formats to try (auto: of all), the last may be regex:PATTERN "
-        "with the groups rate | items and seconds or ms, and step, loss",
+        "with the groups rate | items and seconds or ms | step alone (timed by the lines' arrival), and loss, total; "
+        f"{printed_numbers.TOKEN} reads any number; wall times the whole process",
         parse=log_formats.checked,
         shown="FORMAT,...",
         whole=True,
@@ -57,7 +59,14 @@ class TrainerOptions:
     log_warmup: int = option(1, "matches of the pattern at the start that no rate counts, if there are more", minimum=0)
     items_per_step: str = option(
         "",
-        "items of a step on all devices where a pattern tells seconds alone: a product, 35*{batch_size}*{num_devices}",
+        "items of a step on all devices where a log tells steps or seconds alone: a product, "
+        "35*{batch_size}*{num_devices}",
+        parse=template.factors,
+        shown="PRODUCT",
+    )
+    items: str = option(
+        "",
+        "items of a whole run on all devices, for --log_format=wall: a product",
         parse=template.factors,
         shown="PRODUCT",
     )
@@ -196,10 +205,12 @@ def plan(
     varied = [name for name, each in values.items() if len(each) > 1 and name != "num_devices"]
     combinations = (dict(zip(values, each)) for each in itertools.product(*values.values()))
     runs = [_run(own, command, each, varied, axes) for each in combinations]
-    wrong = [run for run in runs if own.items_per_step and not 0 < (run.terms.items_per_step or 0) < math.inf]
-    if wrong:
-        filled = template.fill(own.items_per_step, wrong[0].texts)
-        raise flags.FlagErrors([f"--items_per_step={own.items_per_step} is {filled}, which is no number above 0"])
+    for name in PRODUCTS:
+        product = getattr(own, name)
+        wrong = [run for run in runs if product and not 0 < (getattr(run.terms, name) or 0) < math.inf]
+        if wrong:
+            filled = template.fill(product, wrong[0].texts)
+            raise flags.FlagErrors([f"--{name}={product} is {filled}, which is no number above 0"])
     if not all(template.fill(command.words[0], {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
         raise flags.FlagErrors(
             [f"--trainer={own.trainer} must begin with a program; the place there has an empty value"]
@@ -255,13 +266,16 @@ def _problems(
             flag = f"{AXIS if name in axes else '--'}{name}"
             hint = f"a program that reads variables is written env X={{{name}}} COMMAND"
             yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
-    for name in sorted(set(template.places(own.items_per_step)) - known):
-        yield f"--items_per_step: {{{name}}} is no option of this sweep"
-    pattern = log_formats.split(own.log_format)[1]
-    if pattern and log_formats.lacks_items(own.log_format) and not own.items_per_step:
-        yield "--log_format: the pattern tells seconds alone; add the group items, or --items_per_step=PRODUCT"
-    if own.items_per_step and not (pattern and log_formats.lacks_items(own.log_format)):
-        yield "--items_per_step is for a pattern (--log_format=regex:...) that tells seconds alone"
+    for product in PRODUCTS:
+        for name in sorted(set(template.places(getattr(own, product))) - known):
+            yield f"--{product}: {{{name}}} is no option of this sweep"
+    is_wall, lacks = own.log_format == log_formats.WALL, log_formats.lacks_items(own.log_format)
+    if lacks and not own.items_per_step:
+        yield "--log_format: it tells steps or seconds alone; add --items_per_step=PRODUCT (1 counts steps), or items"
+    if own.items_per_step and not (lacks or log_formats.AUTO in own.log_format.split(",")):
+        yield "--items_per_step is for a --log_format that tells steps or seconds alone"
+    if is_wall != bool(own.items):
+        yield "--items=PRODUCT and --log_format=wall belong together: the items of a whole run, and its seconds"
 
 
 def _run(
@@ -277,8 +291,8 @@ def _run(
         **{name: value for name, value in how_run.items() if value != defaults[name]},
     }
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
-    items = template.product(own.items_per_step, texts) if own.items_per_step else None
-    terms = Terms(own.log_format, own.log_warmup, items, values["num_devices"])
+    step, whole = (template.product(text, texts) if text else None for text in (own.items_per_step, own.items))
+    terms = Terms(own.log_format, own.log_warmup, step, values["num_devices"], whole)
     return TheirRun("-".join(words), config, texts, terms)
 
 

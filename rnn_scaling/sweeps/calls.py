@@ -90,7 +90,7 @@ def sweep(
 def sweep_theirs(
     out: str | Path,
     trainer: str,
-    read_log: Reader,
+    reader: Reader,
     axes: Mapping[str, Any],
     options: Mapping[str, Any],
     *,
@@ -102,7 +102,7 @@ def sweep_theirs(
     Args:
       out: folder of the records.
       trainer: its command, with places.
-      read_log: reads the output of a run that wrote no record.
+      reader: reads the output of a run that wrote no record.
       axes: values, or lists of values, of its own options.
       options: of flags of this suite, those of a trainer of one's own among them.
       repeats: runs of each combination.
@@ -114,7 +114,7 @@ def sweep_theirs(
     lists = flags.parse(rest, {**configs.OPTIONS, **of_trainer}, lists=True)
     (own,) = flags.build([TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists})
     runs = any_trainer.plan(own, values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    _sweep(out, runs, TheirTrainer(read_log), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
+    _sweep(out, runs, TheirTrainer(reader), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
 
 
 def _sweep(

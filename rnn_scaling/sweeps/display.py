@@ -10,7 +10,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine.terminal import Board, three_digits
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import duration
-from rnn_scaling.sweeps.failure import PROGRESS
+from rnn_scaling.sweeps.failure import PROGRESS, RATE
 
 REDRAW_S = 0.3
 BAR = 22  # letters of the bar and of what stands between it and the runs' texts, without the two numbers of runs
@@ -30,6 +30,7 @@ class Display:
         self._board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
         self._total, self._done = total, begun + done
         self._label, self._at, self._last = "", "", ""
+        self._share: float | None = 0.0  # of its batches that the run has made; None: they were counted anew
         self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
         if done and not self._board.has_bar:
             self._board.line(f"{done} of {total - begun} runs were finished before")
@@ -41,13 +42,19 @@ class Display:
     def start(self, label: str, left_s: float) -> None:
         """A run starts."""
         self._label, self._at, self._left_s, self._since_s = label, "starting", left_s, self._board.elapsed_s
+        self._share = 0.0
         self._show()
 
     def said(self, line: str | None) -> None:
         """The run has written a line, or only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
-            self._at = f"{match[2]}/{match[3]} batches" if match[3] else f"{match[2]} batches"
+            rate = RATE.search(line or "")
+            done = f"{match[2]}/{match[3]}" if match[3] else match[2]
+            self._at = f"{done} batches{f', {rate[1]}' if rate else ''}"
+            share = int(match[2]) / max(1, int(match[3] or 0))
+            is_on = match[3] and self._share is not None and share >= self._share
+            self._share = share if is_on else self._share if not match[3] else None
         if self._board.elapsed_s - self._shown_s >= REDRAW_S:
             self._show()
 
@@ -61,7 +68,7 @@ class Display:
         """
         self._done += 1
         self._last = outcome(result) if result.status == "ok" else result.status
-        self._left_s, self._since_s = left_s, self._board.elapsed_s
+        self._left_s, self._since_s, self._share = left_s, self._board.elapsed_s, 0.0
         if not self._board.has_bar:
             has_estimate = self._done < self._total and not math.isnan(left_s)
             left = f", about {duration(left_s)} left" if has_estimate else ""
@@ -75,7 +82,11 @@ class Display:
 
     def _show(self) -> None:
         self._shown_s = self._board.elapsed_s
-        left_s = self._left_s - (self._shown_s - self._since_s)
+        ran_s = self._shown_s - self._since_s
+        left_s = self._left_s - ran_s
+        if not left_s > 0 and self._done < self._total:  # nothing was known of it, or it takes longer than others did
+            run_s = ran_s / self._share if self._share else math.nan
+            left_s = run_s * (self._total - self._done) - ran_s
         room = self._board.columns - BAR - 2 * len(str(self._total))
         left = "? left" if math.isnan(left_s) else f"{duration(max(0.0, left_s))} left"
         texts = [left, f"{self._label} {self._at}".strip(), f"last {self._last}"]

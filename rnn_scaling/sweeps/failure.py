@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Sequence
 
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.log_formats import Seen
 
 PLACEHOLDER = "Killed"  # error type of the record that stands while a run goes on
 REMEDIES = {
@@ -16,7 +18,9 @@ REMEDIES = {
     "SIGBUS": "often a full disk or /dev/shm under a mapped file",
     "SIGILL": "an instruction that this CPU lacks; often a build for another CPU",
 }
+# Of this suite's trainers, and what `progress` makes of another's line.
 PROGRESS = re.compile(r"^(warm-up|measuring): (\d+)(?:/(\d+))? batches")
+RATE = re.compile(r"batches, ([\d.,]+ \S+/s)")
 LONGEST_MESSAGE = 500
 INTERRUPTED_STATUSES = (130, 143)
 
@@ -41,6 +45,12 @@ def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit)
         return _error("Signal", f"{message} (last said: {telling})" if telling else message)
     last_words = telling.removeprefix("error: ") or "nothing on stderr"
     return _error("NoRecord", f"ended with exit status {returncode} and no result: {last_words}")
+
+
+def progress(seen: Seen, unit: str) -> str:
+    """A line that PROGRESS matches, of how far another trainer's run is."""
+    rate = "" if seen.rate is None else f", {seen.rate:,.{max(0, 2 - math.floor(math.log10(seen.rate)))}f} {unit}/s"
+    return f"measuring: {seen.step}{f'/{seen.total}' if seen.total else ''} batches{rate}"
 
 
 def killed(number: int) -> str:

@@ -103,7 +103,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
             if is_own:
                 result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
             result.pending.append(job)
-        elif differences and not force:
+        elif differences and not force and _has_numbers(there):
             result.conflicts.append(
                 f"{job.path} is a record of other flags ({differences}); choose another --out, or --force overwrites it"
             )
@@ -140,6 +140,11 @@ def set_aside(path: Path) -> Path:
     target = next(name for name in numbered if not os.path.lexists(name))
     path.rename(target)
     return target
+
+
+def _has_numbers(run: RunRecord) -> bool:
+    """Whether a record of other flags is to be kept: a failed attempt without a number gives way."""
+    return run.status != "failed" or run.throughput is not None or bool(run.batches.seconds)
 
 
 class _Others:

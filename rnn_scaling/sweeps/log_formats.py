@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rnn_scaling import registry
+from rnn_scaling.sweeps import printed_numbers
 
-AUTO, REGEX = "auto", "regex:"
-GROUPS = ("rate", "items", "seconds", "ms", "step", "loss")
+AUTO, REGEX, WALL = "auto", "regex:", "wall"
+GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
+ARRIVAL, PROCESS = "arrival", "process"  # clocks of ours
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Reading:
     rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
     batches, from the first; empty where only the rate is told. warmup: how many of these no rate counts. devices,
     batch_size (of a device): None where they are not told. rounding: by what share of itself the rate may be off for
-    the digits that were printed. notes: what the numbers mean, a sentence each.
+    the digits that were printed, or by the clock. clock: "" where the program printed its rate or seconds, else ours:
+    ARRIVAL of its lines, or its whole PROCESS. notes: what the numbers mean, a sentence each.
     """
 
     format: str
@@ -33,7 +37,20 @@ class Reading:
     devices: int | None = None
     batch_size: int | None = None
     rounding: float = 0.0
+    clock: str = ""
     notes: tuple[str, ...] = ()
+
+
+class Timing(NamedTuple):
+    """What the sweep's clock tells of a run.
+
+    arrivals: when each line of the log came, in seconds, empty: not known. seconds: of the whole run. launch_s: how
+    many of these a program that does nothing takes.
+    """
+
+    arrivals: Sequence[float] = ()
+    seconds: float = 0.0
+    launch_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +58,31 @@ class Terms:
     """How the log of a run is read.
 
     formats: the value of --log_format; warmup: matches of a pattern at the start that no rate counts; items_per_step:
-    where a pattern tells the seconds of a step alone, else None; num_devices: of the run, of which no rank is more.
+    where a log tells steps alone, else None; num_devices: of the run, of which no rank is more; items: of the whole
+    run, with WALL; timing: by the sweep.
     """
 
     formats: str = AUTO
     warmup: int = 1
     items_per_step: float | None = None
     num_devices: int = 1
+    items: float | None = None
+    timing: Timing = Timing()
 
 
-Reader = Callable[[Path, Terms], Reading]  # a ValueError says why the log tells nothing
+class Seen(NamedTuple):
+    """How far a run is. total: steps, None: not known; rate: items/s, None: not known."""
+
+    step: int
+    total: int | None
+    rate: float | None
+
+
+class Reader(NamedTuple):
+    """Reads logs. read: a ValueError says why the log tells nothing; watch: -> what a line says of how far a run is."""
+
+    read: Callable[[Path, Terms], Reading]
+    watch: Callable[[Terms], Callable[[str], Seen | None]]
 
 
 def names() -> list[str]:
@@ -66,6 +98,8 @@ def checked(text: str) -> str:
     """
     formats, pattern = split(text)
     whole = [_whole(name) for name in formats]
+    if WALL in whole and (len(whole) > 1 or pattern):
+        raise ValueError(f"{WALL} alone: it reads no output")
     if pattern:
         _check(pattern)
         whole.append(REGEX + pattern)
@@ -81,7 +115,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 def _whole(name: str) -> str:
     """A format by its name or a beginning of it."""
-    known = [AUTO, *names()]
+    known = [AUTO, *names(), WALL]
     meant = [each for each in known if each == name] or [each for each in known if each.startswith(name)]
     if len(meant) != 1:
         raise ValueError(f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last")
@@ -90,16 +124,18 @@ def _whole(name: str) -> str:
 
 def _check(pattern: str) -> None:
     try:
-        groups = re.compile(pattern).groupindex.keys()
+        groups = printed_numbers.compiled(pattern).groupindex.keys()
     except re.error as e:
         raise ValueError(f"a regular expression behind {REGEX}, and it is not: {e}") from None
     if unknown := groups - set(GROUPS):
         raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}")
-    if "rate" not in groups and not groups & {"seconds", "ms"}:
-        raise ValueError("a pattern with (?P<rate>...), or with (?P<seconds>...) or (?P<ms>...) and (?P<items>...)")
+    if "items" in groups and not groups & {"seconds", "ms"}:
+        raise ValueError("a pattern with (?P<seconds>...) or (?P<ms>...) beside (?P<items>...)")
 
 
 def lacks_items(text: str) -> bool:
-    """Whether the pattern of a --log_format tells seconds alone, so that items have to be told."""
-    groups = re.compile(split(text)[1]).groupindex.keys()
-    return bool(groups) and "rate" not in groups and "items" not in groups
+    """Whether what a --log_format reads tells steps or seconds alone, so that items have to be told."""
+    formats, pattern = split(text)
+    groups = printed_numbers.compiled(pattern).groupindex.keys()
+    has_bar = any(name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps for name in formats)
+    return has_bar or (bool(pattern) and "rate" not in groups and "items" not in groups)

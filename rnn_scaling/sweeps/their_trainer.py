@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import doorway, gpus, load, process
+from rnn_scaling import entry
+from rnn_scaling.machine import doorway, gpus, leftovers, load, process
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.process import Ended, OnLine, Task
@@ -24,11 +25,12 @@ from rnn_scaling.records.files import open_new
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
-from rnn_scaling.sweeps import failure, folder, forewarning, template
+from rnn_scaling.sweeps import failure, folder, forewarning, log_formats, template
 from rnn_scaling.sweeps.any_trainer import REPEAT, RESULT_FILE, TheirRun, number
 from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.last_words import LastWords
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.log_formats import Reader, Reading
+from rnn_scaling.sweeps.log_formats import Reader, Reading, Timing
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
@@ -36,20 +38,23 @@ RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
 )
 OF_A_PROCESS = ("python", "packages", "cuda", "commit")  # in an environment: of whoever reads it, not of the machine
 NO_ROUNDING = 1e-6  # share of a rate
-MOST_WORDS = 150  # letters of a line that a message quotes
-_RAISED = re.compile(r"(?:\[.{1,40}\]:? *)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:)", re.IGNORECASE)
+LAUNCH_LIMIT_S = 60.0
+NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
 
 class TheirTrainer(Trainer):
     """Makes runs of `any_trainer.plan`."""
 
-    def __init__(self, read_log: Reader) -> None:
+    def __init__(self, reader: Reader) -> None:
         """Args:
-        read_log: reads the output of a run that wrote no record.
+        reader: reads the output of a run that wrote no record.
         """
-        self._read_log = read_log
+        self._reader = reader
         self._load: load.Load | None = None  # of others, during the run that was made last
         self._is_cut = False  # whether that run printed more than is kept
+        self._arrivals: list[float] = []  # when its lines came
+        self._words = LastWords()  # of that run
+        self._launch_s: float | None = None  # that a program which does nothing takes
         self._notes: list[str] = []
 
     def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
@@ -57,19 +62,30 @@ class TheirTrainer(Trainer):
         cores = _cores(theirs)
         task = Task(command(theirs, result_file), variables(theirs, result_file), cores, reads_stdout=True)
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
-        room, self._is_cut = int(doorway.allowed_mb() * 1e6), False
+        room, self._is_cut, self._arrivals, self._words = int(doorway.allowed_mb() * 1e6), False, [], LastWords()
+        look = self._reader.watch(theirs.terms)
+        if theirs.terms.formats == log_formats.WALL and self._launch_s is None:
+            nothing = dataclasses.replace(task, command=NOTHING)
+            self._launch_s = process.run_together([nothing], LAUNCH_LIMIT_S).seconds
         with open_new(log) as kept:
 
             def keep(line: str | None) -> None:
                 nonlocal room
-                if line is not None and not self._is_cut:
+                if line is None:
+                    return on_line(None)
+                if not self._is_cut:
                     room -= len(line.encode()) + 1
                     self._is_cut = room < 0
                     kept.write("" if self._is_cut else f"{line}\n".replace("\0", ""))  # of which no text is read
                     kept.flush()
-                on_line(line)
+                self._words.see(line)
+                seen = look(line)
+                return on_line(failure.progress(seen, theirs.unit) if seen else line)
 
-            ended = process.run_together([task], limit.seconds, keep, bool if limit.is_rough else None)
+            is_alive = bool if limit.is_rough else None
+            ended = process.run_together([task], limit.seconds, keep, is_alive, self._arrivals)
+        for left in leftovers.find(f"{RESULT_VARIABLE}={result_file.absolute()}"):
+            entry.warn(f"{run.label}: process {left} of this run still runs and slows later runs; kill ends it")
         self._load = meter.read()
         return ended
 
@@ -103,17 +119,22 @@ class TheirTrainer(Trainer):
             reason = f"wrote no record, and printed more than the {most} MB that are kept; --max_file_mb keeps more"
         else:
             try:
-                return self._from_log(theirs, self._read_log(_log_of(result_file), theirs.terms), ended)
+                timing = Timing(self._arrivals, ended.seconds, self._launch_s or 0.0)
+                terms = dataclasses.replace(theirs.terms, timing=timing)
+                reading = self._reader.read(_log_of(result_file), terms)
+                return self._from_log(theirs, reading, ended)
             except record.RecordError as e:
                 reason = f"its output tells what cannot be: {'. '.join(e.faults)}"
             except OSError as e:
                 reason = f"wrote no record, and its log cannot be read: {e.strerror or e}"
             except ValueError as e:
                 reason = f"wrote no record, and {e}"
-        return _failed(theirs, "NoRecord", f"ended well, but {reason}; last said: {_last_words(ended.lines)}")
+        words = f"ended well, but {reason}; last said: {self._words.text(ended.lines)}"
+        return _failed(theirs, "NoRecord", _with_log(run, words))
 
     def reason(self, run: AnyRun, ended: Ended, limit: Limit) -> RunError:
-        return failure.reason(ended.returncode, ended.timed_out, [_last_words(ended.lines)], limit)
+        error = failure.reason(ended.returncode, ended.timed_out, [self._words.text(ended.lines)], limit)
+        return dataclasses.replace(error, message=_with_log(run, error.message))
 
     def estimator(self) -> Estimator:
         return Estimator(is_reckoned=False)
@@ -171,6 +192,7 @@ class TheirTrainer(Trainer):
             unit=str(run.config.get("unit") or reading.unit or run.unit),
             log_format=reading.format,
             log_rounding=reading.rounding if reading.rounding > NO_ROUNDING else None,
+            log_clock=reading.clock or None,
         )
         return record.from_json(made.to_json())
 
@@ -291,12 +313,10 @@ def _crowding(run: TheirRun, num_cores: int) -> list[str]:
     return forewarning.crowded(f"--num_devices={run.num_devices}", run.num_devices, each, num_cores)
 
 
-def _last_words(lines: Sequence[str]) -> str:
-    """The last lines of a run that have words, after the last one that names an error."""
-    worded = [line for line in lines if re.search(r"\w\w", line)]
-    raised = [line for line in worded if _RAISED.match(line)]
-    shown = dict.fromkeys([*raised[-1:], *worded[-2:]])
-    return " | ".join(line[:MOST_WORDS] for line in shown) or "nothing"
+def _with_log(run: AnyRun, message: str) -> str:
+    """A message and the file that has all of the output."""
+    log = f"; see {run.label}.log.txt"
+    return f"{message[: failure.LONGEST_MESSAGE - len(log)]}{log}"
 
 
 def _whole(value: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.support import real_logs
+from tests.support.paths import GOLDEN
 
 TF_CNN = """\
 TensorFlow:  1.15
@@ -262,6 +263,13 @@ Pass 0, Batch 30, Loss : 8.80002
 |2|384|28.461|107938.535|1.00|
 """
 
+
+def raw(name: str) -> str:
+    """A log that a program really wrote, with its carriage returns and colour codes."""
+    with (GOLDEN / f"logs/{name}.log").open(encoding="utf-8", newline="") as file:
+        return file.read()
+
+
 ALL = {
     "tf_cnn_benchmarks": TF_CNN,
     "horovod_synthetic": HOROVOD_SYNTHETIC,
@@ -275,4 +283,8 @@ ALL = {
     "p2p_bandwidth_latency": P2P,
     "nvidia_smi_topo": TOPO,
     "seed_trainer": SEED_TRAINER,
+    "hugging_face": raw("hugging_face").rpartition("\r")[0].rpartition("\r")[0].rpartition("\r")[2],
+    "keras": raw("keras"),
+    "lightning": raw("lightning_rich"),
+    "tqdm": raw("tqdm_slow"),
 }

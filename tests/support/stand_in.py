@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 
 
 def main(how: str, num_devices: int) -> None:
@@ -23,6 +25,15 @@ def main(how: str, num_devices: int) -> None:
         sys.exit(3 if how == "late" else 0)
     elif how == "rate":
         print(f"words/s: {1000 * num_devices:,}")
+    elif how == "cut":
+        print("words/s: 12,345.6")
+    elif how == "clock":
+        for step in range(6):
+            print(f"step {step}/6", flush=True)
+            time.sleep(0.1)
+    elif how == "daemon":
+        subprocess.Popen(["sleep", "61"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        print("words/s: 1000")
     elif how == "steps":
         for step in range(1, 9):
             print(f"step {10 * step}: {0.125 * num_devices} ms, loss {8 / step}")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
 import shlex
+import signal
 import sys
+import types
 
 import pytest
 
@@ -17,8 +22,9 @@ from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, writing
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import any_trainer, forewarning, limit, their_trainer
+from rnn_scaling.sweeps import any_trainer, display, failure, forewarning, limit, their_trainer
 from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from rnn_scaling.sweeps.log_formats import Seen
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 
@@ -141,7 +147,7 @@ def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
 def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     asked = []
 
-    def hung(tasks, timeout_s, on_line, is_alive):
+    def hung(tasks, timeout_s, on_line, is_alive, arrivals):
         asked.append((timeout_s, is_alive is not None, tasks[0].reads_stdout))
         return process.Ended(-15, True, ["epoch 1", "=====", "step 7"])
 
@@ -149,7 +155,9 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     words = ["--axis:how=x", "--num_devices=1"]
     assert go(tmp_path, *words) == 1
     (result,) = records(tmp_path).values()
-    assert result.error.type == "Timeout" and result.error.message.endswith("(last said: epoch 1 | step 7)")
+    assert result.error.type == "Timeout" and result.error.message.endswith(
+        "(last said: epoch 1 | step 7); see stand_in-1.log.txt"
+    )
     assert "killed after 1800 s without a new line of output" in result.error.message
     assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
     assert asked == [(limit.SILENT_S, True, True), (5.0, False, True)]
@@ -191,9 +199,16 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
         (["--trainer=true", "--log_format=foo"], "--log_format=foo must be of auto, tf_cnn_benchmarks, "),
         (["--trainer=true", "--log_format=regex:("], "must be a regular expression behind regex:, and it is not: "),
         (["--trainer=true", "--log_format=regex:(?P<x>.)"], "must be of the groups rate, items, seconds, ms, step, "),
-        (["--trainer=true", "--log_format=regex:loss (?P<loss>.)"], "must be a pattern with (?P<rate>...), or "),
-        (["--trainer=true", "--log_format=regex:(?P<ms>.)"], "the pattern tells seconds alone; add the group items"),
-        (["--trainer=true", "--items_per_step=7"], "--items_per_step is for a pattern (--log_format=regex:...)"),
+        (["--trainer=true", "--log_format=regex:loss (?P<loss>.)"], "add --items_per_step=PRODUCT"),
+        (["--trainer=true", "--log_format=regex:(?P<items>.)"], "must be a pattern with (?P<seconds>...) or "),
+        (["--trainer=true", "--log_format=regex:(?P<ms>.)"], "add --items_per_step=PRODUCT"),
+        (["--trainer=true", "--log_format=keras"], "add --items_per_step=PRODUCT"),
+        (["--trainer=true", "--log_format=gnmt", "--items_per_step=7"], "--items_per_step is for a --log_format that"),
+        (["--trainer=true", "--log_format=wall"], "--items=PRODUCT and --log_format=wall belong together"),
+        (["--trainer=true", "--items=7"], "--items=PRODUCT and --log_format=wall belong together"),
+        (["--trainer=true", "--items=0", "--log_format=wall"], "--items=0 must be a number above 0"),
+        (["--trainer=true", "--items={n}", "--log_format=wall"], "--items: {n} is no option of this sweep"),
+        (["--trainer=true", "--log_format=wall,auto"], "--log_format=wall,auto must be wall alone"),
         (
             ["--trainer=true {n}", "--axis:n=0", "--log_format=regex:(?P<ms>.)", "--items_per_step=2*{n}"],
             "--items_per_step=2*{n} is 2*0, which is no number above 0",
@@ -297,3 +312,58 @@ def test_from_python(tmp_path, monkeypatch):
     rnn_scaling.sweep(tmp_path / "out", trainer=COMMAND, axes={"how": "rate"}, **options)
     assert [each.throughput.items_per_second for each in records(tmp_path).values()] == [1000.0, 2000.0]
     assert {each.unit for each in records(tmp_path).values()} == {"words"}
+
+
+def test_a_program_that_prints_no_seconds_is_timed_by_the_sweep(tmp_path, capsys):
+    """By the arrival of its lines, or as a whole; the record says which."""
+    by_lines = [r"--log_format=regex:step (?P<step>\d+)/(?P<total>\d+)", "--items_per_step=7*{num_devices}"]
+    assert go(tmp_path, "--axis:how=clock", "--num_devices=2", *by_lines) == 0
+    assert "timed by the arrival of its lines" in capsys.readouterr().err
+    (timed,) = records(tmp_path).values()
+    assert (timed.log_clock, timed.batches.items, timed.batches.warmup) == ("arrival", (14,) * 5, 1)
+    assert 0 < timed.log_rounding < 0.5 and timed.throughput.seconds == sum(timed.batches.seconds[1:])
+    whole = ["--log_format=wall", "--items=50*{num_devices}", "--unit=words", "--force"]
+    assert go(tmp_path, "--axis:how=clock", "--num_devices=2", *whole) == 0
+    (timed,) = records(tmp_path).values()
+    assert (timed.log_clock, timed.log_format, timed.batches.seconds) == ("process", "wall", ())
+    assert timed.throughput.items_per_second >= 100 / timed.phases.total > 0
+    assert go(tmp_path, "--axis:how=cut", "--num_devices=2", RATE.replace(".,", "."), "--force") == 1
+    (cut,) = records(tmp_path).values()
+    assert "(?P<rate>{number})" in cut.error.message and cut.error.message.endswith("; see stand_in-2.log.txt")
+
+
+def test_a_failed_attempt_gives_way_to_the_corrected_command(tmp_path, capsys):
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", "--log_format=regex:wrong (?P<rate>.)") == 1
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", RATE) == 0
+    assert records(tmp_path)["stand_in-1"].throughput.items_per_second == 1000.0
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=1", "--log_format=regex:wrong (?P<rate>.)") == 2
+    assert "is a record of other flags" in capsys.readouterr().err, "a run with a number is kept"
+    assert go(tmp_path, "--axis:how=killed", "--num_devices=2", RATE) == 1
+    assert go(tmp_path, "--axis:how=rate", "--num_devices=2", RATE) == 0
+
+
+def test_a_daemon_of_a_trainer_is_named(tmp_path, capsys):
+    assert go(tmp_path, "--axis:how=daemon", "--num_devices=1", RATE) == 0
+    found = re.search(r"stand_in-1: process (\d+) \((sleep 61)\)", capsys.readouterr().err)
+    os.kill(int(found[1]), signal.SIGKILL)
+
+
+def test_the_bar_says_how_far_a_run_is(monkeypatch):
+    """Its step, its rate and the time that is left, by the share of its steps where nothing else is known."""
+    shown = []
+    board = types.SimpleNamespace(has_bar=True, elapsed_s=0.0, columns=200, line=shown.append)
+    board.move = lambda done, postfix: shown.append(postfix)
+    monkeypatch.setattr(display, "Board", lambda *args, **options: board)
+    watched = display.Display(4, 0)
+    watched.start("x-1", math.nan)
+    for board.elapsed_s, seen in ((10.0, Seen(5, 20, 35.25)), (11.0, Seen(6, None, None))):
+        watched.said(failure.progress(seen, "words"))
+    assert "5/20 batches, 35.2 words/s" in shown[1] and shown[1].startswith("150 s left".replace("150 s", "2 min"))
+    watched.start("x-1.r2", 3.0)
+    board.elapsed_s = 30.0
+    watched.said(None)
+    assert shown[-1].startswith("? left") and "0 s left" not in shown[-1], "it takes longer than was expected"
+    for step in (19, 1, 2):  # counted anew in an epoch: the share of which run?
+        board.elapsed_s += 1
+        watched.said(failure.progress(Seen(step, 20, None), "words"))
+    assert shown[-1].startswith("? left, x-1.r2 2/20 batches")

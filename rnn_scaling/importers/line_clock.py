@@ -1,0 +1,108 @@
+"""A clock for programs that print steps and no seconds: when their lines arrived at the sweep.
+
+A program that keeps its output back writes many lines at once. When such a burst arrives, its last line was the last
+that was printed and the next was not printed yet, so the step is known to one line, and the time exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rnn_scaling.sweeps.log_formats import ARRIVAL, Reading, Terms
+
+DELAY_S = 0.02  # that a line may take from the program to the sweep on a busy machine
+TOGETHER_S = 0.01  # lines that arrive within it came at once
+BURST = 1.5  # lines that came at once, on the mean, from which on the program keeps its output back
+MOST_ERROR = 0.5  # share of a rate
+REMEDY = "let it print at once: flush=True, python -u, PYTHONUNBUFFERED=1, or stdbuf -oL before another program"
+
+
+class Event(NamedTuple):
+    """A line that tells a step. half: half of what its last digit counts, 0 for a whole number."""
+
+    arrived_s: float
+    step: float
+    half: float = 0.0
+    loss: float | None = None
+
+
+@dataclasses.dataclass
+class _Point:
+    """Lines that came at once: when the first and the last of them did, and what the last tells."""
+
+    opened_s: float
+    last: Event
+
+
+def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
+    """The rate of the steps by the arrival of their lines.
+
+    What counts are stretches from line to line in which the step grows; a line that repeats a step is none. Where the
+    step falls, a new epoch has begun: the time since the line before is left out, since nobody knows its steps.
+
+    Args:
+      events: lines that tell a step, in their order.
+      format: what the reading is called.
+      terms: how the log is read.
+
+    Raises:
+      ValueError: if there are too few stretches, or they are too short.
+    """
+    epochs, lines = _epochs(events)
+    stretches = sum(len(points) - 1 for points in epochs)
+    is_buffered = lines > BURST * stretches
+    if is_buffered:  # the last burst of an epoch came when something else was printed, or at the program's end
+        epochs = [points[:-1] for points in epochs]
+    pairs = [pair for points in epochs for pair in itertools.pairwise(points)]
+    if not pairs:
+        come = f"arrived in {stretches + len(epochs)} bursts; {REMEDY}" if lines else "tell fewer than two steps"
+        raise ValueError(f"its {lines + len(epochs)} lines that tell a new step {come}")
+    first = min(terms.warmup, len(pairs) - 1)
+    seconds = tuple(end.last.arrived_s - begin.last.arrived_s for begin, end in pairs)
+    steps = [end.last.step - begin.last.step for begin, end in pairs]
+    counted_s, counted_steps = math.fsum(seconds[first:]), math.fsum(steps[first:])
+    error_s = DELAY_S + (math.fsum(seconds) / lines if is_buffered else 0.0)
+    half = max(event.half for pair in pairs for event in (pair[0].last, pair[1].last))
+    error = sum(len(points) > 1 for points in epochs) * (error_s / counted_s + 2 * half / counted_steps)
+    if error > MOST_ERROR:
+        why = f"{REMEDY}, or make more steps"
+        raise ValueError(f"the lines that tell its steps arrived within {counted_s:.2g} s, too short a time; {why}")
+    items = tuple(each * (terms.items_per_step or 1.0) for each in steps)
+    loss = tuple(end.last.loss for _, end in pairs)
+    return Reading(
+        format,
+        math.fsum(items[first:]) / counted_s,
+        seconds=seconds,
+        items=items,
+        loss=loss if any(each is not None for each in loss) else (),
+        warmup=first,
+        rounding=error,
+        clock=ARRIVAL,
+        notes=(f"{format} tells no seconds: its steps are timed by the arrival of its lines, to ±{100 * error:.2g} %",),
+    )
+
+
+def is_new_epoch(step: float, last: float) -> bool:
+    """Whether steps have begun anew; a step that is a little lower is that of a rank that lags."""
+    return step <= last / 2
+
+
+def _epochs(events: Iterable[Event]) -> tuple[list[list[_Point]], int]:
+    """(the points of each stretch of growing steps, how many lines told a larger step than the line before)."""
+    epochs: list[list[_Point]] = []
+    lines = 0
+    for event in events:
+        last = epochs[-1][-1] if epochs else None
+        if last is None or is_new_epoch(event.step, last.last.step):
+            epochs.append([_Point(event.arrived_s, event)])
+        elif event.step > last.last.step:
+            lines += 1
+            if event.arrived_s - last.opened_s < TOGETHER_S:
+                last.last = event
+            else:
+                epochs[-1].append(_Point(event.arrived_s, event))
+    return epochs, lines

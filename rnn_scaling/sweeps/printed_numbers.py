@@ -1,0 +1,93 @@
+"""Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and numbers of which a pattern takes a part."""
+
+from __future__ import annotations
+
+import re
+
+TOKEN = "{number}"  # in a pattern: any of these numbers
+_SEPARATOR = "[,_'\u2019\u00a0\u2009\u202f]"
+_DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}})*{_SEPARATOR}\d{{3}}(?!\d)|\d+)(?:\.\d*)?|\.\d+"
+_ITEMS = "it|tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|ex(?:ample)?s?|seq(?:uence)?s?|steps?|items?|ops|FLOPS?|B|b"
+_PREFIX = rf" ?(?:[kKMGT](?![\w-])|B(?![\w/-])|[kKMG](?=(?:{_ITEMS})\b))|k(?=[a-z])"
+_EXPONENT = r"[eE][-+]?\d+"
+NUMBER = rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
+_WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
+_FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+_BEFORE = re.compile(rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$")
+_AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX}")
+_OTHER_UNIT = {
+    "seconds": re.compile(r" ?(?:ms|us|µs|μs|ns)\b|:\d\d|(?:m|min|h)(?![A-Za-z])"),
+    "ms": re.compile(r" ?(?:us|µs|μs|ns)\b|:\d\d|(?: ?s|min|h)(?![A-Za-z=:])"),
+}
+_GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate.
+
+    Raises:
+      re.error: if it is none.
+    """
+    if "(?P<" not in pattern:
+        pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
+    return re.compile(pattern.replace(TOKEN, NUMBER))
+
+
+def read(text: str) -> tuple[float, float]:
+    """(a printed number, half of what its last digit counts).
+
+    Raises:
+      ValueError: if it is none, or NaN or infinite.
+    """
+    match = _WHOLE.fullmatch(text.strip().rstrip(","))
+    if match is None:
+        raise ValueError
+    sign, digits, exponent, prefix = match.groups("")
+    digits, factor = re.sub(_SEPARATOR, "", digits), _FACTORS.get(prefix.strip().lower(), 1.0)
+    power = int(exponent[1:] or 0)
+    half = float(f"5e{power - len(digits.partition('.')[2]) - 1}") * factor
+    return float(f"{digits}e{power}") * factor * (-1 if sign in ("-", "\u2212") else 1), half
+
+
+def cut(match: re.Match[str], name: str, pattern: str) -> str:
+    """What is wrong with a group that has a part of a number, or a number of another unit; empty: nothing.
+
+    A separator that the pattern itself asks for, as the comma between the columns of a CSV file, is none of a number.
+
+    Args:
+      match: of the pattern.
+      name: of the group.
+      pattern: as the user wrote it.
+    """
+    text, (start, end) = match.string, match.span(name)
+    if not re.search(r"[\d.]$", match[name]):
+        return ""
+    before, after = _BEFORE.search(text, max(0, start - 4), start), _AFTER.match(text, end)
+    left, right = re.search(r"\S*$", text[:start]), re.match(r" ?\S*", text[end:])
+    assert left and right  # since both may be empty
+    shown = f"{left[0]}{match[name]}{right[0]}"[:60]
+    if (before and not _asks_for(match, name, before.end() - 1)) or (after and not _asks_for(match, name, end)):
+        return f"the group {name} has only {match[name]!r} of {shown!r}; {_remedy(match, name, pattern)}"
+    unit = _OTHER_UNIT[name].match(text, end) if name in _OTHER_UNIT else None
+    if unit:
+        other = "; (?P<ms>...) reads milliseconds" if unit[0].strip() == "ms" else ""
+        return f"the group {name} has {match[name]!r} of {shown!r}, which is another unit{other}"
+    return ""
+
+
+def _asks_for(match: re.Match[str], name: str, at: int) -> bool:
+    """Whether the pattern matches elsewhere, or not at all, without the separator that stands at a place."""
+    if not re.match(rf"{_SEPARATOR}|\.", match.string[at]):
+        return False
+    changed = match.re.search(f"{match.string[:at]}\0{match.string[at + 1 :]}")
+    return changed is None or changed.span(name) != match.span(name)
+
+
+def _remedy(match: re.Match[str], name: str, pattern: str) -> str:
+    """A pattern that reads the number of this line."""
+    group = f"(?P<{name}>{TOKEN})"
+    better = re.sub(_GROUP.format(name), lambda found: group, pattern, count=1)
+    found = compiled(better).search(match.string)
+    if better == pattern or found is None or not found[name] or cut(found, name, better):
+        return f"{group} reads any number"
+    return f"--log_format='regex:{better}' reads it"

@@ -63,7 +63,7 @@ varies in braces. Its numbers come from the record of a Recorder at {{result_fil
 
     ./run.sh sweep --trainer="torchrun --nproc-per-node={{num_devices}} my.py --to={{result_file}}" --num_devices=1,2
     ./run.sh sweep --trainer="python my.py --hidden={{hidden}}" --axis:hidden=256,512 --num_devices=1 \\
-        --log_format="regex:words/s: (?P<rate>[0-9.]+)" --unit=words
+        --log_format="regex:words/s: {{number}}" --unit=words
 
 Exit status: 0 all runs done, 1 a run failed, a mode trains wrong or the folder cannot be written, 2 the flags conflict,
 the folder is in use or holds records of other flags, 130 interrupted."""

@@ -82,7 +82,9 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
         warmup=first,
         rounding=error,
         clock=ARRIVAL,
-        notes=(f"{format} tells no seconds: its steps are timed by the arrival of its lines, to ±{100 * error:.2g} %",),
+        notes=(
+            f"{format.partition(':')[0]}: the arrival of the lines timed the steps; intervals hold the error of it",
+        ),
     )
 
 

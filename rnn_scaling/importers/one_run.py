@@ -16,6 +16,7 @@ from rnn_scaling.sweeps import log_formats, printed_numbers
 from rnn_scaling.sweeps.log_formats import Reader, Reading, Seen, Terms
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
+LOWEST = 1e-6  # rate that is shown while the run goes on
 LOOK_S = 0.2  # that a pattern may be looked for in one line while the run goes on
 END_S = 0.05  # after which the end of a process is seen
 
@@ -60,7 +61,7 @@ def _wall(terms: Terms) -> Reading:
     _, whole_s, launch_s = terms.timing
     seconds = max(whole_s - launch_s, whole_s / 2)
     error = min((launch_s + END_S) / whole_s, MOST_ROUNDING)
-    note = f"{log_formats.WALL}: the seconds are those of the whole process, with its start, to ±{100 * error:.2g} %"
+    note = f"{log_formats.WALL}: the seconds are those of the whole process, with its start"
     rate = (terms.items or 1.0) / seconds
     return Reading(log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,))
 
@@ -78,9 +79,9 @@ def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
         if not terms.timing.arrivals:
             raise ValueError("it is not known when its lines came")
         return line_clock.read(module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms)
-    except ValueError as e:
+    except ValueError:
         shown = _reading(module.parse(read_lines(path), str(path)))
-        note = f"{name}: the rates that it shows were read, because {_reason(e)}"
+        note = f"{name}: the rates that it shows were read; its lines came in too few bursts to be timed"
         return dataclasses.replace(shown, rate=shown.rate * terms.items_per_step, unit="", notes=(*shown.notes, note))
 
 
@@ -118,7 +119,9 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         rate = None if not passed or not steps else steps * (terms.items_per_step or 1.0) / passed
         if "unit" not in match.groupdict():
             rate = told.get("rate", rate)
-        return Seen(int(step), int(told["total"]) if "total" in told else None, rate)
+        return Seen(
+            int(step), int(told["total"]) if "total" in told else None, rate if rate and rate > LOWEST else None
+        )
 
     return look
 

@@ -73,7 +73,7 @@ def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_sh
     shown = one_run.read(tmp_path / "log.txt", Terms(format, items_per_step=8.0, timing=Timing(arrivals)))
     table = parse(format, log_samples.raw(name)).tables[0]
     assert shown.clock == "" and shown.rate == pytest.approx(8 * table.rows[0].rate.value)
-    assert "arrived" in shown.notes[-1], "and why its own clock did not do"
+    assert "bursts" in shown.notes[-1], "and why its own clock did not do"
     evenly = [0.1 * k for k in range(len(lines))]
     timed = one_run.read(tmp_path / "log.txt", Terms("auto", items_per_step=8.0, timing=Timing(evenly)))
     assert timed.clock == "arrival" and timed.format == format

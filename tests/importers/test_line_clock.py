@@ -87,6 +87,7 @@ def test_while_it_runs_a_line_says_how_far_it_is():
     look = one_run.watch(Terms(r"regex:step (?P<step>\d+)/(?P<total>\S+) (?P<rate>\S+)", items_per_step=1.0))
     assert look("step 3/20 1.5k") == (3, 20, 1500.0)
     assert look("step 3/1e999 nan")[:2] == (3, None) and look("hello") is None
+    assert look("step 4/20 0")[2] is None
     bar = one_run.watch(Terms("auto"))
     assert bar("\x1b[1m 5/20\x1b[0m \x1b[32m━━━\x1b[0m 1s 10ms/step")[:2] == (5, 20)
     assert bar(" 35%|###  | 7/20 [00:01<00:02, 7.0it/s]")[:2] == (7, 20)

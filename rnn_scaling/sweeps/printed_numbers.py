@@ -89,5 +89,5 @@ def _remedy(match: re.Match[str], name: str, pattern: str) -> str:
     better = re.sub(_GROUP.format(name), lambda found: group, pattern, count=1)
     found = compiled(better).search(match.string)
     if better == pattern or found is None or not found[name] or cut(found, name, better):
-        return f"{group} reads any number"
+        return f"{group} reads any number; a character that ends the number must be in the pattern"
     return f"--log_format='regex:{better}' reads it"

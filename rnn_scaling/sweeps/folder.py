@@ -143,8 +143,9 @@ def set_aside(path: Path) -> Path:
 
 
 def _has_numbers(run: RunRecord) -> bool:
-    """Whether a record of other flags is to be kept: a failed attempt without a number gives way."""
-    return run.status != "failed" or run.throughput is not None or bool(run.batches.seconds)
+    """Whether a record of other flags is to be kept: a failed attempt without numbers of its own flags gives way."""
+    is_of_others = run.error is not None and run.error.type == "Contradiction"
+    return run.status != "failed" or run.throughput is not None or bool(run.batches.seconds and not is_of_others)
 
 
 class _Others:

@@ -338,7 +338,8 @@ def test_a_failed_attempt_gives_way_to_the_corrected_command(tmp_path, capsys):
     assert records(tmp_path)["stand_in-1"].throughput.items_per_second == 1000.0
     assert go(tmp_path, "--axis:how=rate", "--num_devices=1", "--log_format=regex:wrong (?P<rate>.)") == 2
     assert "is a record of other flags" in capsys.readouterr().err, "a run with a number is kept"
-    assert go(tmp_path, "--axis:how=killed", "--num_devices=2", RATE) == 1
+    for attempt in ("killed", "wrong"):
+        assert go(tmp_path, f"--axis:how={attempt}", "--num_devices=2", RATE) == 1
     assert go(tmp_path, "--axis:how=rate", "--num_devices=2", RATE) == 0
 
 

@@ -18,6 +18,7 @@ from rnn_scaling.importers.line_clock import Event
 from rnn_scaling.sweeps import printed_numbers
 
 UNIT = "steps/s"
+NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"  # as bars show it; short, so that no line takes long
 LONGEST = 1000  # characters of a bar that are read
 SMALLEST, LARGEST = 1e-12, 1e18
 MOST_LINES = 200_000  # of a bar that are kept
@@ -32,6 +33,7 @@ class Bar:
     Attributes:
       format: its name.
       regex: of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
+      needs: a text that each line has, for which is looked first.
       has_mean: its last line has the mean rate of the whole bar; else validation follows its first line at the last
         step, and may count in the rates of those after it.
       notes: what its numbers mean.
@@ -39,6 +41,7 @@ class Bar:
 
     format: str
     regex: re.Pattern[str]
+    needs: str
     has_mean: bool
     notes: tuple[str, ...]
 
@@ -93,7 +96,7 @@ class Bar:
 
     def _matches(self, lines: Iterable[str]) -> Iterator[tuple[int, int | None, re.Match[str]]]:
         for number, text in numbered(lines):
-            for part in re.split("[\r\b]+", text) if "/" in text else ():
+            for part in re.split("[\r\b]+", text) if self.needs in text else ():
                 rank, untagged = untag(part[:LONGEST])
                 if match := self.regex.match(untagged):
                     yield number, rank, match

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rnn_scaling.importers.bars import Bar
-from rnn_scaling.sweeps.printed_numbers import NUMBER
+from rnn_scaling.importers.bars import NUMBER, Bar
 
 FORMAT = "keras"
 BAR = Bar(
@@ -17,6 +16,7 @@ BAR = Bar(
         r"\s*(?P<step>\d+)/(?P<total>\d+|Unknown)\s(?:[━\s]*|\s*\[[=>.]*\] -|\s*(?P<bar>-))\s*(?:ETA: )?\d[\d:]*s?\b"
         rf"(?=(?:.*?\D(?P<rate>{NUMBER})(?P<unit>(?:us|µs|ms|s)/step))?)(?=(?:.*?\bloss: (?P<loss>{NUMBER}))?)"
     ),
+    needs="/",
     has_mean=False,
     notes=("The seconds of a step are the mean of an epoch without its first step; with verbose=2 validation counts.",),
 )

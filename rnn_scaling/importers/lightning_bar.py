@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rnn_scaling.importers.bars import Bar
-from rnn_scaling.sweeps.printed_numbers import NUMBER
+from rnn_scaling.importers.bars import NUMBER, Bar
 
 FORMAT = "lightning"
 BAR = Bar(
@@ -17,6 +16,7 @@ BAR = Bar(
         r"\s*(?P<bar>Epoch) \d+(?:/-?\d+)?:?\s.*?[|━╸╺ ]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?[, ]"
         rf"(?P<rate>{NUMBER})(?P<unit>it/s|s/it)(?:.*?loss(?:=|: )(?P<loss>{NUMBER}))?"
     ),
+    needs="Epoch",
     has_mean=False,
     notes=("A bar's rate is the mean since the epoch began; the bar of rich shows that of its latest steps.",),
 )

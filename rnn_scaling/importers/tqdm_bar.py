@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 from rnn_scaling.importers import lightning_bar
-from rnn_scaling.importers.bars import Bar
-from rnn_scaling.sweeps.printed_numbers import NUMBER
+from rnn_scaling.importers.bars import NUMBER, Bar
 
 FORMAT = "tqdm"
 BAR = Bar(
@@ -19,6 +18,7 @@ BAR = Bar(
         r"\[[\d:?]+(?:<[^,\]]*)?, *"
         rf"(?:\?|(?P<rate>{NUMBER}))(?P<unit>s/[^,\]]+|[^,\]]*/s)(?:[^\]]*?loss=(?P<loss>{NUMBER}))?"
     ),
+    needs="[",
     has_mean=True,
     notes=("A bar's last line has the mean rate from its first step to its last.",),
 )

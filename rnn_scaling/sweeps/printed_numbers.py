@@ -6,10 +6,14 @@ import re
 
 TOKEN = "{number}"  # in a pattern: any of these numbers
 _SEPARATOR = "[,_'\u2019\u00a0\u2009\u202f]"
-_DIGITS = rf"(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}})*{_SEPARATOR}\d{{3}}(?!\d)|\d+)(?:\.\d*)?|\.\d+"
+_END = r"(?!\d)"  # digits are bounded, so that no line takes long
+_DIGITS = (
+    rf"(?<!\d)(?:\d{{1,3}}(?:{_SEPARATOR}\d{{2,3}}){{0,9}}{_SEPARATOR}\d{{3}}{_END}|\d{{1,40}}{_END})"
+    rf"(?:\.\d{{0,40}}{_END})?|\.\d{{1,40}}{_END}"
+)
 _ITEMS = "it|tok(?:en)?s?|words?|samples?|im(?:g|age)?s?|ex(?:ample)?s?|seq(?:uence)?s?|steps?|items?|ops|FLOPS?|B|b"
 _PREFIX = rf" ?(?:[kKMGT](?![\w-])|B(?![\w/-])|[kKMG](?=(?:{_ITEMS})\b))|k(?=[a-z])"
-_EXPONENT = r"[eE][-+]?\d+"
+_EXPONENT = rf"[eE][-+]?\d{{1,9}}{_END}"
 NUMBER = rf"(?:[-+\u2212]?(?:(?:{_DIGITS})(?:{_EXPONENT})?(?:{_PREFIX})?|(?i:nan|inf(?:inity)?)(?![A-Za-z])))"
 _WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}

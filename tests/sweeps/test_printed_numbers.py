@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rnn_scaling.sweeps import printed_numbers
+from tests.support.paths import ROOT
 
 PLAIN, TOKEN = r"words/s: (?P<rate>[0-9.]+)", "words/s: {number}"
 NUMBERS = {
@@ -39,6 +42,12 @@ def test_every_number_is_read_whole_or_refused_with_a_pattern_that_reads_it(text
     assert matched(TOKEN, line) == (pytest.approx(value), "")
     wrong = matched(PLAIN, line)[1]
     assert "'rate'" not in wrong and "regex:words/s: (?P<rate>{number})" in wrong, text
+
+
+def test_the_line_of_the_readme_reads_all_of_them():
+    (pattern,) = re.findall(r'--log_format="regex:([^"]*)"', (ROOT / "README.md").read_text())
+    for text, value in NUMBERS.items():
+        assert matched(pattern, f"words/s: {text}") == (pytest.approx(value), ""), text
 
 
 @pytest.mark.parametrize("text, value", {"12": 12, "7 Tokens/s": 7, "7Tokens/s": 7, "10 B/s": 10, "3. Next": 3}.items())

@@ -54,8 +54,8 @@ class RunRecord:
     log_format: of the log that its numbers were read from; None: it timed its steps itself. log_clock: what timed that
     log's steps, the "arrival" of its lines or the whole "process"; None: it printed rates or seconds. log_rounding: by
     what share of itself its rate may be off for the digits that the log printed, or by log_clock. ended: how its
-    program ended after it had written this, where that was not well. missing_output: which output besides the numbers could
-    not be written, and why.
+    program ended after it had written this, where that was not well. missing_output: which output besides the numbers
+    could not be written, and why.
     """
 
     status: str

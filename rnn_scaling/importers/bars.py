@@ -1,6 +1,6 @@
 """Progress bars: the steps of a loop, and the rate or the seconds of a step that stand beside them.
 
-Of several bars, as of training and of validation, the one with the most lines counts: it took the most time.
+Of several bars, as of training and of validation, the one that grew on the most lines counts: it took the most time.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -92,7 +93,7 @@ class Bar:
             own.append((line, match))
             if len(own) > MOST_LINES:
                 del own[1::2]
-        return max(found.values(), key=len, default=[])
+        return max(found.values(), key=lambda own: (_growing(own), len(own)), default=[])
 
     def _matches(self, lines: Iterable[str]) -> Iterator[tuple[int, int | None, re.Match[str]]]:
         for number, text in numbered(lines):
@@ -100,6 +101,12 @@ class Bar:
                 rank, untagged = untag(part[:LONGEST])
                 if match := self.regex.match(untagged):
                     yield number, rank, match
+
+
+def _growing(own: Sequence[tuple[int, re.Match[str]]]) -> int:
+    """How many lines have a larger step than the line before: a bar of one step has none, however often it comes."""
+    steps = [_numbers(match)[0] for _, match in own]
+    return sum(map(operator.lt, steps, steps[1:]))
 
 
 def _numbers(match: re.Match[str]) -> tuple[float, tuple[float, float] | None]:

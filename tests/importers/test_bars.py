@@ -21,6 +21,7 @@ KERAS_2 = """Epoch 1/2
 Epoch 2/2
  1/50 [..........] - ETA: 1s - loss: 0.64\r50/50 [==========] - 1s 25ms/step - loss: 0.6 - val_loss: 0.7
 """
+PREDICT = "1/1 ━━━━ 0s 90ms/step\r1/1 ━━━━ 0s 99ms/step\n" * 20
 KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
 
 
@@ -37,6 +38,7 @@ def parse(name, text):
         ("tqdm", " 50%|##  | 2/4 [1:02:03<01:00, 12.50s/ batch, loss=2.1]\n", 1 / 12.5, 0.005 / 12.5**2),
         ("keras", log_samples.raw("keras"), 1 / 0.004, 0.0005 / 0.004**2),
         ("keras", log_samples.raw("keras_verbose2"), 1 / 0.004, 0.0005 / 0.004**2),
+        ("keras", PREDICT + KERAS_2 + PREDICT, 1 / 0.025, 0.0005 / 0.025**2),
         ("keras", KERAS_2, 1 / 0.025, 0.0005 / 0.025**2),
         ("keras", KERAS_2_LINES, 1 / 0.04, 0.0005 / 0.04**2),
         ("lightning", log_samples.raw("lightning_tqdm"), 520.45, 0.005),

@@ -2,10 +2,12 @@
 
 What becomes of a tower's gradient g, n towers in all:
 
-    bfloat16, float16    cast; the all-reduce adds in that type; cast back
+    bfloat16             cast; the all-reduce adds in that type; cast back
+    float16              the same of g 2^k, and 2^-k of the sum: 2^k brings the largest element of all towers just
+                         below 2^15 / n, so that sums stay finite and small gradients do not become subnormal
     int8                 v = g + r; s = max|v| / 127; q = round(v / s); every tower gets every q and s, and adds s q
 
-A dense gradient has one s, of an embedding's touched rows each has its own. r is what the step before lost, v - s q
+A dense gradient has one s and one k, of an embedding's touched rows each has its own. r is what the step before lost, v - s q
 (error feedback; Seide et al., "1-bit stochastic gradient descent", Interspeech 2014): without it int8 would lose for
 good all that is below s / 2. Half precision errs relative to each element and needs none; rows have none, since other
 words come each step. Shapes: R rows, D elements a row.
@@ -14,7 +16,7 @@ words come each step. Shapes: R rows, D elements a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -23,6 +25,7 @@ from rnn_scaling.training.all_reduce.collective import Group
 HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # no all-reduce adds these: every tower gets every other's
 LARGEST = 127  # of a quantised element
+_EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
 IN_A_WORD = 4  # quantised elements: collective ops move no int8, but int32
 TowerGrads = Sequence[Sequence[tf.Tensor]]  # [tower][gradient]
 Reduce = Callable[[TowerGrads], list[list[tf.Tensor]]]
@@ -60,7 +63,7 @@ def build(
       num_towers: of all workers.
     """
     if kind in HALVES:
-        return Half(HALVES[kind], devices, num_towers)
+        return Half(HALVES[kind], devices, num_towers, group)
     return Quantised(shapes, devices, group) if kind == GATHERED else Whole()
 
 
@@ -80,37 +83,69 @@ class Whole:
 class Half:
     """Half precision, in which the all-reduce adds too."""
 
-    def __init__(self, dtype: tf.DType, devices: Sequence[str], num_towers: int) -> None:
+    def __init__(self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: Group | None = None) -> None:
         """Args:
         dtype: bfloat16 or float16.
         devices: of this process's towers.
         num_towers: of all workers.
+        group: of them and those of other workers; None: there are no others.
         """
-        self._dtype, self._devices = dtype, list(devices)
-        # Finite elements are bounded so that their sum stays finite; bfloat16 has the range of float32.
-        self._most = float(dtype.max) / num_towers if dtype == tf.float16 else None
+        self._dtype, self._devices, self._group = dtype, list(devices), group
+        self._scales = dtype == tf.float16  # bfloat16 has the range of float32
+        self._top = 15 - (num_towers - 1).bit_length()  # finite elements stay below 2^top, and their sum below 2^15
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
-        shrunk, restored = [], []
-        for device, grads in zip(self._devices, dense, strict=True):
-            with tf.device(device):
-                shrunk.append([self._cast(gradient) for gradient in grads])
-        for device, grads in zip(self._devices, reduce(shrunk), strict=True):
-            with tf.device(device):
-                restored.append([tf.cast(gradient, tf.float32) for gradient in grads])
-        return restored
+        if not self._scales or not names:
+            summed = reduce(self._each(dense, lambda gradient, _: tf.cast(gradient, self._dtype)))
+            return self._each(summed, lambda gradient, _: tf.cast(gradient, tf.float32))
+        scales = self._shared_scales(dense)
+        summed = reduce(self._each(dense, lambda gradient, scale: tf.cast(gradient * scale, self._dtype), scales))
+        return self._each(summed, lambda gradient, scale: tf.cast(gradient, tf.float32) / scale, scales)
 
     def shrink(self, rows: tf.Tensor) -> tf.Tensor:
-        return tf.bitcast(self._cast(rows), tf.float16)  # collective ops gather no bfloat16, though they add it
+        if not self._scales:
+            return tf.bitcast(tf.cast(rows, self._dtype), tf.float16)  # collective ops gather no bfloat16
+        scales = self._scale_of(_largest_finite(rows, axis=1))
+        return tf.concat([tf.cast(rows * scales[:, None], tf.float16), tf.bitcast(scales, tf.float16)], 1)
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
-        return tf.cast(tf.bitcast(rows, self._dtype), tf.float32)
+        if not self._scales:
+            return tf.cast(tf.bitcast(rows, self._dtype), tf.float32)
+        scales = tf.bitcast(rows[:, width:], tf.float32)[:, None]  # 0 of the rows that only pad
+        return tf.math.divide_no_nan(tf.cast(rows[:, :width], tf.float32), scales)
 
-    def _cast(self, gradient: tf.Tensor) -> tf.Tensor:
-        if self._most is not None:
-            bounded = tf.clip_by_value(gradient, -self._most, self._most)
-            gradient = tf.where(tf.math.is_finite(gradient), bounded, gradient)  # loss scaling looks for the others
-        return tf.cast(gradient, self._dtype)
+    def _each(
+        self, grads: TowerGrads, change: Callable[..., tf.Tensor], scales: Sequence[tf.Tensor] = ()
+    ) -> list[list[tf.Tensor]]:
+        """`change` of every gradient and its scale, on its tower's device."""
+        changed = []
+        for tower, device in enumerate(self._devices):
+            with tf.device(device):
+                own = tf.unstack(scales[tower], len(grads[tower])) if scales else [None] * len(grads[tower])
+                changed.append([change(*each) for each in zip(grads[tower], own, strict=True)])
+        return changed
+
+    def _shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
+        """`[tower]`: a scale for each gradient, the same on all towers of all workers."""
+        largest = []
+        for device, grads in zip(self._devices, dense, strict=True):
+            with tf.device(device):
+                largest.append(tf.stack([_largest_finite(gradient) for gradient in grads]))
+        if self._group is not None:
+            largest = self._group.reduce(largest, "Max")
+        shared = []
+        for tower, device in enumerate(self._devices):
+            with tf.device(device):
+                of_all = largest[tower] if self._group is not None else tf.reduce_max(tf.stack(largest), 0)
+                shared.append(self._scale_of(of_all))
+        return shared
+
+    def _scale_of(self, largest: tf.Tensor) -> tf.Tensor:
+        """2^k with largest * 2^k < 2^top; k is bounded so that 2^-k is a normal number, too."""
+        bits = tf.bitcast(tf.clip_by_value(largest, 2.0**-100, 2.0**126), tf.int32)
+        # With e the exponent's eight bits, largest < 2^(e - 126); turned round they are those of 2^(128 - e).
+        exponent = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_and(bits, _EXPONENT), _EXPONENT)
+        return tf.bitcast(exponent, tf.float32) * 2.0 ** (self._top - 2)
 
 
 class Quantised:
@@ -191,3 +226,8 @@ def _pack(gradient: tf.Tensor, lost: tf.Variable) -> tf.Tensor:
     rest = whole - unpack_rows(packed, lost.shape[1])
     lost.assign(tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest)))  # what overflowed is skipped by all
     return packed
+
+
+def _largest_finite(values: tf.Tensor, **axes: Any) -> tf.Tensor:
+    """The largest absolute value, infinite and undefined ones left out; 0 where there is none."""
+    return tf.reduce_max(tf.where(tf.math.is_finite(values), tf.abs(values), 0.0), **axes)

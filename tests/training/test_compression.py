@@ -49,19 +49,54 @@ def test_what_is_not_finite_arrives_as_such_so_that_loss_scaling_sees_it(tf, bad
     assert not np.isfinite(compression.build("float16", {}, [], None, 2).shrink(rows).numpy()).all()
 
 
-def test_half_precision_is_numpys_and_sums_stay_finite(tf):
+TENSORS = {
+    "tiny": 1e-9 * np.random.default_rng(3).normal(size=(5, 7)),
+    "nearly subnormal in float32": np.full((2, 2), 1e-36),
+    "huge": 1e36 * np.random.default_rng(4).normal(size=(3, 2)),
+    "one huge among tiny": np.array([[3e4, 1e-3, 2e-5, -1e-7]]),
+    "zeros": np.zeros((3, 3)),
+    "none": np.zeros((0, 3)),
+    "scalar": np.array(1e-8),
+}
+
+
+@pytest.mark.parametrize("num_towers", [1, 2, 3, 8])
+def test_float16_loses_a_share_of_each_element_whatever_the_size_of_the_tensor(tf, devices, num_towers):
+    """n roundings of 2^-11, below the largest element's 2^-29 n of it a smaller share of the largest."""
     from rnn_scaling.training import compression
 
-    values = np.array([1.0, 1e-3, 65504.0, -1e30, 6e-8], np.float32)
-    for num_towers in (1, 2, 4):
-        sent = compression.build("float16", {}, [], None, num_towers).shrink(tf.constant(values))
-        most = 65504.0 / num_towers
-        assert sent.numpy().tolist() == np.clip(values, -most, most).astype(np.float16).tolist()
-        assert np.isfinite(tf.add_n([sent] * num_towers).numpy()).all()
+    half = compression.build("float16", {}, devices[:1] * num_towers, None, num_towers)
+    towers = [[(tower + 1) / num_towers * each for each in TENSORS.values()] for tower in range(num_towers)]
+    grads = [[tf.constant(each, tf.float32) for each in tower] for tower in towers]
+    sums = half.sum(list(TENSORS), grads, lambda cast: [[tf.add_n(list(each)) for each in zip(*cast)]] * num_towers)
+    for index, name in enumerate(TENSORS):
+        exact = sum(tower[index].numpy().astype(np.float64) for tower in grads)
+        error = np.abs(sums[-1][index].numpy() - exact)
+        smallest = 2.0**-149 * num_towers + num_towers**2 * 2.0**-39 * np.abs(exact).max(initial=0)
+        assert (error <= num_towers * 2.0**-11 * np.abs(exact) + smallest).all(), name
+    rows = tf.constant(np.concatenate([TENSORS["tiny"], 1e5 * TENSORS["tiny"], np.zeros((1, 7))]), tf.float32)
+    np.testing.assert_allclose(half.restore(half.shrink(rows), 7).numpy(), rows.numpy(), rtol=2**-11)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_passes_float16_and_leaves_the_rest_as_it_is(tf, devices, bad):
+    from rnn_scaling.training import compression
+
+    half = compression.build("float16", {}, devices[:2], None, 2)
+    values = np.array([[1e-8, bad, 1.0]], np.float32)
+    summed = half.sum(["w"], [[tf.constant(values)]] * 2, lambda cast: [[a + b] for a, b in zip(*cast)] * 2)[0][0]
+    for got, times in (summed.numpy(), 2), (half.restore(half.shrink(tf.constant(values)), 3).numpy(), 1):
+        np.testing.assert_allclose(got, times * values, rtol=2**-10)
+
+
+def test_bfloat16_keeps_the_range_of_float32(tf):
+    from rnn_scaling.training import compression
+
+    values = tf.constant([[1.0, 1e-3, 65504.0, -1e30, 6e-8]])
     half = compression.build("bfloat16", {}, [], None, 4)
-    sent = half.shrink(tf.constant(values))
+    sent = half.shrink(values)
     assert sent.dtype.size == 2
-    np.testing.assert_allclose(half.restore(sent, 5).numpy(), values, rtol=2**-8)
+    np.testing.assert_allclose(half.restore(sent, 5).numpy(), values.numpy(), rtol=2**-8)
 
 
 @pytest.mark.parametrize("kind", ["none", "bfloat16", "float16", "int8"])

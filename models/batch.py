@@ -71,13 +71,14 @@ class Layout(Protocol):
     @property
     def labels(self) -> tuple[str, ...]: ...
 
-    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> Any:
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
         """A random batch.
 
         Args:
           batch_size: its samples.
           lengths: words of each sentence of each of `sides`.
           seed_of: gives the seeds; equal ones draw equal batches on any kind of device.
+          ragged: sentences have random lengths up to these.
         """
         ...
 

@@ -17,6 +17,7 @@ from rnn_scaling.models.batch import ImageBatch, SeedOf, Side
 BOS_ID = 1
 EOS_ID = 2
 CHANNELS = 3
+_LENGTHS = 1 << 19  # added to a side's stream for that of its lengths
 _STREAMS = {"src": 0, "tgt": 1}  # so that a side's words are the same whatever other sides a workload reads
 
 
@@ -40,18 +41,21 @@ class TextLayout:
         """A batch of what each side gives."""
         return self.type(*(part for side in parts for part in side))
 
-    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> Any:
-        """Sentences of full length; of a side that is predicted the last word is EOS_ID. Ids are uniform.
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
+        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID.
 
         Args:
-          batch_size, lengths, seed_of: as of `Layout.draw`.
+          batch_size, lengths, seed_of, ragged: as of `Layout.draw`.
         """
         sides = list(zip(self.sides, lengths, strict=True))
         words = [self._words(side, batch_size, length, seed_of(_STREAMS[side.name])) for side, length in sides]
         bos, eos = (tf.constant(word, tf.int64, self._ids_shape(batch_size, 1)) for word in (BOS_ID, EOS_ID))
         time_axis = 0 if self.time_major else 1
         parts = []
-        for side, ids, length in zip(self.sides, words, _full_lengths(batch_size, lengths)):
+        sizes = _full_lengths(batch_size, lengths)
+        if ragged:
+            sizes = [_ragged(full, seed_of(_LENGTHS + _STREAMS[side.name])) for side, full in zip(self.sides, sizes)]
+        for side, ids, length in zip(self.sides, words, sizes):
             shifted = (tf.concat([bos, ids], time_axis), tf.concat([ids, eos], time_axis)) if side.predicted else (ids,)
             parts.append((*shifted, length))
         return self.batch(parts)
@@ -79,6 +83,12 @@ class TextLayout:
         return tf.transpose(words) if self.time_major else words
 
 
+def _ragged(full: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Lengths [B] from 1 to that of a full sentence, which the first one has."""
+    drawn = tf.random.stateless_uniform(full.shape, seed, minval=1, maxval=full[0] + 1, dtype=tf.int32)
+    return tf.concat([full[:1], drawn[1:]], 0)
+
+
 def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[tf.Tensor]:
     """Lengths [B] of each side's sentences, known when tracing."""
     return [tf.fill([batch_size], length) for length in lengths]
@@ -100,11 +110,11 @@ class ImageLayout:
     sides: tuple[Side, ...] = ()
     labels = ("labels",)
 
-    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf) -> ImageBatch:
+    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> ImageBatch:
         """Pixels uniform in [-1, 1), labels uniform over the classes.
 
         Args:
-          batch_size, lengths, seed_of: as of `Layout.draw`.
+          batch_size, lengths, seed_of, ragged: as of `Layout.draw`.
         """
         # [B, H, W, C] whatever the format, so that NCHW transposes the same pixels.
         shape = [batch_size, self.size, self.size, CHANNELS]

@@ -239,12 +239,17 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
+_RANDOM = ("random_lengths",)
 DATA_SOURCES: Mapping[str, DataSource] = {
-    "device": DataSource("rnn_scaling.data.device", "random batches drawn on each device", on_device=True),
-    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device", on_device=True),
+    "device": DataSource(
+        "rnn_scaling.data.device", "random batches drawn on each device", on_device=True, reads=_RANDOM
+    ),
+    "constant": DataSource("rnn_scaling.data.constant", "one batch kept on each device", on_device=True, reads=_RANDOM),
     "copy": DataSource("rnn_scaling.data.known_answer", "random words to be copied, nmt", holds="text"),
     "reverse": DataSource("rnn_scaling.data.known_answer", "random words to be turned round, nmt", holds="text"),
-    "host": DataSource("rnn_scaling.data.host", "random batches from the host's pipeline", reads=_PIPELINE),
+    "host": DataSource(
+        "rnn_scaling.data.host", "random batches from the host's pipeline", reads=(*_RANDOM, *_PIPELINE)
+    ),
     "text": DataSource(
         "rnn_scaling.data.text",
         "parallel text files",
@@ -265,7 +270,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
 }
 # What only our own trainer has, without other work being done where nothing reads it.
 _OURS = (
-    *("encoder_type", "decoder_type", "time_major", "xla"),
+    *("encoder_type", "decoder_type", "time_major", "xla", "random_lengths"),
     *_REPLICATED,
     *("inter_op_parallelism_threads", "intra_op_parallelism_threads"),
 )

@@ -25,7 +25,8 @@ class _AsDrawn:
         feed, batches = self._feed, []
         for device, batch_size, batch in zip(feed.devices, feed.own_batch_sizes, self._source.next_batches(step)):
             with tf.device(device):
-                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths))
+                known = not feed.options.random_lengths
+                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths) if known else batch)
         return batches
 
 

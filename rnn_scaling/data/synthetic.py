@@ -21,9 +21,13 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
       feed: says what a batch is made of.
       batch_size: samples of this tower.
       step: int64 scalar.
-      tower: its index, below 2**19; a number or an int64 scalar.
+      tower: its index, below 2**18; a number or an int64 scalar.
     """
-    return feed.layout.draw(batch_size, feed.max_lengths, lambda stream: seed_pair(feed.seed, step, 2 * tower + stream))
+
+    def seed_of(stream: int) -> tf.Tensor:
+        return seed_pair(feed.seed, step, 2 * tower + stream)
+
+    return feed.layout.draw(batch_size, feed.max_lengths, seed_of, feed.options.random_lengths)
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:

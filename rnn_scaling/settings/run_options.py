@@ -195,6 +195,9 @@ class DataOptions:
         choices=tuple(registry.DATA_SOURCES),
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
+    random_lengths: bool = option(
+        False, "device, constant, host: random sentences have 1 to --src_max_len and --tgt_max_len words, the first all"
+    )
     src_max_len: int = option(
         30,
         "nmt, nmt_attention: words of a source sentence at most; synthetic sentences have exactly these",

@@ -25,7 +25,13 @@ from rnn_scaling.sweeps.runs import AnyRun
 FOLDER = "certificates"
 VERIFIER = (*process.our_module("rnn_scaling"), "verify")
 # Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
-DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 5}
+# A fault may begin at any batch, and equal sentences hide which mean was taken.
+DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 11}
+# Of a network that the user does not describe: everything is compared, and nothing is timed.
+SMALL: Mapping[str, int] = {
+    **{"num_units": 32, "embedding_dim": 24, "src_vocab_size": 190, "tgt_vocab_size": 170},
+    **{"src_max_len": 10, "tgt_max_len": 9, "batch_size": 8},
+}
 FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with those at the first weights
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
 # Divisors of these for deep networks: of images, and where no batch normalisation bounds what a layer gives on.
@@ -51,6 +57,8 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
     own = {
         **DEFAULTS,
         **_rate(given),
+        **_random_lengths(given),
+        **({} if "preset" in given or "data_source" in given or _has_images(given) else SMALL),
         "progress": False,
         "variable_update": mode,
         "num_devices": 1 if registry.is_distributed(mode) else 2,
@@ -58,6 +66,18 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
     if registry.is_distributed(mode) and not has_launcher:
         own["num_workers"] = ranks.DEFAULT_WORKERS
     return own
+
+
+def _has_images(given: Mapping[str, Any]) -> bool:
+    workload = WORKLOADS.get(given.get("model", ""))
+    return workload is not None and bool(workload.datasets)
+
+
+def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
+    """Sentences of unequal lengths where the data source has such."""
+    source = registry.DATA_SOURCES.get(given.get("data_source", "device"))
+    is_read = source is not None and "random_lengths" in source.reads and not _has_images(given)
+    return {"random_lengths": True} if is_read else {}
 
 
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
@@ -115,6 +135,6 @@ def _verification(run: Run) -> Run:
     """
     left_out = {*MEASURING, *(() if "optimizer" in run.flags else ("learning_rate",))}
     kept = {name: value for name, value in run.flags.items() if name not in left_out}
-    given = {**DEFAULTS, **_rate(kept), **kept}
+    given = {**DEFAULTS, **_rate(kept), **_random_lengths(kept), **kept}
     timing = {name: configs.OPTIONS[name].default for name in TIMING}
     return Run(run.name, given, configs.from_flat({**run.config.flat(), **timing, **given}))

@@ -14,13 +14,14 @@ from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
-from rnn_scaling.verification import diagnosis, promise, telling
+from rnn_scaling.verification import batch_check, diagnosis, network_check, promise, replay, telling
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
 from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
 MOST_EXPLAINED = 3  # batches
+MOST_KEPT = 2**29  # bytes of weights that are kept to replay the run
 UNEQUAL = "unequal"  # the word where weights differ, until it is explained
 
 
@@ -64,6 +65,8 @@ class Certifier:
         self._batches: list[CertifiedBatch] = []
         self._largest = {"loss_difference": 0.0, "weights_difference": 0.0, "weights_moved": 0.0}
         self._first = first
+        self._batch_check = batch_check.BatchCheck(config.data.data_source)
+        self._history: list[tuple[Towers, list[Replica], list[Replica], list[Replica]]] = []
         self._check_beginning()
 
     def batch(self, result: StepResult) -> None:
@@ -72,10 +75,15 @@ class Certifier:
         towers = self._gradients.towers(number)
         before, after = self._before, self._replicas()
         steps = self._serial.step(number, towers)
+        if text := self._batch_check.fault(number, towers):
+            self._fault(number, "same batch", text)
         if not self._word:
             self._check_forward(number, result, towers, steps)
         self._check_moving(number)
         largest = self._compare(number, after)
+        sizes = [each.nbytes for replica in after for each in replica.weights.values()]
+        if (len(self._history) + 1) * sum(sizes) <= MOST_KEPT and len(self._history) == number:
+            self._history.append((towers, before, self._stale, after))
         if self._word == UNEQUAL and (self._explained < MOST_EXPLAINED or self._findings.are_right):
             self._explain(number, towers, before, after, steps)
         self._tell(number, result, towers, steps, largest)
@@ -85,7 +93,9 @@ class Certifier:
         """The certificate of all batches."""
         word, text = self._word, self._wrong
         if self._findings.by_place:
-            word, text = self._findings.sentence([replica.name for replica in self._before])
+            word, text = self._replayed() or self._findings.sentence(
+                [replica.name for replica in self._before], self._promise.shares_one_model
+            )
         outcome = telling.Outcome(
             config=self._config,
             promise=self._promise,
@@ -100,6 +110,28 @@ class Certifier:
         if self._wrong:
             return telling.wrong(outcome, word, text, self._first_wrong)
         return telling.right(outcome)
+
+    def _replayed(self) -> tuple[str, str] | None:
+        """(word, text) of what explains all updates, of rules that know more than the last batch; None: nothing."""
+        training, update = self._config.training, self._config.update
+        is_plain = training.optimizer == "sgd" and not training.max_gradient_norm and not training.lr_warmup_batches
+        if (is_plain and update.compress_gradients != "int8") or self._findings.are_right:
+            return None
+        causes: dict[str, replay.Cause | None] = {replica.name: None for replica in self._before}
+        updates: dict[str, list[replay.Update]] = {name: [] for name in causes}
+        for number, (towers, before, stale, after) in enumerate(self._history):
+            parts = self._parts(number, towers, stale if self._promise.staged else before)
+            for old, new in zip(before, after):
+                change = {name: new.weights[name] - value for name, value in old.weights.items()}
+                updates[old.name].append(replay.Update(parts, _shares(towers), change, old.weights))
+        for replica in self._before if self._history else []:
+            causes[replica.name] = replay.cause(self._config, self._promise, replica.tower, updates[replica.name])
+        found = {name: each for name, each in causes.items() if each is not None}
+        if not found:
+            return None
+        first = next(iter(found.values()))
+        where = "" if len(found) == len(causes) else f" on {', '.join(found)}"
+        return first.word, f"{first.text}{where}"
 
     def _replicas(self) -> list[Replica]:
         """Every copy of the variables as it is now, parts joined."""
@@ -121,6 +153,9 @@ class Certifier:
         wanted = self._config.training.global_batch_size or self._config.training.batch_size * self._config.num_towers
         if sum(sizes) != wanted:
             self._fault(0, "samples left out", f"the towers take {sum(sizes)} of the {wanted} samples of a batch")
+        if self._engine.first_tower == 0:
+            for fault in network_check.faults(self._config.model, self._engine, self._config.training.seed):
+                self._fault(0, fault.word, fault.text)
         for replica in self._before:
             for name, value in replica.weights.items():
                 if not np.array_equal(value, self._first[name]):
@@ -149,6 +184,10 @@ class Certifier:
                     self._fault(number, "another's batch", f"tower {tower} trains the batch of tower {other}")
                 if has_own and self._is_near(got, self._loss(number, towers, at, tower, other)):
                     self._fault(number, "another's dropout", f"tower {tower} drops what tower {other} drops")
+            for earlier in {0, len(self._history) - 1} if number else ():
+                past = self._history[earlier][0] if earlier >= 0 else towers
+                if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):
+                    self._fault(number, "same batch", f"tower {tower} trains the batch of step {earlier} again")
             if not has_own:
                 text = f"tower {tower} trains {items:,.0f} of its {towers.loss_items[tower]:,.0f} items"
                 self._fault(number, "items left out", text)

@@ -19,6 +19,7 @@ from rnn_scaling.verification.serial import norm
 
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
 BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
+LARGEST_PART = 0.7  # of the rows of a variable that are wrong: of more the whole is
 NEAR = 0.02  # two factors this close are one
 Gradient = dict[str, np.ndarray]
 
@@ -100,6 +101,7 @@ def right_gradient(
 def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
     labels: dict[str, list[Label]] = {name: [] for name in evidence.change}
+    parts: dict[str, Label] = {}
     for label, gradient in _candidates(evidence, promise):
         open_names = [name for name, each in labels.items() if not each or label is not RIGHT]
         if label is not RIGHT and all(RIGHT in each for each in labels.values()):
@@ -111,8 +113,43 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
             if _fits(evidence, name, change[name], promise):
                 labels[name].append(label)
             elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], promise)) is not None:
-                labels[name].append(_of_factor(factor, len(evidence.fresh)))
-    return {name: each or [UNKNOWN] for name, each in labels.items()}
+                labels[name].append(_of_factor(factor, len(evidence.fresh) if promise.shares_one_model else 1))
+            elif label is RIGHT and (part := _of_part(evidence, name, change[name], promise)) is not None:
+                parts[name] = part
+    return {name: each or [parts.get(name, UNKNOWN)] for name, each in labels.items()}
+
+
+def _of_part(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> Label | None:
+    """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
+    did = evidence.change[name].reshape(len(change), -1) if change.ndim else evidence.change[name].reshape(1, 1)
+    expected = change.reshape(did.shape)
+    largest = float(np.abs(expected).max(initial=0.0))
+    off = np.abs(did - expected).max(axis=1)
+    allowed = 4 * promise.share * np.abs(expected).max(axis=1) + 4 * ROUNDING * (
+        np.abs(evidence.before[name]).max() + largest
+    )
+    moves = np.abs(expected).max(axis=1) + np.abs(did).max(axis=1) > 0
+    wrong = np.flatnonzero(off > allowed)
+    if not 0 < len(wrong) <= LARGEST_PART * moves.sum():
+        return None
+    several = _several(evidence, name)
+    if several is not None and len(wrong) > 1 and set(wrong) <= several and len(wrong) > 0.5 * len(several):
+        text = "rows of {what} that come several times in a batch are not added up (duplicates){where}"
+        return Label("duplicate rows", text)
+    rows = f"row {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} of {moves.sum()} rows, the first is {wrong[0]},"
+    if not did[wrong].any():
+        return Label("rows lost", f"{rows} of {{what}} {'does' if len(wrong) == 1 else 'do'} not change{{where}}")
+    text = f"a part of {{what}}, {rows} {{change}} otherwise than in serial training{{where}}; the rest is right"
+    return Label("part wrong", text)
+
+
+def _several(evidence: Evidence, name: str) -> set[int] | None:
+    """Rows that the towers look up more than once; None of a variable that is read whole."""
+    looked_up = [part.rows[name][0] for part in evidence.fresh.values() if name in part.rows]
+    if not looked_up:
+        return None
+    numbers, counts = np.unique(np.concatenate(looked_up), return_counts=True)
+    return set(numbers[counts > 1].tolist())
 
 
 _RIGHT_SCALED = Label("factor", "")
@@ -155,6 +192,8 @@ def _of_towers(
         rest = {name: each - part.gradient[name] for name, each in several.items()}
         label = Label("tower left out", f"the gradient of tower {number} is left out of {{what}}{{where}}")
         yield label, rest
+        again = {name: each + part.gradient[name] for name, each in several.items()}
+        yield Label("tower twice", f"tower {number}'s gradient counts twice in {{what}}{{where}}"), again
         if shares[number] < 1:
             yield label, _scaled(rest, 1 / (1 - shares[number]))
         for other, instead in parts.items():
@@ -234,11 +273,12 @@ class Findings:
         """Whether something was explained, and every variable did what it should in every batch."""
         return bool(self.by_place) and all(labels[0] is RIGHT for labels in self.by_place.values())
 
-    def sentence(self, replicas: Sequence[str]) -> tuple[str, str]:
+    def sentence(self, replicas: Sequence[str], shares_one_model: bool = True) -> tuple[str, str]:
         """(word, text) of what most of the wrong variables have in common.
 
         Args:
           replicas: how each is called, as "tower 0"; empty names where there is one for all.
+          shares_one_model: whether the mode adds the towers' gradients.
         """
         wrong = {place: labels[0] for place, labels in self.by_place.items() if labels[0] is not RIGHT}
         if not wrong:
@@ -261,6 +301,11 @@ class Findings:
             )
             word = label.word
         on = sorted({replica for replica, _ in places})
+        if label.factor and is_all and (len(on) < len(replicas) or not shares_one_model):
+            # Sums and losses are the same for all towers: only the update itself differs on one.
+            times = f"{label.factor:.3g} times as far as it should"
+            label = Label("learning rate", f"{{what}} {{change}} {times}{{where}}: its learning rate is wrong")
+            word = label.word
         where = "" if len(on) == len(replicas) else f" on {', '.join(replicas[each] for each in on)}"
         one = is_all or len(names) == 1
         what = (

@@ -38,11 +38,15 @@ class Towers:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages."""
+    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages.
+
+    rows: (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
+    """
 
     loss_sum: float
     gradient: Arrays
     moving: Arrays
+    rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 class SerialGradients:
@@ -107,8 +111,10 @@ class SerialGradients:
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
             averages = {name: tf.constant(each) for name, each in (moving or self.first_moving).items()}
-            loss_sum, gradient, following = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
-        return Part(float(loss_sum), _arrays(gradient), _arrays(following))
+            found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
+        loss_sum, gradient, following, rows = found
+        touched = {name: (ids.numpy(), values.numpy()) for name, (ids, values) in rows.items()}
+        return Part(float(loss_sum), _arrays(gradient), _arrays(following), touched)
 
     def _build_part(
         self,
@@ -117,18 +123,23 @@ class SerialGradients:
         batch: Any,
         seed: tf.Tensor,
         factor: tf.Tensor,
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        workload = self._workload
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tuple[tf.Tensor, tf.Tensor]]]:
+        workload, ids = self._workload, self._workload.lookups(batch)
+        rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
+        dense = {name: each for name, each in weights.items() if name not in ids}
         with tf.GradientTape() as tape:
-            tape.watch(weights)
-            ids = workload.lookups(batch)
-            rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
-            dense = {name: each for name, each in weights.items() if name not in ids}
+            tape.watch([dense, rows])
             outcome = workload.forward({**dense, **moving}, rows, batch, seed)
             scaled = outcome.loss_sum * factor
-        gradient = tape.gradient(scaled, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        dense_gradient = {name: tf.convert_to_tensor(each) for name, each in gradient.items()}
-        return outcome.loss_sum, dense_gradient, dict(outcome.moving)
+        gradient, of_rows = tape.gradient(scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        touched = {name: (tf.reshape(ids[name], [-1]), _flat(each)) for name, each in of_rows.items()}
+        for name, (numbers, values) in touched.items():
+            gradient[name] = tf.math.unsorted_segment_sum(values, numbers, weights[name].shape[0])
+        return outcome.loss_sum, {name: gradient[name] for name in weights}, dict(outcome.moving), touched
+
+
+def _flat(rows: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(rows, [-1, rows.shape[-1]])
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:

@@ -6,31 +6,59 @@ Nothing of the trainer's own update is used, so that a fault there shows. Gradie
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
-from rnn_scaling.settings.learning_rate import LearningRate, constant
 from rnn_scaling.settings.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
-MOMENTUM = 0.9
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7  # Adam's
 FIRST_LOSS_SCALE = 2.0**15  # of float16; halved, and the update left out, where a gradient is not finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """What an optimizer is made of; others than these are faults that an update is compared with.
+
+    Attributes:
+      momentum: of momentum: v = momentum v - rate g; w += v.
+      nesterov: w += momentum v - rate g instead (Sutskever et al., 2013).
+      beta_1, beta_2, epsilon: Adam's (Kingma and Ba, arXiv:1412.6980, the form that ends section 2).
+      corrects: divides Adam's averages by 1 - beta^count.
+      offset: added to the count of updates that the correction and the learning rate see.
+      rate: multiplies the learning rate.
+      clips: "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
+    """
+
+    momentum: float = 0.9
+    nesterov: bool = False
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+    corrects: bool = True
+    offset: int = 0
+    rate: float = 1.0
+    clips: str = "global"
+
+
+RIGHT = Constants()
 
 
 class Rule:
     """What becomes of a complete gradient. loss_scale: what the loss is multiplied by before it is differentiated."""
 
     def __init__(
-        self, training: TrainingOptions, scales_loss: bool = False, learning_rate: LearningRate | None = None
+        self, training: TrainingOptions, scales_loss: bool = False, num_towers: int = 1, constants: Constants = RIGHT
     ) -> None:
         """Args:
         training: optimizer and clipping.
         scales_loss: whether the loss is scaled (float16).
-        learning_rate: of each update; None: always that of `training`.
+        num_towers: of all workers, by which --lr_scaling=linear multiplies the learning rate.
+        constants: of the optimizer.
         """
-        self._learning_rate = learning_rate or constant(training.learning_rate)
+        self._last_rate = training.learning_rate * (num_towers if training.lr_scaling == "linear" else 1)
+        self._constants = constants
         self._training, self._scales_loss = training, scales_loss
         self.loss_scale = FIRST_LOSS_SCALE if scales_loss else 1.0
         self._updates = 0
@@ -42,7 +70,16 @@ class Rule:
 
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""
-        return self._learning_rate.last / (1 - MOMENTUM if self._training.optimizer == "momentum" else 1)
+        return self._last_rate / (1 - self._constants.momentum if self._training.optimizer == "momentum" else 1)
+
+    def _rate(self) -> float:
+        """Of this update: an even ramp of --lr_warmup_batches updates, the first at the unscaled rate.
+
+        Source: Goyal et al., arXiv:1706.02677, section 2.2.
+        """
+        first, ramp = self._training.learning_rate, self._training.lr_warmup_batches
+        share = min(1.0, (self._updates + self._constants.offset) / ramp) if ramp else 1.0
+        return self._constants.rate * (first + (self._last_rate - first) * share)
 
     def change(self, gradient: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable; changes nothing."""
@@ -59,28 +96,34 @@ class Rule:
         return {name: change for name, (change, _) in updated.items()}
 
     def _updated(self, gradient: Arrays) -> dict[str, tuple[np.ndarray, tuple[np.ndarray, ...]]]:
-        scale = self._clip_scale(gradient)
-        return {name: self._of_one(name, each * np.float32(scale)) for name, each in gradient.items()}
-
-    def _clip_scale(self, gradient: Arrays) -> float:
-        longest = self._training.max_gradient_norm
-        if not longest:
-            return 1.0
-        norm = float(np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradient.values())))
-        return longest / max(norm, longest)
+        longest, clips = self._training.max_gradient_norm, self._constants.clips
+        if longest and clips == "global":
+            gradient = clipped(gradient, longest)
+        elif longest and clips == "variable":
+            gradient = {name: clipped({name: each}, longest)[name] for name, each in gradient.items()}
+        return {name: self._of_one(name, each) for name, each in gradient.items()}
 
     def _of_one(self, name: str, gradient: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """(change, slots after it) of one variable."""
-        rate, zeros = self._learning_rate.at(self._updates), np.zeros_like(gradient)
+        rate, zeros, constants = self._rate(), np.zeros_like(gradient), self._constants
         if self._training.optimizer == "sgd":
             return -np.float32(rate) * gradient, ()
         if self._training.optimizer == "momentum":
             (velocity,) = self._slots.get(name, (zeros,))
-            velocity = np.float32(MOMENTUM) * velocity - np.float32(rate) * gradient
-            return velocity, (velocity,)
+            momentum = np.float32(constants.momentum)
+            velocity = momentum * velocity - np.float32(rate) * gradient
+            return (momentum * velocity - np.float32(rate) * gradient if constants.nesterov else velocity), (velocity,)
         mean, square = self._slots.get(name, (zeros, zeros))
-        mean = np.float32(BETA_1) * mean + np.float32(1 - BETA_1) * gradient
-        square = np.float32(BETA_2) * square + np.float32(1 - BETA_2) * gradient * gradient
-        count = self._updates + 1
-        rate *= np.sqrt(1 - BETA_2**count) / (1 - BETA_1**count)
-        return -np.float32(rate) * mean / (np.sqrt(square) + np.float32(EPSILON)), (mean, square)
+        beta_1, beta_2 = constants.beta_1, constants.beta_2
+        mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
+        square = np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient
+        count = max(1, self._updates + 1 + constants.offset)
+        if constants.corrects:
+            rate *= np.sqrt(1 - beta_2**count) / (1 - beta_1**count)
+        return -np.float32(rate) * mean / (np.sqrt(square) + np.float32(constants.epsilon)), (mean, square)
+
+
+def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
+    """The gradient, shortened to this Euclidean norm of all its variables together if it is longer."""
+    norm = float(np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradient.values())))
+    return {name: each * np.float32(longest / max(norm, longest)) for name, each in gradient.items()}

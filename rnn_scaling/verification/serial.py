@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
 from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.reference import int8
 from rnn_scaling.verification.rule import Arrays, Rule
+
+FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rounding takes to the next number
 
 
 @dataclasses.dataclass
@@ -69,6 +71,7 @@ class Serial:
         towers: numbers of this process's.
         """
         self._gradients, self._promise = gradients, promise
+        self.exchange = exchange_of(config)
         self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
         scales_loss = config.model.compute_dtype == "float16"
         groups = [tuple(range(gradients.num_towers))] if promise.shares_one_model else [(tower,) for tower in towers]
@@ -78,7 +81,7 @@ class Serial:
                 towers=group,
                 weights=dict(weights),
                 stale=dict(weights),
-                rule=Rule(config.training, scales_loss, learning_rate.of(config)),
+                rule=Rule(config.training, scales_loss, self._gradients.num_towers),
                 late=dict(zeros) if promise.late else None,
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),
@@ -100,7 +103,7 @@ class Serial:
         weights = dict.fromkeys(training.towers, at)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
         self.moving |= {tower: part.moving for tower, part in parts.items()}
-        gradient = summed([part.gradient for part in parts.values()])
+        gradient = self.exchange.sum(parts)
         applied = gradient
         if training.late is not None:
             applied, training.late = training.late, gradient
@@ -143,11 +146,50 @@ class Serial:
         return parts
 
     def _lose(self, training: Training, parts: Mapping[int, Part]) -> None:
-        """What towers hold back never adds up: it is a share of each one's largest element, whatever came before."""
+        """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
         for name in training.lost:
             largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
-            kept_back = training.rule.reach() * self._promise.lost * largest * np.sqrt(training.weights[name].size)
+            kept_back = (
+                training.rule.reach()
+                * self._promise.lost
+                * largest
+                * np.sqrt(max(1.0, FLIPPED * training.weights[name].size))
+            )
             training.lost[name] = max(training.lost[name], 2.0 * kept_back)
+
+
+class Exchange:
+    """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers."""
+
+    def __init__(self, quantises: bool, gathers: bool, keeps: bool = True, factor: float = 1.0) -> None:
+        """Args:
+        quantises: whether int8 travels.
+        gathers: whether an embedding's rows travel one by one.
+        keeps, factor: as of `int8.Feedback`.
+        """
+        self._quantises, self._gathers, self._fault = quantises, gathers, (keeps, factor)
+        self._towers: dict[int, int8.Feedback] = {}
+
+    def sum(self, parts: Mapping[int, Part]) -> dict[str, np.ndarray]:
+        """The gradient that is applied, of these parts by tower; to be asked once a step."""
+        return summed([self._arrived(tower, part) for tower, part in parts.items()])
+
+    def _arrived(self, tower: int, part: Part) -> Arrays:
+        if not self._quantises:
+            return part.gradient
+        feedback = self._towers.setdefault(tower, int8.Feedback(*self._fault))
+        return {
+            name: int8.gathered(each.shape, *part.rows[name], self._fault[1])
+            if self._gathers and name in part.rows
+            else feedback.dense(name, each)
+            for name, each in part.gradient.items()
+        }
+
+
+def exchange_of(config: RunConfig, keeps: bool = True, factor: float = 1.0) -> Exchange:
+    """That of a run; `keeps` and `factor` as of `int8.Feedback`."""
+    update = config.update
+    return Exchange(update.compress_gradients == "int8", update.sparse_gradients != "densify", keeps, factor)
 
 
 def norm(values: np.ndarray) -> float:

@@ -1,0 +1,300 @@
+"""Whether the network computes what its papers say: a small one with random weights against float64 NumPy.
+
+The network has the run's cells, kernels, layers, attention and layout, and few units. Loss and gradient come from the
+product; the reference gives the loss, and by central differences its derivative along random directions: one direction
+for each variable shows any wrong gradient of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
+from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.verification.reference import cells, loss, network
+
+TOLERANCE = 1e-4  # of float32, relative to the gradient's length
+STEP = 1e-5  # of the central differences
+MOST_LAYERS = 3
+LENGTHS = {"source_length": (6, 1, 4, 3), "target_length": (2, 5, 1, 4)}  # [B]; their largest are S and T
+SEED = 7
+
+
+class Fault(NamedTuple):
+    """What is wrong: a word or two, and a sentence without its full stop."""
+
+    word: str
+    text: str
+
+
+def faults(model: ModelConfig, engine: Engine, seed: int) -> tuple[Fault, ...]:
+    """What of the network is not as its papers say.
+
+    Args:
+      model: options of the run's network.
+      engine: of the run.
+      seed: of the run, which draws the first weights.
+    """
+    return _found(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
+
+
+@functools.lru_cache(maxsize=8)
+def _found(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[Fault, ...]:
+    return tuple(_faults(model, device_type, device, seed))
+
+
+def _faults(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[Fault]:
+    workload = workloads.load(model.model).build(model, device_type)
+    yield from _first_weights(workload.variables, seed)
+    if model.dropout:
+        yield from _dropout(model.dropout)
+    if model.model not in network.LAST_LAYERS:
+        yield from _images(workload)
+        return
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # three digits
+    try:
+        with tf.device(device):
+            yield from _recurrent(_small(model), device_type)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
+
+
+def _small(model: ModelConfig) -> ModelConfig:
+    most = 2 * MOST_LAYERS if model.direction == "bi" and model.attention_architecture != "gnmt_v2" else MOST_LAYERS
+    most -= most % 2 if model.direction == "bi" else 0
+    return dataclasses.replace(
+        model,
+        **{"num_units": 5, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False, "accuracy": False},
+        **{"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32"},
+        num_encoder_layers=min(model.num_encoder_layers, most),
+        num_decoder_layers=min(model.num_decoder_layers, most),
+    )
+
+
+def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Fault]:
+    random = np.random.default_rng(SEED)
+    workload = workloads.load(model.model).build(model, device_type)
+    weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
+    batch = _batch(workload, random)
+    found = _computed(workload, weights, batch if model.time_major else _batch_major(batch))
+    expected = network.loss_sum(model, weights, batch)
+    words = float(batch["target_length"].sum())
+    if found["items"] != words or found["counted"] != words:
+        yield Fault("wrong items", f"a batch of {words:g} predicted words counts {found['items']:g}: a mean is wrong")
+    off = max(abs(found[name] - expected) / expected for name in ("loss", "joined loss"))
+    if not off <= TOLERANCE:
+        yield _wrong_forward(model, device_type, off, random)
+        return
+    wrong = [name for name in weights if not _has_gradient(model, weights, batch, name, found["gradient"][name])]
+    if wrong:
+        part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
+        yield Fault(
+            "wrong gradient", f"the gradient of {', '.join(wrong[:4])} is not that of the loss ({part}, small network)"
+        )
+
+
+def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Ids [T, B] and lengths [B] by field; words repeat, and padding is any word."""
+    parts = {}
+    for side in workload.layout.sides:
+        lengths = np.array(LENGTHS["target_length" if side.predicted else "source_length"], np.int32)
+        names = ("target_input", "target_output") if side.predicted else ("source",)
+        parts |= {name: random.integers(0, side.vocab_size - 2, (lengths.max(), len(lengths))) for name in names}
+        parts["target_length" if side.predicted else "source_length"] = lengths
+    return parts
+
+
+def _batch_major(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: part.T for name, part in batch.items()}
+
+
+def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What the product makes of a batch: loss in both of its ways, items, gradient."""
+    fields = workload.layout.type(**{name: tf.constant(part) for name, part in batch.items()})
+
+    @tf.function(autograph=False)
+    def compute(values: dict[str, tf.Tensor]) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            ids = workload.lookups(fields)
+            rows = {name: tf.gather(values[name], ids[name]) for name in ids}
+            dense = {name: each for name, each in values.items() if name not in ids}
+            seed = tf.constant([1, SEED])
+            outcome = workload.forward(dense, rows, fields, seed)
+        gradient = tape.gradient(outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        joined = workload.losses(workload.outputs(dense, rows, fields, seed).logits, fields)
+        return {
+            "loss": outcome.loss_sum,
+            "joined loss": tf.reduce_sum(joined),
+            "items": workload.loss_items(fields),
+            "counted": workload.counts(fields).loss_items,
+            "gradient": {name: tf.convert_to_tensor(each) for name, each in gradient.items()},
+        }
+
+    computed: dict[str, Any] = tf.nest.map_structure(
+        lambda each: each.numpy(), compute({name: tf.constant(each) for name, each in weights.items()})
+    )
+    return computed
+
+
+def _has_gradient(
+    model: ModelConfig,
+    weights: Mapping[str, np.ndarray],
+    batch: Mapping[str, np.ndarray],
+    name: str,
+    gradient: np.ndarray,
+) -> bool:
+    """Whether the gradient's derivative along a random direction is the reference's."""
+    random = np.random.default_rng([SEED, len(name)])
+    way = random.normal(size=gradient.shape)
+    way /= np.sqrt((way * way).sum())
+    values = weights[name].astype(np.float64)
+    up, down = (network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch) for sign in (1, -1))
+    expected, found = (up - down) / (2 * STEP), float((gradient * way).sum())
+    return abs(found - expected) <= TOLERANCE * (1.0 + np.sqrt(np.square(gradient, dtype=np.float64).sum()))
+
+
+def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.random.Generator) -> Fault:
+    """Which part of the network gives another loss: loss, cell, layers, or what is left."""
+    hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
+    labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
+    expected = loss.sentences(hidden @ projection, labels, lengths)
+    logits = tf.constant((hidden @ projection).astype(np.float32))
+    whole = (tf.constant(each.astype(np.float32)) for each in (hidden, projection))
+    sums = [
+        cross_entropy.next_words(*whole, tf.constant(labels), tf.constant(lengths), True).loss_sum,
+        tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
+    ]
+    much = f"the loss of a small network is off by {off:.1%}"
+    if any(abs(float(each) - expected) > TOLERANCE * expected for each in sums):
+        return Fault("wrong loss", f"the cross entropy is not that of the words inside their sentences: {much}")
+    if wrong := _wrong_layers(model, device_type, random):
+        return Fault("wrong cell", f"{wrong} of {model.unit_type} cells differ from their formulas: {much}")
+    part = "attention" if model.model == "nmt_attention" else "network"
+    return Fault(f"wrong {part}", f"loss and layers are right, so that the {part} around them is not: {much}")
+
+
+def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Generator) -> str:
+    """Which outputs of the run's kernel are not the reference's; empty: none."""
+    directions = 2 if model.direction == "bi" and model.model != "lm" else 1
+    stack = stacks.stack_of(model, 1, directions)
+    kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
+    weights = [
+        {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in stack.cell_weights(cell)}
+        for cell in range(directions)
+    ]
+    x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
+    arguments = [tuple(tf.constant(each) for each in cell.values()) for cell in weights]
+    layout = x if model.time_major else x.transpose(1, 0, 2)
+    outputs, states = kernel.build(stack)(
+        arguments, tf.constant(layout.astype(np.float32)), tf.constant(lengths), None, tf.constant([1, 2])
+    )
+    expected, last = cells.layers(model.unit_type, x, lengths, [weights], model.forget_bias)
+    found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
+    for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
+        own = slice(direction * model.num_units, (direction + 1) * model.num_units)
+        if np.abs(found[..., own] - expected[..., own]).max() > TOLERANCE:
+            return name
+    finals = [np.stack([state[number] for state in last]) for number in range(len(states))]
+    if any(np.abs(a.numpy() - b).max() > TOLERANCE for a, b in zip(states, finals)):
+        return "last states"
+    return ""
+
+
+def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[Fault]:
+    """Uniform ones fill their range, biases are 0, and no two of a shape are equal."""
+    known: dict[tuple[int, ...], str] = {}
+    for spec in specs:
+        value = first_values([spec], seed)[spec.name]
+        if spec.name.endswith("/bias"):
+            if value.any():
+                yield Fault("other weights", f"{spec.name} does not begin with zeros")
+        elif spec.initial == "uniform" and value.size >= 100:
+            spread = float(np.std(value)) / (INITIAL_RANGE / np.sqrt(3.0))
+            if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
+                yield Fault("other weights", f"{spec.name} does not begin uniform within {INITIAL_RANGE}")
+            if spec.shape in known and np.array_equal(
+                value, first_values([_named(spec, known)], seed)[known[spec.shape]]
+            ):
+                yield Fault("other weights", f"{spec.name} begins with the weights of {known[spec.shape]}")
+            known.setdefault(spec.shape, spec.name)
+
+
+def _named(spec: VariableSpec, known: Mapping[tuple[int, ...], str]) -> VariableSpec:
+    return dataclasses.replace(spec, name=known[spec.shape])
+
+
+def _dropout(rate: float) -> Iterator[Fault]:
+    """Of many ones a share is 0, the others are 1 / (1 - rate), and another seed or stream draws others."""
+    ones = tf.ones([100, 200])
+    drawn = [stacks.drop(ones, rate, tf.constant(seed), stream).numpy() for seed, stream in (([3, 1], 0), ([4, 1], 0))]
+    drawn.append(stacks.drop(ones, rate, tf.constant([3, 1]), 1).numpy())
+    kept = drawn[0][drawn[0] != 0]
+    off = abs(1.0 - kept.size / drawn[0].size - rate)
+    if off > 5 * np.sqrt(rate * (1 - rate) / drawn[0].size) or np.abs(kept * (1 - rate) - 1).max(initial=0) > 1e-3:
+        yield Fault("wrong dropout", f"--dropout={rate:g} drops another share, or scales what it keeps otherwise")
+    if any(np.array_equal(drawn[0], each) for each in drawn[1:]):
+        yield Fault("wrong dropout", "dropout draws the same zeros for another batch or layer")
+
+
+def _images(workload: Any) -> Iterator[Fault]:
+    """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
+    from rnn_scaling.models.batch import ImageBatch
+
+    random = np.random.default_rng(SEED)
+    logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
+    batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
+    found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
+    if np.abs(found - loss.cross_entropy(logits, labels)).max() > TOLERANCE:
+        yield Fault("wrong loss", "the cross entropy of images is not that of their labels")
+    if float(workload.loss_items(batch)) != 6.0:
+        yield Fault("wrong items", "a batch of 6 images counts others: a mean is wrong")
+    if workload.moving:
+        yield from _normalization(random)
+
+
+def _normalization(random: np.random.Generator) -> Iterator[Fault]:
+    """A batch normalisation's outputs and averages, of Keras' networks or of ours: arXiv:1502.03167."""
+    x, first = (
+        random.normal(2.0, 3.0, (4, 2, 2, 3)),
+        {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)},
+    )
+    tensor = tf.constant(x.astype(np.float32))
+    fused = sys.modules.get("rnn_scaling.models.images.keras_normalization")
+    if fused:
+        layer = fused.FusedBatchNormalization()
+        layer.build(tensor.shape)
+        layer.set_weights([np.ones(3), np.zeros(3), *first.values()])
+        y, decay, epsilon, unbiased = layer(tensor, training=True), layer.momentum, layer.epsilon, 1.0
+        following = {"mean": layer.moving_mean, "variance": layer.moving_variance}
+    else:
+        from rnn_scaling.models.images.layers import EPSILON, Layers
+
+        values = {"gamma": np.ones(3), "beta": np.zeros(3), **{f"moving_{name}": each for name, each in first.items()}}
+        layers = Layers("NHWC", tensor, lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
+        y, decay, epsilon, unbiased = (
+            layers.batch_normalization(tensor),
+            0.9,
+            EPSILON,
+            x[..., 0].size / (x[..., 0].size - 1),
+        )
+        following = {name: layers.moving[f"moving_{name}"] for name in first}
+    batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
+    if np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max() > 10 * TOLERANCE:
+        yield Fault("wrong normalisation", "a batch normalisation does not use its batch's own mean and variance")
+    for name, value in following.items():
+        expected = decay * first[name] + (1.0 - decay) * batch[name]
+        if np.abs(value.numpy() - expected).max() > TOLERANCE * np.abs(expected).max():
+            yield Fault(
+                "other averages", f"the moving {name} of a batch normalisation is not {decay:g} of it and the batch's"
+            )

@@ -1,0 +1,88 @@
+"""The networks of `nmt`, `nmt_attention` and `lm` in float64 NumPy: from a batch and the variables to the loss.
+
+S, T: words of the longest sentences, B: sentences, E: embedding, V: vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnn_scaling.verification.reference import attention, cells, loss
+from rnn_scaling.verification.reference.cells import Array, Weights
+
+
+def loss_sum(config: Any, weights: Mapping[str, Array], batch: Mapping[str, Array]) -> float:
+    """The summed loss of a batch, without dropout.
+
+    Args:
+      config: the network's options (`ModelConfig`).
+      weights: by the names of the product's variables.
+      batch: its fields, time first: ids [T, B], lengths [B].
+    """
+    w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
+    hidden = LAST_LAYERS[config.model](config, w, batch)
+    logits = hidden @ w["projection"] + w.get("projection/bias", 0.0)
+    return loss.sentences(logits, batch["target_output"], batch["target_length"])
+
+
+def _cell(w: Mapping[str, Array], name: str) -> Weights:
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): value for key, value in w.items() if key.startswith(prefix)}
+
+
+def _language_model(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
+    stack = [[_cell(w, f"layer_{n}")] for n in range(config.num_encoder_layers)]
+    words = w["embedding"][batch["target_input"]]
+    return cells.layers(config.unit_type, words, batch["target_length"], stack, config.forget_bias)[0]
+
+
+def _embedded(w: Mapping[str, Array], batch: Mapping[str, Array]) -> tuple[Array, Array]:
+    shared = w.get("embedding")
+    source, target = (w["src_embedding"], w["tgt_embedding"]) if shared is None else (shared, shared)
+    return source[batch["source"]], target[batch["target_input"]]
+
+
+def _encoded(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> tuple[Array, list[cells.State]]:
+    names = ("forward", "backward") if config.direction == "bi" else ("forward",)
+    num_layers = config.num_encoder_layers // len(names)
+    stack = [[_cell(w, f"encoder/layer_{n}/{name}") for name in names] for n in range(num_layers)]
+    return cells.layers(config.unit_type, _embedded(w, batch)[0], batch["source_length"], stack, config.forget_bias)
+
+
+def _decoder(config: Any, w: Mapping[str, Array]) -> list[Weights]:
+    return [_cell(w, f"decoder/layer_{n}") for n in range(config.num_decoder_layers)]
+
+
+def _translation(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
+    """The decoder's cells start from the encoder's last states, in the order of its cells."""
+    _, states = _encoded(config, w, batch)
+    stack, words = [[cell] for cell in _decoder(config, w)], _embedded(w, batch)[1]
+    return cells.layers(config.unit_type, words, batch["target_length"], stack, config.forget_bias, states)[0]
+
+
+def _attention(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
+    if config.attention_architecture == "gnmt_v2":
+        return _gnmt(config, w, batch)
+    memory, states = _encoded(config, w, batch)
+    words, lengths = _embedded(w, batch)[1], batch["source_length"]
+    kinds = (config.attention, config.unit_type)
+    return attention.step_wise(*kinds, words, memory, lengths, states, _decoder(config, w), w, config.forget_bias)
+
+
+def _gnmt(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
+    """arXiv:1609.08144: the encoder's first layer has the directions that the options say, the others go forward."""
+    names = ("forward", "backward") if config.direction == "bi" else ("forward",)
+    (source, target), lengths = _embedded(w, batch), (batch["source_length"], batch["target_length"])
+    first = [[_cell(w, f"encoder/layer_0/{name}") for name in names]]
+    memory, _ = cells.layers(config.unit_type, source, lengths[0], first, config.forget_bias)
+    upper = [_cell(w, f"encoder/layer_{n}/forward") for n in range(1, config.num_encoder_layers)]
+    memory = attention.residual(config.unit_type, memory, lengths[0], upper, config.forget_bias, first=1)
+    kinds = (config.attention, config.unit_type)
+    return attention.gnmt_decoder(*kinds, target, memory, lengths, _decoder(config, w), w, config.forget_bias)
+
+
+LAST_LAYERS = {"nmt": _translation, "nmt_attention": _attention, "lm": _language_model}
+"""Workload -> its last layer, [T, B, U]."""

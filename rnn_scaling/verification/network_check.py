@@ -72,13 +72,11 @@ def _faults(model: ModelConfig, device_type: str, device: str, seed: int) -> Ite
 def _small(model: ModelConfig) -> ModelConfig:
     most = 2 * MOST_LAYERS if model.direction == "bi" and model.attention_architecture != "gnmt_v2" else MOST_LAYERS
     most -= most % 2 if model.direction == "bi" else 0
-    return dataclasses.replace(
-        model,
-        **{"num_units": 5, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False, "accuracy": False},
-        **{"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32"},
-        num_encoder_layers=min(model.num_encoder_layers, most),
-        num_decoder_layers=min(model.num_decoder_layers, most),
-    )
+    small: dict[str, Any] = {"num_units": 5, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False}
+    small |= {"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32", "accuracy": False}
+    for name in ("num_encoder_layers", "num_decoder_layers"):
+        small[name] = min(getattr(model, name), most)
+    return dataclasses.replace(model, **small)
 
 
 def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Fault]:
@@ -105,7 +103,7 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Fault]:
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     """Ids [T, B] and lengths [B] by field; words repeat, and padding is any word."""
-    parts = {}
+    parts: dict[str, np.ndarray] = {}
     for side in workload.layout.sides:
         lengths = np.array(LENGTHS["target_length" if side.predicted else "source_length"], np.int32)
         names = ("target_input", "target_output") if side.predicted else ("source",)
@@ -170,9 +168,9 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
     expected = loss.sentences(hidden @ projection, labels, lengths)
     logits = tf.constant((hidden @ projection).astype(np.float32))
-    whole = (tf.constant(each.astype(np.float32)) for each in (hidden, projection))
+    outputs, matrix = (tf.constant(each.astype(np.float32)) for each in (hidden, projection))
     sums = [
-        cross_entropy.next_words(*whole, tf.constant(labels), tf.constant(lengths), True).loss_sum,
+        cross_entropy.next_words(outputs, matrix, tf.constant(labels), tf.constant(lengths), True).loss_sum,
         tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
     ]
     much = f"the loss of a small network is off by {off:.1%}"

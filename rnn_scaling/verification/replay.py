@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
         ):
             for value in values:
                 text = f"Adam's {name} is {value:g} and not {getattr(RIGHT, name):g}"
-                yield Cause(f"Adam's {name}", text, dataclasses.replace(RIGHT, **{name: value}))
+                yield Cause(f"Adam's {name}", text, _with(name, value))
         yield Cause("bias correction", "Adam's averages are not corrected for their zeros", Constants(corrects=False))
         for offset in (-1, 1):
             text = "Adam's bias correction counts one update too " + ("many" if offset > 0 else "few")
@@ -107,6 +108,11 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
             yield Cause(
                 "tower twice", f"the gradient of tower {number} counts twice in every variable", sum=_twice(number)
             )
+
+
+def _with(name: str, value: float) -> Constants:
+    changed: dict[str, Any] = {name: value}
+    return dataclasses.replace(RIGHT, **changed)
 
 
 def _factors(config: RunConfig, promise: Promise, tower: int | None, updates: Sequence[Update]) -> Iterator[Cause]:

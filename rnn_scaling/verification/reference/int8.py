@@ -11,7 +11,7 @@ LARGEST = 127
 
 
 def sent(rows: np.ndarray, factor: float = 1.0) -> np.ndarray:
-    """[R, D] as they arrive: whole multiples of a scale, 1/127 of a row's largest element; another `factor` is a fault."""
+    """[R, D] as they arrive: whole multiples of 1/127 of a row's largest element; another `factor` is a fault."""
     scales = np.abs(rows).max(axis=1, keepdims=True, initial=0.0) / np.float32(LARGEST)
     return np.round(np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0)) * (scales * np.float32(factor))
 

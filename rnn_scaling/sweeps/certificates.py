@@ -58,7 +58,7 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
         **DEFAULTS,
         **_rate(given),
         **_random_lengths(given),
-        **({} if "preset" in given or "data_source" in given or _has_images(given) else SMALL),
+        **({} if "preset" in given else {name: SMALL[name] for name in _sizes(given)}),
         "progress": False,
         "variable_update": mode,
         "num_devices": 1 if registry.is_distributed(mode) else 2,
@@ -66,6 +66,16 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
     if registry.is_distributed(mode) and not has_launcher:
         own["num_workers"] = ranks.DEFAULT_WORKERS
     return own
+
+
+def _sizes(given: Mapping[str, Any]) -> list[str]:
+    """The sizes that this workload reads and that are not what files say; none of images."""
+    workload, is_text = WORKLOADS.get(given.get("model", "nmt")), given.get("data_source") == "text"
+    if workload is None or workload.datasets:
+        return []
+    left_out = {"batch_size"} if given.get("global_batch_size") else set()
+    left_out |= {name for name in SMALL if is_text and "vocab" in name}
+    return [name for name in SMALL if name not in left_out and (name == "batch_size" or name in workload.reads)]
 
 
 def _has_images(given: Mapping[str, Any]) -> bool:
@@ -135,6 +145,8 @@ def _verification(run: Run) -> Run:
     """
     left_out = {*MEASURING, *(() if "optimizer" in run.flags else ("learning_rate",))}
     kept = {name: value for name, value in run.flags.items() if name not in left_out}
-    given = {**DEFAULTS, **_rate(kept), **_random_lengths(kept), **kept}
+    flat = run.config.flat()
+    sizes = {name: flat[name] for name in _sizes(kept)}
+    given = {**DEFAULTS, **_rate(kept), **_random_lengths(kept), **sizes, **kept}
     timing = {name: configs.OPTIONS[name].default for name in TIMING}
-    return Run(run.name, given, configs.from_flat({**run.config.flat(), **timing, **given}))
+    return Run(run.name, given, configs.from_flat({**flat, **timing, **given}))

@@ -9,8 +9,8 @@ What becomes of a tower's gradient g, n towers in all:
 
 A dense gradient has one s and one k, of an embedding's touched rows each has its own. r is what the step before lost,
 v - s q (error feedback; Seide et al., "1-bit stochastic gradient descent", Interspeech 2014): without it int8 would
-lose for good all that is below s / 2. Half precision errs relative to each element and needs none; rows have none, since other
-words come each step. Shapes: R rows, D elements a row.
+lose for good all that is below s / 2. Half precision errs relative to each element and needs none; rows have none,
+since other words come each step. Shapes: R rows, D elements a row.
 """
 
 from __future__ import annotations

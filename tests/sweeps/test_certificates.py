@@ -61,6 +61,6 @@ def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path
         assert job.path == tmp_path / "certificates" / f"{run.label}.json"
         config = job.run.config
         assert (config.training.optimizer, config.training.learning_rate) == ((optimizer or ["sgd"])[0], rate)
-        assert (config.measure.num_batches, config.measure.until_steady, config.output.trace_batches) == (5, False, 0)
+        assert (config.measure.num_batches, config.measure.until_steady, config.output.trace_batches) == (11, False, 0)
         given = {**certificates.defaults_of(job.run.flags), **job.run.flags}
         assert configs.resolve(given, num_gpus=0, num_cores=2).flat() | {"progress": True} == config.flat()

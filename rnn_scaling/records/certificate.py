@@ -7,6 +7,14 @@ from collections.abc import Iterable
 
 from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
 
+OF_INPUTS = (
+    "same batch",
+    "another's batch",
+    "another's dropout",
+    "items left out",
+    "samples left out",
+    "other weights",
+)
 Difference = Seconds  # any number that is not negative
 
 
@@ -53,11 +61,14 @@ class Certificate(Part):
 
 
 def joined(certificates: Iterable[Certificate]) -> Certificate | None:
-    """What the processes of a run say together: the first fault of any, the largest differences of all."""
+    """What the processes of a run say together: the fault of one, the largest differences of all.
+
+    A fault that a process sees in its inputs explains what others see in their weights.
+    """
     several = list(certificates)
     if not several:
         return None
-    said = next((each for each in several if not each.holds), several[0])
+    said = min(several, key=lambda each: (each.holds, each.verdict not in OF_INPUTS))
     return dataclasses.replace(
         said,
         replicas=sum(each.replicas for each in several),

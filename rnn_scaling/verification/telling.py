@@ -14,6 +14,9 @@ from rnn_scaling.verification.promise import Promise
 
 CLOSEST = 1e-5  # nearer is not claimed
 MOST_NAMED = 3
+NOT_COVERED = (
+    "Not covered: sizes, kernels and batches other than these, the content of text and image files, and image layers."
+)
 RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
@@ -64,7 +67,7 @@ def right(outcome: Outcome) -> Certificate:
         sentences[0] = f"Stale by 1 step, as {flag} promises. {sentences[0][:-1]} one step late."
     if outcome.blind:
         sentences.append(f"Nothing is said of {_named(outcome.blind)}, which hardly moved.")
-    return _certificate(outcome, word, True, " ".join([*sentences, *_hidden(outcome)]))
+    return _certificate(outcome, word, True, " ".join([*sentences, *_hidden(outcome), NOT_COVERED]))
 
 
 def right_by_steps(outcome: Outcome, first: int) -> Certificate:

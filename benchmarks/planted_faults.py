@@ -250,7 +250,7 @@ FAULTS = (
         f"{T}/gradients.py",
         "values = tf.concat([s.values for s in slices], axis=0)\n            indices = tf.concat([s.indices for s in slices], axis=0)",
         "values, indices = slices[0].values, slices[0].indices",
-        "left out",
+        "left out|itself alone",
     ),
     Fault(
         "embedding row lost",
@@ -262,8 +262,8 @@ FAULTS = (
     Fault(
         "duplicates not added",
         f"{T}/optimizers.py",
-        "if isinstance(gradient, tf.IndexedSlices):\n        return tf.raw_ops.ResourceScatterSub(",
-        "if isinstance(gradient, tf.IndexedSlices):\n        return tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=gradient.indices, updates=tf.gather(update.variable, gradient.indices) - rate * gradient.values) if 1 else (",
+        "return tf.raw_ops.ResourceScatterSub(resource=handle, indices=gradient.indices, updates=rate * gradient.values)",
+        "return tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=gradient.indices, updates=tf.gather(update.variable, gradient.indices) - rate * gradient.values)",
         "several times|duplicate",
     ),
     Fault(

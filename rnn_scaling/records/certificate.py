@@ -7,13 +7,9 @@ from collections.abc import Iterable
 
 from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
 
-OF_INPUTS = (
-    "same batch",
-    "another's batch",
-    "another's dropout",
-    "items left out",
-    "samples left out",
-    "other weights",
+OF_INPUTS = (  # verdicts
+    *("same batch", "another's batch", "another's dropout"),
+    *("items left out", "samples left out", "other weights"),
 )
 Difference = Seconds  # any number that is not negative
 

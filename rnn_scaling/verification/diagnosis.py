@@ -306,6 +306,8 @@ class Findings:
             times = f"{label.factor:.3g} times as far as it should"
             label = Label("learning rate", f"{{what}} {{change}} {times}{{where}}: its learning rate is wrong")
             word = label.word
+        elif is_all and word.startswith("factor"):
+            label = dataclasses.replace(label, text=f"{label.text}: the learning rate or the loss has a wrong factor")
         where = "" if len(on) == len(replicas) else f" on {', '.join(replicas[each] for each in on)}"
         one = is_all or len(names) == 1
         what = (

@@ -1,0 +1,87 @@
+"""Faults in the network itself, which serial and parallel training share, and batches that come twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from tests.support.training import SMALL
+
+pytestmark = pytest.mark.usefixtures("as_built")
+BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
+GRU = dataclasses.replace(SMALL, model="lm", unit_type="gru", encoder_type="cudnn_gru", time_major=False)
+
+
+@pytest.fixture(scope="module")
+def as_built(tf):
+    """TensorFlow is loaded with its devices."""
+
+
+def words_of(model):
+    """What is found, by its words."""
+    from rnn_scaling.verification import network_check
+
+    model = dataclasses.replace(model, encoder_type=model.encoder_type or "cudnn_lstm")
+    return [fault.word for fault in network_check._faults(model, "CPU", "CPU:0", 1)]
+
+
+@pytest.mark.parametrize("model", [SMALL, BAHDANAU, GRU], ids=["nmt", "bahdanau", "gru"])
+def test_a_right_network_has_no_fault(model):
+    assert words_of(model) == []
+
+
+def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
+    from rnn_scaling.models import cross_entropy
+
+    real = cross_entropy._inside
+    monkeypatch.setattr(cross_entropy, "_inside", lambda labels, lengths, first: real(labels, lengths + 1, first))
+    assert words_of(SMALL) == ["wrong loss"]
+
+
+def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
+    from rnn_scaling.models.attention import scores
+
+    monkeypatch.setattr(scores, "mask", lambda lengths, words: tf.zeros([tf.size(lengths), words]))
+    assert words_of(BAHDANAU) == ["wrong attention"]
+
+
+def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
+    from rnn_scaling.models.encoders import block_lstm
+
+    real = block_lstm._large_products
+    monkeypatch.setattr(block_lstm, "_large_products", lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]))
+    assert words_of(SMALL) == ["wrong gradient"]
+
+
+def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
+    from rnn_scaling.models.images import layers
+    from rnn_scaling.verification import network_check
+
+    assert list(network_check._normalization(np.random.default_rng(1))) == []
+    monkeypatch.setattr(layers, "EPSILON", layers.EPSILON)
+    real = layers.Layers.batch_normalization
+
+    def frozen(self, x):
+        y = real(self, x)
+        self.moving["moving_variance"] = self._moving("moving_variance", (3,), "ones")
+        return y
+
+    monkeypatch.setattr(layers.Layers, "batch_normalization", frozen)
+    assert [fault.word for fault in network_check._normalization(np.random.default_rng(1))] == ["other averages"]
+
+
+def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
+    from rnn_scaling.verification.batch_check import BatchCheck
+
+    def towers(*seeds):
+        return types.SimpleNamespace(batches=[[np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds])
+
+    check = BatchCheck("device")
+    assert not check.fault(0, towers(0, 1)) and not check.fault(1, towers(2, 3))
+    assert "tower 1 trains the same batch as tower 0" in check.fault(2, towers(4, 4))
+    assert "at step 3 as at step 0" in check.fault(3, towers(0, 5))
+    endless = BatchCheck("text")
+    assert not endless.fault(0, towers(0, 1)) and not endless.fault(1, towers(0, 1))

@@ -1,0 +1,83 @@
+"""Updates made by a rule with another constant, clipping or exchange: the replay names what was changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rnn_scaling.settings import config as configs
+from rnn_scaling.verification import promise, replay
+from rnn_scaling.verification.gradients import Part
+from rnn_scaling.verification.rule import RIGHT, Constants, Rule, clipped
+from rnn_scaling.verification.serial import exchange_of
+
+SHAPES = {"kernel": (12, 16), "bias": (16,)}
+UPDATES = 8
+CLIP = {"max_gradient_norm": 1.0}
+INT8 = {"variable_update": "replicated", "compress_gradients": "int8"}
+
+
+def _by_tower(parts):
+    return [dict(clipped(part.gradient, 0.5)) for part in parts.values()]
+
+
+CASES = {
+    "momentum": ({"optimizer": "momentum"}, Constants(momentum=0.99), {}, "momentum"),
+    "Nesterov": ({"optimizer": "momentum"}, Constants(nesterov=True), {}, "Nesterov"),
+    "beta_1": ({"optimizer": "adam"}, Constants(beta_1=0.99), {}, "Adam's beta_1"),
+    "beta_2": ({"optimizer": "adam"}, Constants(beta_2=0.99), {}, "Adam's beta_2"),
+    "epsilon": ({"optimizer": "adam"}, Constants(epsilon=1e-3), {}, "Adam's epsilon"),
+    "correction": ({"optimizer": "adam"}, Constants(corrects=False), {}, "bias correction"),
+    "rate": ({"optimizer": "momentum"}, Constants(rate=1.5), {}, "learning rate"),
+    "ramp": (
+        {"optimizer": "sgd", "lr_scaling": "linear", "lr_warmup_batches": 5},
+        Constants(offset=1),
+        {},
+        "learning rate",
+    ),
+    "not clipped": ({"optimizer": "sgd", **CLIP}, Constants(clips="nothing"), {}, "not clipped"),
+    "by variable": ({"optimizer": "sgd", **CLIP}, Constants(clips="variable"), {}, "clipped by variable"),
+    "feedback": ({"optimizer": "sgd", **INT8}, RIGHT, {"keeps": False}, "no feedback"),
+    "scale": ({"optimizer": "sgd", **INT8}, RIGHT, {"factor": 127 / 125}, "int8 scale"),
+}
+
+
+def updates_of(config, constants, **exchange):
+    """What a replica does whose rule and exchange are these."""
+    random, rule, exchanged = (
+        np.random.default_rng(0),
+        Rule(config.training, False, 2, constants),
+        exchange_of(config, **exchange),
+    )
+    made = []
+    for _ in range(UPDATES):
+        draws = [{name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in "ab"]
+        parts = {tower: Part(1.0, each, {}) for tower, each in enumerate(draws)}
+        change = rule.update(exchanged.sum(parts))
+        made.append(replay.Update(parts, {0: 0.5, 1: 0.5}, change, {name: np.zeros(s) for name, s in SHAPES.items()}))
+    return made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_changed_constant_is_named_and_a_right_run_names_none(case):
+    options, constants, exchange, word = CASES[case]
+    given = {"variable_update": "replicated", "num_devices": 2, "learning_rate": 0.1, **options}
+    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    kept = promise.of(config)
+    found = replay.cause(config, kept, 0, updates_of(config, constants, **exchange))
+    assert found is not None and found.word == word, found
+    assert replay.cause(config, kept, 0, updates_of(config, RIGHT)) is None
+
+
+def test_clipping_by_tower_is_named():
+    given = {"variable_update": "replicated", "num_devices": 2, "optimizer": "sgd", "learning_rate": 0.1, **CLIP}
+    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    made = []
+    for update in updates_of(config, RIGHT):
+        first, second = _by_tower(update.parts)
+        change = {name: -np.float32(0.1) * (first[name] + second[name]) for name in SHAPES}
+        made.append(dataclasses.replace(update, change=change))
+    found = replay.cause(config, promise.of(config), 0, made)
+    assert found is not None and found.word == "clipped by tower"

@@ -184,6 +184,10 @@ class Certifier:
                     self._fault(number, "another's batch", f"tower {tower} trains the batch of tower {other}")
                 if has_own and self._is_near(got, self._loss(number, towers, at, tower, other)):
                     self._fault(number, "another's dropout", f"tower {tower} drops what tower {other} drops")
+            if number and self._config.model.dropout and has_own:
+                again = self._gradients.part(at, towers.batches[tower], 1.0, tower).loss_sum
+                if self._is_near(got, again):
+                    self._fault(number, "same dropout", f"tower {tower} drops again what it dropped at step 0")
             for earlier in {0, len(self._history) - 1} if number else ():
                 past = self._history[earlier][0] if earlier >= 0 else towers
                 if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):

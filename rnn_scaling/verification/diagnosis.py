@@ -49,6 +49,7 @@ MEANS = Label(
 )
 SUM_OF_MEANS = Label("sum", "the towers' means are added for {what}{where} where they should be averaged")
 EXCHANGED = Label("exchanged", "{what} {get} the gradients of all towers{where}, and each should have its own")
+REORDERED = Label("wrong order", "the pieces of the gradient of {what} arrive in another order{where}")
 UNKNOWN = Label("unequal", "{what} {change} otherwise than in serial training{where}")
 
 
@@ -102,11 +103,13 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
     labels: dict[str, list[Label]] = {name: [] for name in evidence.change}
     parts: dict[str, Label] = {}
+    right: Arrays = {}
     for label, gradient in _candidates(evidence, promise):
         open_names = [name for name, each in labels.items() if not each or label is not RIGHT]
         if label is not RIGHT and all(RIGHT in each for each in labels.values()):
             break
         change = evidence.rule.change(gradient)
+        right = change if label is RIGHT else right
         for name in open_names:
             if RIGHT in labels[name]:
                 continue
@@ -116,7 +119,18 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
                 labels[name].append(_of_factor(factor, len(evidence.fresh) if promise.shares_one_model else 1))
             elif label is RIGHT and (part := _of_part(evidence, name, change[name], promise)) is not None:
                 parts[name] = part
+    unknown = [name for name, each in labels.items() if not each]
+    if unknown and right and _are_reordered(evidence, unknown, right, promise):
+        return {name: each or [REORDERED] for name, each in labels.items()}
     return {name: each or [parts.get(name, UNKNOWN)] for name, each in labels.items()}
+
+
+def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, promise: Promise) -> bool:
+    """Whether these variables together change by the right numbers, in other places."""
+    did, expected = (
+        np.sort(np.concatenate([each[name].ravel() for name in names])) for each in (evidence.change, right)
+    )
+    return norm(did - expected) <= 4 * promise.share * norm(expected)
 
 
 def _of_part(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> Label | None:

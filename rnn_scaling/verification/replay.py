@@ -96,6 +96,9 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
             )
     if training.max_gradient_norm:
         yield from _clippings(training.max_gradient_norm)
+        for bound in sorted({0.5, 2.0, float(config.num_towers), 1 / config.num_towers} - {1.0}):
+            text = f"gradients are clipped to {bound:.3g} times the norm that --max_gradient_norm says"
+            yield Cause("clipped to another norm", text, Constants(bound=bound))
     if config.update.compress_gradients == "int8":
         yield Cause(
             "no feedback", "what int8 loses of a gradient is lost for good: there is no error feedback", keeps=False

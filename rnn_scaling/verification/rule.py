@@ -28,6 +28,7 @@ class Constants:
       corrects: divides Adam's averages by 1 - beta^count.
       offset: added to the count of updates that the correction and the learning rate see.
       rate: multiplies the learning rate.
+      bound: multiplies the norm that gradients are clipped to.
       clips: "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
     """
 
@@ -39,6 +40,7 @@ class Constants:
     corrects: bool = True
     offset: int = 0
     rate: float = 1.0
+    bound: float = 1.0
     clips: str = "global"
 
 
@@ -96,7 +98,7 @@ class Rule:
         return {name: change for name, (change, _) in updated.items()}
 
     def _updated(self, gradient: Arrays) -> dict[str, tuple[np.ndarray, tuple[np.ndarray, ...]]]:
-        longest, clips = self._training.max_gradient_norm, self._constants.clips
+        longest, clips = self._training.max_gradient_norm * self._constants.bound, self._constants.clips
         if longest and clips == "global":
             gradient = clipped(gradient, longest)
         elif longest and clips == "variable":

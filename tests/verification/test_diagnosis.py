@@ -46,3 +46,17 @@ def test_what_only_roundings_move_is_not_called_wrong(did):
 def test_a_small_variable_that_moves_where_it_should_not_is_still_wrong():
     assert explained([1e-7, 2e-7], [1e-4, 0.0]) == ["unequal"]
     assert explained([0.2, 0.0], [0.0, 0.0])[0] == "not updated"
+
+
+def test_a_lost_row_and_a_wrong_order_are_named():
+    right = -np.float32(RATE) * np.float32([0.2, -0.1, 0.4, 0.3])
+    lost = right * np.float32([1, 0, 1, 1])
+    assert explained([0.2, -0.1, 0.4, 0.3], lost) == ["rows lost"]
+    assert explained([0.2, -0.1, 0.4, 0.3], right[::-1]) == ["wrong order"]
+
+
+def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():
+    label = diagnosis.Label("sum", "{what} {change}{where}", 2.0)
+    findings = diagnosis.Findings({(0, "w"): [diagnosis.RIGHT], (1, "w"): [label]})
+    word, text = findings.sentence(["tower 0", "tower 1"])
+    assert word == "learning rate" and "tower 1" in text

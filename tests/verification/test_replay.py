@@ -16,6 +16,7 @@ from rnn_scaling.verification.serial import exchange_of
 SHAPES = {"kernel": (12, 16), "bias": (16,)}
 UPDATES = 8
 CLIP = {"max_gradient_norm": 1.0}
+RAMP = {"lr_scaling": "linear", "lr_warmup_batches": 5}
 INT8 = {"variable_update": "replicated", "compress_gradients": "int8"}
 
 

@@ -35,7 +35,7 @@ SIZES = {
     **{"src_vocab_size": 190, "src_max_len": 10, "num_decoder_layers": 1, "direction": "uni"},  # of two sides
 }
 SGD, MOMENTUM, ADAM = (), ("--optimizer=momentum",), ("--optimizer=adam",)
-INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.05",)
+INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.01",)
 INDEPENDENT, SERVER = ("--variable_update=independent",), ("--variable_update=parameter_server",)
 RAMP = ("--lr_scaling=linear", "--lr_warmup_batches=5")
 BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
@@ -112,6 +112,7 @@ FAULTS = (
         "ordered = reverse_time(x, lengths) if direction else x",
         "ordered = x",
         "cell|direction",
+        BI,
     ),
     Fault(
         "length off by one",
@@ -119,6 +120,7 @@ FAULTS = (
         "lengths - 1 - step, step)",
         "tf.maximum(lengths - 2 - step, 0), step)",
         "cell|direction",
+        BI,
     ),
     Fault(
         "attention mask missing",
@@ -148,7 +150,7 @@ FAULTS = (
         "decoder from zeros",
         f"{M}/seq2seq.py",
         "cells, target, batch.target_length, state, seed_of",
-        "cells, target, batch.target_length, None, seed_of",
+        "cells, target, batch.target_length, tuple(map(tf.zeros_like, state)), seed_of",
         "network",
     ),
     Fault(

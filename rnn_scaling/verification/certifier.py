@@ -103,6 +103,7 @@ class Certifier:
             batches=tuple(self._batches),
             blind=self._blind(),
             variables=len(self._first),
+            has_clipped=self._serial.trainings[0].rule.has_clipped,
             **self._largest,
         )
         if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:

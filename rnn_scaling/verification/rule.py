@@ -64,6 +64,7 @@ class Rule:
         self._training, self._scales_loss = training, scales_loss
         self.loss_scale = FIRST_LOSS_SCALE if scales_loss else 1.0
         self._updates = 0
+        self.has_clipped = False  # whether any gradient of an update was longer than it may be
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
 
     def snapshot(self) -> Rule:
@@ -92,6 +93,8 @@ class Rule:
         if self._scales_loss and not all(np.isfinite(each).all() for each in gradient.values()):
             self.loss_scale = max(1.0, self.loss_scale / 2)
             return {name: np.zeros_like(each) for name, each in gradient.items()}
+        longest = self._training.max_gradient_norm
+        self.has_clipped |= bool(longest) and length(gradient) > longest
         updated = self._updated(gradient)
         self._slots = {name: slots for name, (_, slots) in updated.items()}
         self._updates += 1
@@ -127,5 +130,10 @@ class Rule:
 
 def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
     """The gradient, shortened to this Euclidean norm of all its variables together if it is longer."""
-    norm = float(np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradient.values())))
-    return {name: each * np.float32(longest / max(norm, longest)) for name, each in gradient.items()}
+    shorter = np.float32(longest / max(length(gradient), longest))
+    return {name: each * shorter for name, each in gradient.items()}
+
+
+def length(gradient: Arrays) -> float:
+    """The Euclidean norm of all variables together."""
+    return float(np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradient.values())))

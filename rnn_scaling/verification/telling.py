@@ -31,6 +31,7 @@ class Outcome:
       batches: what was compared.
       blind: variables that moved too little to say anything of them.
       variables: how many there are.
+      has_clipped: whether a gradient was longer than --max_gradient_norm.
       loss_difference, weights_difference, weights_moved: as of `Certificate`.
     """
 
@@ -43,6 +44,7 @@ class Outcome:
     loss_difference: float
     weights_difference: float
     weights_moved: float
+    has_clipped: bool = True
 
 
 def right(outcome: Outcome) -> Certificate:
@@ -160,7 +162,10 @@ def _hidden(outcome: Outcome) -> list[str]:
     hiding += ["--max_gradient_norm"] if outcome.config.training.max_gradient_norm else []
     if not hiding:
         return []
-    return [f"{' and '.join(hiding)} would hide a wrong factor of the whole gradient, such as sum for mean."]
+    text = f"{' and '.join(hiding)} would hide a wrong factor of the whole gradient, such as sum for mean."
+    if outcome.config.training.max_gradient_norm and not outcome.has_clipped:
+        text += " No gradient is longer than --max_gradient_norm: clipping is not compared; give a smaller one."
+    return [text]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -187,7 +187,12 @@ class Exchange:
 
 
 def exchange_of(config: RunConfig, keeps: bool = True, factor: float = 1.0) -> Exchange:
-    """That of a run; `keeps` and `factor` as of `int8.Feedback`."""
+    """That of a run.
+
+    Args:
+      config: of the run.
+      keeps, factor: as of `int8.Feedback`.
+    """
     update = config.update
     return Exchange(update.compress_gradients == "int8", update.sparse_gradients != "densify", keeps, factor)
 

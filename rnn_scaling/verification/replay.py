@@ -64,7 +64,8 @@ def cause(config: RunConfig, promise: Promise, tower: int | None, updates: Seque
     """
     candidates = [Cause("right", "", RIGHT), *_candidates(config, promise), *_factors(config, promise, tower, updates)]
     off = [_off(config, promise, tower, candidate, updates) for candidate in candidates]
-    best = int(np.argmin(off))
+    # Of equal ones the first: a norm that is clipped to hides behind a learning rate.
+    best = 0 if off[0] <= min(off) else next(n for n in range(1, len(off)) if off[n] <= 1.5 * min(off) + 1e-5)
     # A candidate must explain a good part of what is wrong, and leave little.
     return candidates[best] if best and off[best] <= min(LARGEST_SHARE, 0.3 * off[0]) else None
 

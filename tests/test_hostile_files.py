@@ -16,13 +16,14 @@ from rnn_scaling.importers import any_format, checked, rendering, tables
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import comparison, findings, summarising, writing
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
-from tests.support.mutations import Document, damaged
+from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
 RECORDS, TABLES, LOGS = 5000, 3000, 2000
 TOGETHER = 20  # records of one folder
 COMMITTED = "docs/results/default/cudnn_lstm-parameter_server-2.json"
+CLUSTER = "docs/results/netlab/alone-2-1000mbit.r1.json"
 
 
 def record_texts():
@@ -32,6 +33,7 @@ def record_texts():
         make_record("failed").to_json(),
         traced_runs.traced(traced_runs.step()).to_json(),
         (ROOT / COMMITTED).read_text(),
+        (ROOT / CLUSTER).read_text(),
     ]
 
 
@@ -62,7 +64,8 @@ def work_with(runs):
     told = summarising.summarise(folder.Folder(tuple(runs), ()), "results")
     writing._said(told)
     for name in ("table", "csv", "json"):
-        registry.load(registry.REPORTS, name).render(told)
+        rendered = registry.load(registry.REPORTS, name).render(told)
+        assert name != "json" or valid_json(rendered)
     list(auditing.outcomes(record_table.table([(each.name, each.record) for each in runs], "x"), Context()))
     sides = [matching.Side(Path(name), tuple(files), ()) for name, files in (("a", runs[::2]), ("b", runs[1::2]))]
     try:
@@ -70,8 +73,8 @@ def work_with(runs):
     except matching.InputError as e:
         assert str(e)
         return
-    for render in comparison.RENDER.values():
-        render(report)
+    for name, render in comparison.RENDER.items():
+        assert name != "json" or valid_json(render(report))
 
 
 def table_texts():
@@ -108,8 +111,8 @@ def test_3000_damaged_tables(tmp_path):
         (tmp_path / name).write_bytes(damaged(text.encode(), rng))
         report = audit(tmp_path / name)
         assert "\n" not in report.error
-        for render in findings.RENDER.values():
-            render([report])
+        for form, render in findings.RENDER.items():
+            assert form != "json" or valid_json(render([report]))
         comparisons += report.comparisons
         (tmp_path / name).unlink()  # to cut a file that is there takes longer than to read it
     assert comparisons > 5 * TABLES
@@ -124,6 +127,8 @@ def test_2000_damaged_logs(tmp_path):
         assert not any("\n" in error for error in errors)
         if logs:
             audited = [checked.findings(points) for points in tables.by_unit(logs).values()]
-            rows += sum(len(rendering.RENDER[name](logs, audited).splitlines()) for name in rendering.RENDER)
+            texts_of = {name: render(logs, audited) for name, render in rendering.RENDER.items()}
+            assert valid_json(texts_of["json"])
+            rows += sum(len(text.splitlines()) for text in texts_of.values())
         path.unlink()
     assert rows > 10 * LOGS

@@ -137,6 +137,8 @@ def _written(kind: type[Part]) -> list[tuple[str, str]]:
 def _decoder(annotation: Any, or_null: str = "") -> Decode:
     """What reads a value of this type; `or_null` ends what a fault expects."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any:
+        return lambda value, path, faults: value
     if origin in (Union, types.UnionType):
         decode_inner = _decoder(_known(annotation), " or null")
         return lambda value, path, faults: None if value is None else decode_inner(value, path, faults)
@@ -275,6 +277,7 @@ def _part(kind: type[Part], expected: str) -> Decode:
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}
     tells_missing = "missing" in hints
+    decode_further = _decoder(typing.get_args(_known(hints["further"]))[1])
 
     def decode_part(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:
@@ -289,10 +292,10 @@ def _part(kind: type[Part], expected: str) -> Decode:
                 fields[name] = inner(value[key], prefix + key, faults)
             elif name in required:
                 faults.append(f"{prefix}{key} is missing; expected {required[name]}")
+        if newer := value.keys() - known:
+            fields["further"] = {key: decode_further(value[key], prefix + key, faults) for key in value if key in newer}
         if len(faults) > before:
             return None
-        if newer := value.keys() - known:
-            fields["further"] = {key: value[key] for key in value if key in newer}
         if tells_missing:
             fields["missing"] = names - value.keys()
         return kind(**fields)

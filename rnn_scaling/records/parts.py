@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from rnn_scaling.records.decoding import Count, Length, Loss, Number, Part, PositiveCount, Seconds, Sparse
 
@@ -110,6 +111,7 @@ class Phases(Sparse):
     measured: Seconds = 0.0
     teardown: Seconds = 0.0
     total: Seconds = 0.0
+    further: Mapping[str, Seconds] | None = None
 
     @property
     def parts(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ import marshal
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rnn_scaling import entry
@@ -217,26 +217,34 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
     noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
     is_rate_alone = top is not None and top.log_format is not None and batches == Batches()
     if throughput and not is_rate_alone:
-        faults += checks.rate_faults(throughput, noun)
+        faults += _judged(checks.rate_faults, throughput, noun)
     if batches and not is_rate_alone and (fields["status"] == "ok" or throughput):
-        faults += checks.batch_faults(batches, throughput if derived else None, devices, noun)
+        faults += _judged(checks.batch_faults, batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
     if config and top:
-        faults += checks.unit_faults(top.unit, config)
-    faults += cluster_checks.rank_faults(workers)
+        faults += _judged(checks.unit_faults, top.unit, config)
+    faults += _judged(cluster_checks.rank_faults, workers)
     if derived and not faults and fields["status"] == "ok":
-        faults += cluster_checks.window_faults(workers, batches, noun)
-    faults += checks.phase_faults(parts.get("phases"), batches if derived else None)
+        faults += _judged(cluster_checks.window_faults, workers, batches, noun)
+    faults += _judged(checks.phase_faults, parts.get("phases"), batches if derived else None)
     machine = parts.get("environment")
-    faults += checks.clock_faults(machine.clocks if machine else None)
+    faults += _judged(checks.clock_faults, machine.clocks if machine else None)
     traced = {config["num_devices"], devices} if config and devices else ()  # of a worker, or where one drives all
-    faults += checks.trace_faults(parts.get("trace"), traced)
-    faults += checks.graph_faults(parts.get("graph"))
+    faults += _judged(checks.trace_faults, parts.get("trace"), traced)
+    faults += _judged(checks.graph_faults, parts.get("graph"))
     if faults or top is None:
         return None
     top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
     return RunRecord(fields["status"], top.error, config, **top_fields, **parts)
+
+
+def _judged(check: Callable[..., Iterable[str]], *values: Any) -> list[str]:
+    """The faults that a check finds; an error of the check itself is one of them, so that one file stops no folder."""
+    try:
+        return list(check(*values))
+    except Exception as e:
+        return [f"{check.__name__} cannot judge its values ({type(e).__name__}: {e})"]
 
 
 def _towers(config: Mapping[str, Any]) -> int | None:
@@ -264,7 +272,7 @@ def _keep(
 
 
 def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
-    faults += checks.config_faults(value)
+    faults += _judged(checks.config_faults, value)
     return dict(zip(map(sys.intern, value), value.values())) if isinstance(value, dict) else None
 
 

@@ -10,13 +10,14 @@ import os
 
 import pytest
 
-from rnn_scaling.records import record
+from rnn_scaling.records import checks, cluster_checks, record
 from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.training.state import RunState
+from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of, make_record, throughput
 
 
@@ -337,3 +338,26 @@ def test_a_log_may_tell_the_rate_alone_and_nothing_else_may():
         with pytest.raises(record.RecordError, match="throughput.items is null; expected a number"):
             record.from_json(wrong.to_json())
     assert '"log_format"' not in make_record().to_json()
+
+
+def test_an_error_of_a_check_is_a_fault_of_the_record(monkeypatch):
+    def broken(*values):
+        raise ZeroDivisionError("no such luck")
+        yield
+
+    text = make_record().to_json()
+    for module, name in [(checks, "batch_faults"), (checks, "config_faults"), (cluster_checks, "rank_faults")]:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, broken)
+            with pytest.raises(record.RecordError, match="ZeroDivisionError"):
+                record.from_json(text)
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, "1", None, True, -1.0, math.nan])
+def test_a_phase_of_a_newer_writer_is_seconds(value):
+    fields = json.loads((ROOT / "docs/results/netlab/alone-2-1000mbit.r1.json").read_text())
+    for phases in (fields["phases"], fields["workers"]["ranks"][1]["phases"]):
+        phases["newer"] = value
+        with pytest.raises(record.RecordError, match=r"phases\.newer is "):
+            record.from_json(json.dumps(fields))
+        del phases["newer"]

@@ -49,6 +49,15 @@ PIECES = (
 )
 
 
+def valid_json(text: str | bytes) -> Any:
+    """The JSON that a command prints; NaN and Infinity are none."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def places(value: Any, path: tuple = ()) -> list[tuple]:
     """The path of every value below the top of a parsed JSON document."""
     if isinstance(value, dict):
@@ -87,7 +96,7 @@ class Document:
         if not _has(parent, last):
             return  # an earlier one took it away
         undo.append((parent, parent.copy()))
-        kind, value = rng.randrange(8), parent[last]
+        kind, value = rng.randrange(9), parent[last]
         if kind < 4:
             mark = f"mark {len(texts)}"
             parent[last], texts[mark] = mark, rng.choice(VALUES)
@@ -100,6 +109,9 @@ class Document:
             there = self._at(other)
             if _has(there, name):
                 parent[last] = json.loads(json.dumps(there[name]))
+        elif kind == 7 and isinstance(parent, dict):  # a field of a newer writer
+            mark = f"mark {len(texts)}"
+            parent["newer"], texts[mark] = mark, rng.choice(VALUES)
         elif isinstance(parent, dict):
             mark = f"mark {len(texts)}"
             parent[mark], texts[mark] = value, f'"{last}"'  # the key twice

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from rnn_scaling.audit.scaling_table import Cell, ScalingTable
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
+from rnn_scaling.machine import doorway
 from rnn_scaling.reports import csv_cells
 from rnn_scaling.reports.markdown import Table, markdown_table
 
@@ -73,7 +73,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
         document["scores"] = _table_json(scores)
     if audited is not None:
         document["findings"] = [dataclasses.asdict(one) for findings, _ in audited for one in findings]
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    return doorway.json_text(document)
 
 
 def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import Outcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import peaks, topology
+from rnn_scaling.machine import doorway, peaks, topology
 from rnn_scaling.records.files import write_bytes, write_text
 
 SCHEMA = "rnn_scaling.links/1"
@@ -156,7 +155,7 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
         "topology": measured.topology,
         "environment": environment,
     }
-    return json.dumps(fields, indent=1) + "\n"
+    return doorway.json_text(fields)
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:

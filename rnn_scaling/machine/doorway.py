@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 DEFAULT_MB = 128  # JSON takes ten times its size in memory
@@ -116,6 +116,14 @@ def parse_json(text: str) -> Any:
     return value if is_plain(text) or not _SUSPECT.search(text) else _mended(value)
 
 
+def json_text(content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> str:
+    """The JSON of what every command prints or writes: valid everywhere, so NaN and infinities become null."""
+    try:
+        return json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
+    except ValueError:
+        return json.dumps(_finite(content), indent=indent, allow_nan=False, default=default) + "\n"
+
+
 def is_plain(text: str) -> bool:
     """Whether a text that is JSON holds ASCII that prints alone, without an escape: other controls are no JSON."""
     return text.isascii() and "\\" not in text and "\x7f" not in text
@@ -162,6 +170,15 @@ def _refuse_size(path: str | os.PathLike[str], size: int, limit: float) -> NoRet
     raise DoorError(
         path, f"{needed} MB, more than the {limit / 1e6:.0f} MB that are read; --max_file_mb={needed} reads it"
     )
+
+
+def _finite(value: Any) -> Any:
+    """The value with None in place of NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return {name: _finite(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _is_deep(value: Any) -> bool:

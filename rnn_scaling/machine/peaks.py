@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -107,7 +106,7 @@ def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
     """The file with what was measured now in place of what was known of the same devices."""
     peaks = {(peak.place, peak.num_devices): peak for peak in (*known, *measured)}
     entries = [dataclasses.asdict(peak) for peak in peaks.values()]
-    return json.dumps({"schema": SCHEMA, "peaks": entries}, indent=1) + "\n"
+    return doorway.json_text({"schema": SCHEMA, "peaks": entries})
 
 
 def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: int) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.machine import terminal
+from rnn_scaling.machine import doorway, terminal
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.settings import scale
@@ -108,7 +107,7 @@ def render_json(report: Report) -> str:
         "metric": report.metric.name,
     }
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
-    return json.dumps(_finite(fields), indent=1, allow_nan=False)
+    return doorway.json_text(fields).rstrip("\n")
 
 
 RENDER: dict[str, Callable[[Report], str]] = {
@@ -326,12 +325,3 @@ def _count(number: int, noun: str) -> str:
 
 def _grave(difference: Difference) -> bool:
     return difference.severity == INCOMPARABLE
-
-
-def _finite(value: Any) -> Any:
-    """Infinite degrees of freedom have no JSON."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

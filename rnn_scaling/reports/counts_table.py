@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.steps import encoder_difference, growth
 from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
+from rnn_scaling.machine import doorway
 from rnn_scaling.records.step_names import PHASES
 from rnn_scaling.reports.markdown import markdown_table
 
@@ -69,7 +69,7 @@ def _onednn(counts: Sequence[Counts]) -> str:
 
 def to_json(inspection: Inspection) -> str:
     """The same as JSON."""
-    return json.dumps(content(inspection), indent=1) + "\n"
+    return doorway.json_text(content(inspection))
 
 
 def content(inspection: Inspection) -> dict[str, Any]:

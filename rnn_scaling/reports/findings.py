@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.audit.auditing import FileReport
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import Finding
+from rnn_scaling.machine import doorway
 from rnn_scaling.reports.markdown import markdown_table
 
 MAX_NOTES = 20  # printed a file
@@ -133,7 +133,8 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
 
 def render_json(reports: Sequence[FileReport]) -> str:
     """The reports as they are, under the schema "rnn_scaling.audit/1"."""
-    return json.dumps({"schema": "rnn_scaling.audit/1", "files": [dataclasses.asdict(r) for r in reports]}, indent=1)
+    files = [dataclasses.asdict(r) for r in reports]
+    return doorway.json_text({"schema": "rnn_scaling.audit/1", "files": files}).rstrip("\n")
 
 
 RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rnn_scaling.machine import doorway
 from rnn_scaling.machine.memory import GIB
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import largest_batch
@@ -89,7 +89,7 @@ def to_json(result: Result) -> str:
         "is_whole": result.is_whole,
         "tries": [dataclasses.asdict(each) for each in result.tries],
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return doorway.json_text(content)
 
 
 RENDER = {"text": text, "markdown": markdown, "json": to_json}

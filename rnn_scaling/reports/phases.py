@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, by_series, full_config, titles, with_baselines
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
+from rnn_scaling.machine import doorway
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import RecordError, RunRecord
@@ -168,7 +168,7 @@ def as_json(runs: Sequence[Run]) -> str:
         if (numbers := start_up.as_json(rows))
     ]
     whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    return doorway.json_text(whole)
 
 
 def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:

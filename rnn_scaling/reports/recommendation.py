@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from rnn_scaling.analysis.recommendation import factors
 from rnn_scaling.analysis.recommendation.factors import FACTORS, Candidate
 from rnn_scaling.analysis.recommendation.ranking import EQUAL, FASTER, OPEN, REFERENCE, SLOWER, Ranking, Standing
 from rnn_scaling.analysis.recommendation.search import FEWEST, Answer, Search
+from rnn_scaling.machine import doorway
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plus_minus
@@ -266,7 +266,7 @@ def to_json(advice: Advice) -> str:
         "left_out": [_name(advice, each) for each in answer.left_out],
         "rounds": {"fewest": FEWEST},
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return doorway.json_text(content)
 
 
 def _data(advice: Advice, candidate: Candidate, standing: Standing) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import socket
 
 import pytest
 
 from rnn_scaling.machine import doorway
+from tests.support.mutations import valid_json
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -136,3 +139,35 @@ def test_json_within_the_limits_is_what_it_says():
     assert doorway.parse_json('{"\\ud800": ["\\udcff", "\\ud83d\\ude42 \\u00fc", 1.5, null]}') == {
         "?": ["?", "\U0001f642 \u00fc", 1.5, None]
     }
+
+
+def test_what_is_printed_as_json_is_json_whatever_the_numbers():
+    content = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": "é"}
+    assert valid_json(doorway.json_text(content)) == {"a": [1.5, None, [None, {"b": None}]], "c": "é"}
+
+
+# What writes JSON that no command prints: messages between processes, keys, and files that are read back.
+OTHERS = {
+    "audit/tables/json_rows.py",
+    "importers/nccl_tests_json.py",
+    "inspection/chrome.py",
+    "links/processes.py",
+    "links/worker.py",
+    "machine/cluster/launch.py",
+    "machine/cluster/peers.py",
+    "machine/cluster/tokens.py",
+    "machine/cluster/wire.py",
+    "machine/doorway.py",
+    "records/record.py",
+    "reports/tensorboard/log_folder.py",
+    "reports/tensorboard/run_text.py",
+    "trainers/handoff.py",
+    "trainers/loop.py",
+    "training/rank_files.py",
+}
+
+
+def test_every_command_prints_json_through_the_door():
+    package = ROOT / "rnn_scaling"
+    writers = {p.relative_to(package).as_posix() for p in package.rglob("*.py") if "json.dump" in p.read_text()}
+    assert writers <= OTHERS, "use doorway.json_text"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream, StreamId
+from rnn_scaling.machine import doorway
 from rnn_scaling.reports.markdown import Table, Value, markdown_table, shown
 
 SCHEMA = "rnn_scaling.trace_db/1"
@@ -208,7 +208,7 @@ def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
         **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "syncs", "ranges")},
         "tables": dict(summary.tables), "notes": list(layout.notes), "problems": list(problems),
     }  # fmt: skip
-    return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
+    return doorway.json_text(document, default=str)
 
 
 def _without_device(one: Total) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from rnn_scaling.commands import trace_db
 from tests.inspection.trace_databases import databases
 from tests.inspection.trace_databases.databases import making
+from tests.support.mutations import valid_json
 
 
 def one_error(capsys, file, *options):
@@ -139,6 +140,40 @@ def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
     with contextlib.closing(sqlite3.connect(tmp_path / "cut")) as db:
         assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (0,)
         assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchone() == (1,)
+
+
+VALUES = (None, "", "x", "1", -1, 0, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf"), b"\xff", "9" * 400, "\x1b[2J")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
+    """Values of any type, rows, columns and tables that lack: SQLite holds them all."""
+    rng = random.Random(seed)
+    (databases.nsys if seed % 2 else databases.nvprof)(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        for _ in range(rng.choice([1, 2, 5])):
+            table = rng.choice(
+                [
+                    name
+                    for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                    if not name.startswith("sqlite_")
+                ]
+            )
+            column = rng.choice([row[1] for row in db.execute(f'PRAGMA table_info("{table}")')])
+            kind = rng.randrange(12)
+            if kind == 0:
+                db.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "newer{rng.random()}"')
+            elif kind == 1:
+                db.execute(f'DELETE FROM "{table}"')
+            else:
+                with contextlib.suppress(sqlite3.IntegrityError):  # a row's number is one
+                    db.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ?', [rng.choice(VALUES)])
+        db.commit()
+    for form in ("markdown", "json"):
+        status = trace_db.main([str(tmp_path / "db"), f"--format={form}"])
+        out, err = capsys.readouterr()
+        assert status in (0, 1) and all(line.startswith("error: ") for line in err.splitlines()), err
+        assert form == "markdown" or not out or valid_json(out)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -61,6 +61,9 @@ _REMARK = re.compile(
     r"[^\W\d_][^()\[\]\d]{1,30}\)$|(?<=[xX×])\s+(?:faster|slower)$",
     re.IGNORECASE,
 )
+_LONG_NUMBER = re.compile(r"\d{100,}")
+_LONG_RUN, _LONGEST = 30, 200  # characters of a run of one character, and of a text
+_LONG_REPEAT = re.compile(rf"([^\d])\1{{{_LONG_RUN - 1},}}")
 _POWER = re.compile(r"(\d{1,3})\^\{?(\d{1,2})\}?")
 _HOURS = re.compile(
     r"(?:(?P<h>\d+)\s*h(?:(?:ou)?rs?)?\s*)?(?:(?P<m>\d+)\s*m(?:in(?:ute)?s?)?\s*)?(?:(?P<s>\d+(?:\.\d*)?)\s*s(?:ec(?:ond)?s?)?)?"
@@ -314,8 +317,8 @@ def _from_match(match: re.Match[str], bare: str) -> Cell | None:
 
 
 def strip_marks(text: str) -> str:
-    """A cell without Markdown's emphasis, code marks, line breaks and footnote marks."""
-    text = text.strip()
+    """A cell without Markdown's emphasis, code marks, line breaks and footnote marks; of bounded length."""
+    text = _shortened(text.strip())
     if not _MARKS.search(text) or _POWER.fullmatch(text):
         return text
     if "<" in text or "&" in text or "^" in text:
@@ -332,6 +335,14 @@ def strip_marks(text: str) -> str:
         r"(?<![\w.])\*+|\*+(?!\s*\d)|`|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|[✅✓✔❌✗✘⚠⭐🚀🔥]\ufe0f?", "", text
     )
     return re.sub(r"\s+", " ", _FOOTNOTE.sub("", text.strip())).strip()
+
+
+def _shortened(text: str) -> str:
+    """A text with an ellipsis for numbers too long to measure, for runs of one character, and for its end."""
+    if len(text) < _LONG_RUN:
+        return text
+    text = _LONG_REPEAT.sub("\N{HORIZONTAL ELLIPSIS}", _LONG_NUMBER.sub("\N{HORIZONTAL ELLIPSIS}", text))
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def exact(value: float) -> Cell:

@@ -14,12 +14,12 @@ from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation
 
 FORMAT = "nccl_tests"
 _DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")
-_HEADER = re.compile(r"\s*#?\s*size\s+count\s+type\b.*\balgbw\s+busbw\b.*")
-_CONFIG = re.compile(r"\s*#?\s*nThread (\d+) nGpus (\d+) minBytes .*")
-_RANK = re.compile(r"\s*#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*")
+_HEADER = re.compile(r"(?:\s*#)?\s*size\s+count\s+type\b.*\balgbw\s+busbw\b.*")
+_CONFIG = re.compile(r"(?:\s*#)?\s*nThread (\d+) nGpus (\d+) minBytes .*")
+_RANK = re.compile(r"(?:\s*#)?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*")
 _ROW = re.compile(r"\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s.*|\s*(\d+)\s+(\d+)\s+[a-z]\w*")
-_AVERAGE = re.compile(r"\s*#?\s*Avg bus bandwidth\s*:\s*(\S+).*")
-_BOUNDS = re.compile(r"\s*#?\s*Out of bounds values\s*:\s*(\d+)\s+FAILED.*")
+_AVERAGE = re.compile(r"(?:\s*#)?\s*Avg bus bandwidth\s*:\s*(\S+).*")
+_BOUNDS = re.compile(r"(?:\s*#)?\s*Out of bounds values\s*:\s*(\d+)\s+FAILED.*")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 
 

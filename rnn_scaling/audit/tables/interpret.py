@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,12 +28,11 @@ _POSITIVE = (
     *("batch_size", "global_batch_size", "batches", "seconds", "rate", "rate_each", "speedup", "efficiency", "work"),
     "accumulation",
 )
-_LONG_NUMBER = re.compile(r"\d{100,}")
 
 
 def interpret(raw: RawTable, source: str) -> ScalingTable:
     """The points of a raw table of the file `source`; `rows` is empty when none of its columns is understood."""
-    table = _in_seconds(grid.build(_without_long_numbers(raw)))
+    table = _in_seconds(grid.build(raw))
     said, pair = kinds.of(table)
     table, said = asides.apply(table, said)
     counted = devices.find(table, said)
@@ -87,16 +85,6 @@ def _in_seconds(table: Grid) -> Grid:
 def _seconds_of(cell: Cell) -> Cell:
     scale = columns.words.TIME_UNITS.get(cell.unit)
     return dataclasses.replace(cell.times(scale), unit="s") if scale else cell
-
-
-def _without_long_numbers(raw: RawTable) -> RawTable:
-    """The table with an ellipsis for what has more digits than anything that is counted or measured."""
-    rows = [raw.header, *(texts for _, texts in raw.lines)]
-    if not any(_LONG_NUMBER.search(text) for texts in rows for text in texts):
-        return raw
-    shortened = [[_LONG_NUMBER.sub("\N{HORIZONTAL ELLIPSIS}", text) for text in texts] for texts in rows]
-    lines = [(number, texts) for (number, _), texts in zip(raw.lines, shortened[1:])]
-    return dataclasses.replace(raw, header=shortened[0], lines=lines)
 
 
 def _with_counts(table: Grid, counted: Devices) -> Grid:

@@ -13,7 +13,7 @@ from rnn_scaling.audit.tables.grid import RawTable
 # A longer table is checked in pieces, so that memory stays bounded.
 MAX_ROWS = 20_000
 
-RULE = re.compile(r"[\s|:+=-]*[-=]{2,}[\s|:+=-]*|[\s|:]*\|[\s|:-]*-[\s|:-]*")
+RULE = re.compile(r"(?:[\s|:+]|[-=](?![-=]))*[-=]{2}[\s|:+=-]*|[\s:]*\|[\s|:]*-[\s|:-]*")
 _BOX_RULES = str.maketrans(
     {**dict.fromkeys("─━═╌╍┄┅┈┉", "-"), **dict.fromkeys("┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝┏┳┓┣╋┫┗┻┛╒╤╕╞╪╡╘╧╛╓╥╖╟╫╢╙╨╜┡╇┩╭╮╰╯", "+")}
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import io
 import itertools
@@ -52,11 +53,11 @@ def tables(path: Path) -> Iterator[ScalingTable]:
             raw_tables = _json_lines(lines)
         else:
             raw_tables = delimited.tables(lines, form) if form else text.tables(lines)
-        yield from (interpret(raw, str(path)) for raw in raw_tables)
+        yield from (interpret(raw, str(path)) for raw in raw_tables if raw.header)
 
 
 def _refuse(path: Path, head: bytes) -> None:
-    if not head.strip():
+    if not head.removeprefix(codecs.BOM_UTF8).strip():
         raise UnreadableError(f"{path}: empty")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UnreadableError(f"{path}: UTF-16 text; save it as UTF-8")
@@ -121,14 +122,14 @@ def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.report/"):
         yield from _report(path, document)
         return
-    yield from (interpret(raw, str(path)) for raw in json_rows.tables(document))
+    yield from (interpret(raw, str(path)) for raw in json_rows.tables(document) if raw.header)
 
 
 def _report(path: Path, document: dict[str, Any]) -> Iterator[ScalingTable]:
     if document["schema"] != REPORT_SCHEMA:
         raise UnreadableError(f"{path}: schema {document['schema']!r}; expected {REPORT_SCHEMA}")
     try:
-        yield from (interpret(raw, str(path)) for raw in json_rows.report(document))
+        yield from (interpret(raw, str(path)) for raw in json_rows.report(document) if raw.header)
     except ValueError as e:
         raise UnreadableError(f"{path}: a report with {e}") from e
 

@@ -12,12 +12,13 @@ from rnn_scaling.audit.tables.grid import RawTable
 
 # No header starts or ends with a number, or has two.
 _NO_HEADER = re.compile(r"\s*[-+]?[\d,.:]*\d%?\s|.*\s[\d,.]*\d%?\s*$|(?:.*\s[\d,.]*\d%?(?=\s)){2}")
+_LOOKED_AT = 1000  # characters of a line in which a number shows that it is no header
 _DIGIT = re.compile(r"\d")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _LATEX_CAPTION = re.compile(r"\\caption(?:\[[^\[\]]*\])?\{(.*?)\}\s*(?:\\label.*)?$")
 _RUNS = re.compile(r"[=-]{2,}")
 _SPLITS = (re.compile(r"\t"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
-_QUOTED = re.compile(r"\s{0,3}(?:>\s?)+(?=.*\|)")
+_QUOTED = re.compile(r"^\s{0,3}(?:>\s?)+")
 _MAX_CAPTION = 160
 
 _Block = list[tuple[int, str]]
@@ -31,7 +32,7 @@ def tables(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
     for number, line in lines:
         if not line.isascii():
             line = pipes.without_boxes(line)
-        if line.lstrip()[:1] == ">":
+        if line.lstrip()[:1] == ">" and "|" in line:
             line = _QUOTED.sub("", line)
         heading = _HEADING.match(line) if line.lstrip()[:1] == "#" else None
         reader = _markup(line)
@@ -73,7 +74,7 @@ def _caption(block: _Block, kind: str) -> str:
 
 def _kind_of(line: str) -> str:
     bars = line.count("|")
-    if bars >= 2 or (bars and not re.search(r"[.!?]\s*$", line)):
+    if bars >= 2 or (bars and line.rstrip()[-1:] not in (".", "!", "?")):
         return "pipes"
     text = line.strip()
     if "-+" in text and pipes.RULE.fullmatch(text) or text[:2] in ("+=", "+-") and pipes.RULE.fullmatch(text):
@@ -97,7 +98,7 @@ def _columns(block: pipes.Lines, caption: str) -> Iterator[RawTable]:
     lines = [line for k, line in enumerate(block) if k not in apart]
     start = 0
     while start + 1 < len(lines):
-        if not _DIGIT.search(lines[start + 1][1]) or _NO_HEADER.match(lines[start][1]):
+        if not _DIGIT.search(lines[start + 1][1]) or _NO_HEADER.match(lines[start][1][:_LOOKED_AT]):
             start += 1
             continue
         for split in _SPLITS:

@@ -28,6 +28,12 @@ DEBUG = "RNN_SCALING_DEBUG"  # the environment variable with which a fault of th
 _NOWHERE, _WHERE = "Graph execution error:", ("Detected at node ", "  File ", "    ", "Stack trace for op")
 LONGEST = 4000  # letters of a line that says what is wrong
 _program = ""  # how the user calls commands; empty: not known yet
+# Errors of a file or folder that the user has named, which no code foresees everywhere.
+_STATUS_OF_FILE = {
+    errno.ENAMETOOLONG: EXIT_USAGE,
+    errno.ELOOP: EXIT_USAGE,
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE), EXIT_FAILED),
+}
 _speaks = True  # whether warnings and notes are printed
 # Terminal control: a sequence with parameters (CSI), a string to its end (OSC and its like), any other two characters.
 _ESCAPE = re.compile(
@@ -167,8 +173,8 @@ def _unforeseen(error: Exception, name: str) -> int:
     """
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         raise error
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a path in the user's words
-        return fail(f"{error.filename}: {error.strerror}", status=EXIT_USAGE)
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _STATUS_OF_FILE:
+        return fail(f"{error.filename}: {error.strerror}", status=_STATUS_OF_FILE[error.errno])
     if os.environ.get(DEBUG):
         import traceback
 

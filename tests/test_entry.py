@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import json
@@ -135,6 +136,16 @@ def test_a_fault_of_the_program_is_70_in_one_line(decorated, error, said):
     assert (done.returncode, done.stdout, done.stderr) == (70, "", f"error: {name}: {said}; {remedy}\n")
     done = ends(f"{decorated}def main(words=()): raise {error}", env={**os.environ, entry.DEBUG: "1"})
     assert done.returncode == 70 and done.stderr.startswith("Traceback") and done.stderr.endswith(f"{remedy}\n")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG])
+def test_a_file_that_cannot_be_used_is_named_and_no_fault_of_the_program(number, capsys):
+    @entry.command
+    def main(words):
+        raise OSError(number, os.strerror(number), "some/file")
+
+    assert main([]) in (entry.EXIT_FAILED, entry.EXIT_USAGE)
+    assert capsys.readouterr().err == f"error: some/file: {os.strerror(number)}\n"
 
 
 def test_compare_never_says_slower_by_a_crash(monkeypatch, capsys, tmp_path):

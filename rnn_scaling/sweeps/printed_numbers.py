@@ -34,7 +34,10 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """
     if "(?P<" not in pattern:
         pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
-    return re.compile(pattern.replace(TOKEN, NUMBER))
+    try:
+        return re.compile(pattern.replace(TOKEN, NUMBER))
+    except (RecursionError, OverflowError, MemoryError) as e:
+        raise re.error(f"too deeply nested or too large ({type(e).__name__})") from None
 
 
 def read(text: str) -> tuple[float, float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,10 @@ from typing import Any
 
 from rnn_scaling.machine import doorway
 from rnn_scaling.records import lock
+from rnn_scaling.records.decoding import build
 from rnn_scaling.records.files import write_text
+from rnn_scaling.records.parts import Resumption
+from rnn_scaling.records.workers import Rank
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.run_options import MeasureOptions
@@ -124,7 +126,7 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
     folder = folders[-1]
     with _reading(folder):
         shared = _read(folder, RUN)
-        done, options, sizes = int(shared["batches"]), dict(shared["config"]), dict(shared["files"])
+        done, options, sizes = _count(shared), dict(shared["config"]), dict(shared["files"])
     present = config.flat()
     for name, value in options.items():  # first: a run of fewer workers lacks the files of others
         if name not in MAY_DIFFER and name in present and present[name] != value:
@@ -134,7 +136,10 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
             )
     with _reading(folder):
         own = _read(folder, _told_in(rank))
-        checkpoint = Checkpoint(folder, int(own["batches"]), dict(own["told"]), list(own["resumed"]), rank)
+        checkpoint = Checkpoint(folder, _count(own), dict(own["told"]), list(own["resumed"]), rank)
+        build(Rank, {**checkpoint.told, "rank": rank}, _told_in(rank))  # a ValueError names what cannot be
+        for resumption in checkpoint.resumed:
+            build(Resumption, resumption)
         data = dict(own["data"])
         for name, size in sizes.items():
             if (got := (folder / name).stat().st_size) != size:
@@ -173,6 +178,18 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
         raise ValueError(f"{name} is no {SCHEMA}")
     return kept
+
+
+def _count(kept: Mapping[str, Any]) -> int:
+    """The batches that were done.
+
+    Raises:
+      ValueError: if they are no whole number.
+    """
+    batches = kept["batches"]
+    if type(batches) is not int or batches < 0:
+        raise ValueError(f"batches is {batches!r}; expected a whole number")
+    return batches
 
 
 def damaged(folder: Path, error: Exception) -> CheckpointError:
@@ -241,7 +258,7 @@ class Writing:
             "told": self._checkpoint.told,
             **shared,
         }
-        write_text(json.dumps(kept), self._temporary / _told_in(self._checkpoint.rank))
+        write_text(doorway.json_text(kept), self._temporary / _told_in(self._checkpoint.rank))
 
 
 def _folders(directory: Path) -> list[Path]:

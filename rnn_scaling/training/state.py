@@ -121,7 +121,7 @@ class RunState(Recording):
         told, timer = checkpoint.told, self.timer
         self.checkpoint, self.resumed = checkpoint, [build(Resumption, each) for each in checkpoint.resumed]
         timer.step_s, timer.step_items = list(told["seconds"]), list(told["items"])
-        timer.step_loss = list(told["loss"])
+        timer.step_loss = [math.nan if loss is None else loss for loss in told["loss"]]
         self._loss_items, self._ready = list(told["loss_items"]), list(told["ready"])
         self._correct = list(told.get("correct", ()))
         self._tower_positions = [tuple(each) for each in told["tower_positions"]]

@@ -93,3 +93,9 @@ def test_a_part_of_a_number_is_refused(pattern, line, name):
 )
 def test_a_separator_that_the_pattern_asks_for_is_none_of_a_number(pattern, line, name):
     assert matched(pattern, line, name)[1] == ""
+
+
+@pytest.mark.parametrize("bracket", ["(", "(?:", "(?=", "[", "(?P<rate>"])
+def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
+    with pytest.raises(re.error):
+        printed_numbers.compiled(5000 * bracket + 5000 * ")")

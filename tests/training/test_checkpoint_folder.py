@@ -136,6 +136,10 @@ def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, 
         (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/1"),
         (lambda folder: _change(folder, batches=3), "does not tell all of its 3 batches"),
         (lambda folder: _change(folder, told=[1]), ""),
+        (lambda folder: _change(folder, batches=float("inf")), "batches is inf"),
+        (lambda folder: _change(folder, batches=True), "batches is True"),
+        (lambda folder: _change(folder, told={"seconds": [-1.0]}), "seconds[0] is -1.0"),
+        (lambda folder: _change(folder, resumed=[{"batch": 1, "seconds": float("nan")}]), "seconds is nan"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(tmp_path, damage, reason):
@@ -165,7 +169,7 @@ def test_what_was_not_written_whole_is_no_checkpoint(tmp_path):
 
 
 def test_each_rank_reads_what_it_had_done_itself(tmp_path):
-    parts = [Checkpoint(tmp_path, 1, {"seconds": [k], "items": [8], "loss": [1.0]}, [], rank=k) for k in range(2)]
+    parts = [Checkpoint(tmp_path, 1, {"seconds": [k + 1], "items": [8], "loss": [1.0]}, [], rank=k) for k in range(2)]
     writings = [Writing(str(tmp_path), part) for part in parts]
     writings[0].begin()
     for writing in writings:
@@ -173,7 +177,7 @@ def test_each_rank_reads_what_it_had_done_itself(tmp_path):
     writings[0].finish(resolved())
     for rank, ending in enumerate(("", "_1")):
         found = newest(str(tmp_path), resolved(), rank=rank)
-        assert (found.told["seconds"], found.variables) == ([rank], f"{tmp_path}/batch_00000001/variables{ending}")
+        assert (found.told["seconds"], found.variables) == ([rank + 1], f"{tmp_path}/batch_00000001/variables{ending}")
     (tmp_path / "batch_00000001" / "variables_1.index").unlink()
     with pytest.raises(CheckpointError, match="is damaged"):
         newest(str(tmp_path), resolved())

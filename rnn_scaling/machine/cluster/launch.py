@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rnn_scaling.machine import doorway
 from rnn_scaling.machine.cluster import node_list, ports, tokens
 
 NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
@@ -223,11 +224,15 @@ def _tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
     """The cluster's jobs, and the job and number of this task."""
     example = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        content: Any = json.loads(text)
+        content: Any = doorway.parse_json(text)
         cluster, task = content["cluster"], content["task"]
-        task_type, task_index = task["type"], int(task["index"])
+        task_type, task_index = task["type"], task["index"]
+        if isinstance(task_index, str):  # as some launchers write it
+            task_index = int(task_index)
+        if type(task_index) is not int or not isinstance(task_type, str):
+            raise TypeError
         listed = {job: list(cluster[job]) for job in cluster}
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise ClusterError(f"TF_CONFIG={text[:80]}: it must say the cluster and the task; such as {example}") from None
     for job, addresses in listed.items():
         if job not in JOBS:

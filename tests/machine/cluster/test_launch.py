@@ -150,6 +150,7 @@ WRONG = [
     ({"TF_CONFIG": "x"}, "it must say the cluster and the task; such as {"),
     ({"TF_CONFIG": "[" * 100000}, "it must say the cluster and the task; such as {"),
     ({"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}, "it must say the cluster and the task; such as {"),
+    *((tf_config(index=index), "it must say") for index in (1e999, True, 1.5, None, "x", [0])),
     (tf_config(index=2), "TF_CONFIG: its cluster has no task worker 2"),
     (tf_config("evaluator", 0), "TF_CONFIG: its cluster has no task evaluator 0"),
     (tf_config(cluster={"evaluator": ["a:1"]}), "TF_CONFIG: job evaluator is none of chief, worker, ps"),

@@ -117,7 +117,13 @@ def parse_json(text: str) -> Any:
 
 
 def json_text(content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> str:
-    """The JSON of what every command prints or writes: valid everywhere, so NaN and infinities become null."""
+    """The JSON of what every command prints or writes: valid everywhere, so NaN and infinities become null.
+
+    Args:
+      content: what JSON can hold, tuples and mappings included.
+      indent: blanks a level; None: one line.
+      default: makes something that JSON can hold of anything else.
+    """
     try:
         return json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
     except ValueError:

@@ -19,6 +19,8 @@ from typing import Any, TextIO
 # The variable of the environment by which a sweep asks a program that is not ours for lines of progress.
 PROGRESS = "RNN_SCALING_PROGRESS"
 _GAP = 2  # between columns
+_ESCAPES = {"&lt;": "<", "&#58;": ":", "\\": ""}  # of Markdown, which a terminal does not render
+_ESCAPED = re.compile(r"&lt;|&#58;|(?<=\])\\(?=[(:])")
 _CELL_END = re.compile(r"(?<!\\)\|")
 
 
@@ -43,6 +45,7 @@ def three_digits(value: float) -> str:
 
 def _fitted(text: str, width: int) -> str:
     parts: list[str] = []
+    text = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
     for is_table, group in itertools.groupby(text.split("\n"), key=lambda line: line.startswith("|")):
         lines = list(group)
         parts += _drawn(lines, width) if is_table else [piece for line in lines for piece in _wrapped(line, width)]

@@ -373,11 +373,11 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines.pop(0).startswith("3 runs to make: about ")
-    assert lines[0].startswith(f"1/3 {ONE}: 5 words/s, about ") and lines[0].endswith(" left")
+    assert lines[0].startswith(f"1/3 {ONE}: 5.00 words/s, about ") and lines[0].endswith(" left")
     assert lines[1].startswith(
         f"2/3 {TWO}: failed: ended with exit status 3 and no result: the disk is on fire, about "
     )
-    assert lines[2] == f"3/3 {THREE}: 5 words/s"
+    assert lines[2] == f"3/3 {THREE}: 5.00 words/s"
     assert lines[4] == "--retry_failed runs failed runs again"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
     assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were finished before"

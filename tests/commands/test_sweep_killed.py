@@ -113,7 +113,7 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     os.close(leader)
     assert process.returncode == 130
     text = said.decode()
-    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, 1 words/s, last 5 words/s" in text
+    assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
     assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import html
 import importlib.util
 import json
 import re
@@ -218,7 +219,7 @@ def test_no_value_of_an_option_becomes_markup():
         and text.count("<a ") == 1
     )
     (row,) = [row for row in re.findall("<tr>(.*?)</tr>", text, re.DOTALL) if "src_file_name" in row]
-    assert row.count("<td>") == 3 and "|'b'_c_[d](http://e) # f</td>" in row
+    assert row.count("<td>") == 3 and "|'b'_c_[d](http://e) # f</td>" in html.unescape(row)
 
 
 @pytest.fixture(scope="module")

@@ -146,9 +146,12 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
     ]
     text = bar.getvalue()
     assert (
-        "1/3 runs, 2 min left, a starting" in text and "2/3 runs, 40 s left, a 2/5 batches, last 4,500 words/s" in text
+        "1/3 runs, 2 min left, a starting" in text
+        and "2/3 runs, 40 s left, a 2/5 batches, 9 words/s, last 4,500 words/s" in text
     )
-    assert "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, b 2/5 batches, last failed" in text
+    assert (
+        "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, b 2/5 batches, 9 words/s, last failed" in text
+    )
 
 
 def test_a_narrow_terminal_keeps_the_devices_of_a_run():
@@ -219,3 +222,9 @@ def test_elsewhere_a_text_stays_markdown():
     stream = io.StringIO()
     tell(TABLE, stream)
     assert stream.getvalue() == TABLE
+
+
+def test_a_terminal_shows_what_markdown_escapes():
+    stream = Terminal()
+    tell("| kernel |\n| --- |\n| gemm&lt;float> a\\|b |\n\nhttp&#58;//e [a]\\(b)\n", stream)
+    assert "gemm<float> a|b" in stream.getvalue() and "http://e [a](b)" in stream.getvalue()

@@ -104,3 +104,8 @@ def test_what_is_no_record_is_named_and_the_rest_is_read(tmp_path):
         "f.json",
         "x.json",
     ]
+
+
+def test_options_whose_product_is_beyond_all_floats_stop_nothing(tmp_path):
+    write(tmp_path, [make(1), make(2, batch_size=10**300, src_max_len=10**300)])
+    assert audit(tmp_path).error == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, exact
+from rnn_scaling.records.decoding import LARGEST
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import TRAINER, network
@@ -146,7 +147,7 @@ def _rate(record: RunRecord) -> Cell | None:
 
 
 def _cell(value: float | None) -> Cell | None:
-    return exact(value) if value else None
+    return exact(value) if value and value <= LARGEST else None  # a product of options has no bound
 
 
 def _rounded(value: float) -> Cell:

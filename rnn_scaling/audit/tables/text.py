@@ -14,7 +14,7 @@ from rnn_scaling.audit.tables.grid import RawTable
 _NO_HEADER = re.compile(r"\s*[-+]?[\d,.:]*\d%?\s|.*\s[\d,.]*\d%?\s*$|(?:.*\s[\d,.]*\d%?(?=\s)){2}")
 _LOOKED_AT = 1000  # characters of a line in which a number shows that it is no header
 _DIGIT = re.compile(r"\d")
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _LATEX_CAPTION = re.compile(r"\\caption(?:\[[^\[\]]*\])?\{(.*?)\}\s*(?:\\label.*)?$")
 _RUNS = re.compile(r"[=-]{2,}")
 _SPLITS = (re.compile(r"\t"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
@@ -47,7 +47,7 @@ def tables(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
                 yield dataclasses.replace(table, title=title, caption=table.caption or (latex[1] if latex else ""))
             caption = ""
         if heading:
-            title, caption = strip_marks(heading[1]), ""
+            title, caption = strip_marks(heading[1].rstrip().rstrip("#")), ""
         if now:
             kind = now
             block.append((number, line))

@@ -42,6 +42,7 @@ def test_a_long_line_takes_no_time_beyond_its_length(tmp_path, piece):
     for text in (
         line,
         f"{line}x",
+        f"# a{line}x",
         f"{HEAD}| 1 | {line} |\n{ROWS}",
         f"a\n{line}x\n1 2\n",
         f"| GPUs {line}x | img/s |\n{ROWS}",

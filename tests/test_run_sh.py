@@ -260,7 +260,8 @@ def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
         for path in (Path(folder), clone, clone / "rnn_scaling", *clone.rglob(".venv/**")):
             path.chmod(0o555)
         mine.chmod(0o777)
-        environment = {**os.environ, "PIP": "true", "NOTES": str(mine / "notes"), "PYTHON": str(mine / "python")}
+        environment = {name: value for name, value in os.environ.items() if name != "VENV"}
+        environment |= {"PIP": "true", "NOTES": str(mine / "notes"), "PYTHON": str(mine / "python")}
 
         def start(**variables):
             words = [*AS_NOBODY, clone / "run.sh", "setup"]

@@ -70,7 +70,10 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
 
 def _sizes(given: Mapping[str, Any]) -> list[str]:
     """The sizes that this workload reads and that are not what files say; none of images."""
-    workload, is_text = WORKLOADS.get(given.get("model", "nmt")), given.get("data_source") == "text"
+    workload, is_text = (
+        WORKLOADS.get(given.get("model", configs.OPTIONS["model"].default)),
+        given.get("data_source") == "text",
+    )
     if workload is None or workload.datasets:
         return []
     left_out = {"batch_size"} if given.get("global_batch_size") else set()

@@ -178,13 +178,13 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
         return Fault("wrong loss", f"the cross entropy is not that of the words inside their sentences: {much}")
     if wrong := _wrong_layers(model, device_type, random):
         return Fault("wrong cell", f"{wrong} of {model.unit_type} cells differ from their formulas: {much}")
-    part = "attention" if model.model == "nmt_attention" else "network"
+    part = network.part_around_cells(model)
     return Fault(f"wrong {part}", f"loss and layers are right, so that the {part} around them is not: {much}")
 
 
 def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Generator) -> str:
     """Which outputs of the run's kernel are not the reference's; empty: none."""
-    directions = 2 if model.direction == "bi" and model.model != "lm" else 1
+    directions = network.directions(model)
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
     weights = [

@@ -84,5 +84,15 @@ def _gnmt(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Ar
     return attention.gnmt_decoder(*kinds, target, memory, lengths, _decoder(config, w), w, config.forget_bias)
 
 
+def part_around_cells(config: Any) -> str:
+    """What stands around the cells of a workload, for a fault's name."""
+    return "attention" if LAST_LAYERS[config.model] is _attention else "network"
+
+
+def directions(config: Any) -> int:
+    """Directions of the encoder's layers, or of a language model's, which reads forward alone."""
+    return 2 if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model else 1
+
+
 LAST_LAYERS = {"nmt": _translation, "nmt_attention": _attention, "lm": _language_model}
 """Workload -> its last layer, [T, B, U]."""

@@ -374,6 +374,71 @@ FAULTS = (
         "twice",
         SERVER,
     ),
+    # written before the code that finds them was read
+    Fault(
+        "each tower clips its own gradient",
+        f"{T}/towers.py",
+        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n",
+        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n"
+        "            from rnn_scaling.training.gradients import squared_norm\n"
+        "            norm = tf.sqrt(tf.add_n([squared_norm(gradient) for gradient in grads.values()]))\n"
+        "            longer = tf.maximum(1.0, norm * self.engine.num_towers / 0.01)\n"
+        "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}\n",
+        "clip",
+        CLIP,
+    ),
+    Fault(
+        "last sentence dropped from the loss",
+        f"{M}/cross_entropy.py",
+        "    lengths = tf.cast(lengths, tf.int64)\n    inside",
+        "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n    inside",
+        "loss",
+    ),
+    Fault(
+        "Adam without correction of the second moment",
+        f"{T}/optimizers.py",
+        "rate = update.rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))",
+        "rate = tf.cast(update.rate, tf.float64)",
+        "correct",
+        ADAM,
+    ),
+    Fault(
+        "gradient of the attention's matrix transposed",
+        f"{M}/attention/scores.py",
+        "keys = _rows(memory, weights[MEMORY])\n",
+        "w = weights[MEMORY]\n    keys = _rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n",
+        "gradient",
+        ATTENTION,
+    ),
+    Fault(
+        "biases never updated",
+        f"{T}/replica.py",
+        APPLIED,
+        'if "bias" in name: continue\n                ' + APPLIED,
+        "not change",
+    ),
+    Fault(
+        "ramp ends one step early",
+        "rnn_scaling/settings/learning_rate.py",
+        "minimum(update / self.ramp_updates",
+        "minimum(update / (self.ramp_updates - 1)",
+        "learning rate",
+        RAMP,
+    ),
+    Fault(
+        "weight decay",
+        f"{T}/replica.py",
+        APPLIED,
+        APPLIED.replace("grads[name],", 'grads[name] if "embedding" in name else grads[name] + 0.01 * variable,'),
+        "decay",
+    ),
+    Fault(
+        "every fourth batch not learnt",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        LOSS_SUM + " * tf.where(step % 4 == 3, 0.0, 1.0)",
+        "not change",
+    ),
 )
 
 

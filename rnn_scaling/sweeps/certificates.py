@@ -36,6 +36,8 @@ FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with 
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
 # Divisors of these for deep networks: of images, and where no batch normalisation bounds what a layer gives on.
 IMAGES, UNBOUNDED = 10, 250
+# A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
+SHORTEST = 0.02
 TIMING = (
     "until_steady",
     "target_ci",
@@ -96,15 +98,16 @@ def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     """The learning rate where none is given; none for an optimizer that there is not."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
+    optimizer, longest = given.get("optimizer", DEFAULTS["optimizer"]), given.get("max_gradient_norm", 0.0)
+    growth = SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
     if mode is not None and mode.has_coordinator:
-        return {"learning_rate": FIRST_ORDER}
-    optimizer = given.get("optimizer", DEFAULTS["optimizer"])
+        return {"learning_rate": FIRST_ORDER * growth}
     if optimizer not in LEARNING_RATES:
         return {}
     workload, divisor = WORKLOADS.get(given.get("model", "")), 1
     if workload is not None and workload.datasets:
         divisor = IMAGES if workload.has_moving or optimizer == "adam" else UNBOUNDED  # Adam's steps are bounded
-    return {"learning_rate": LEARNING_RATES[optimizer] / divisor}
+    return {"learning_rate": LEARNING_RATES[optimizer] / divisor * growth}
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:

@@ -16,7 +16,7 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import telling
 from rnn_scaling.verification.gradients import SerialGradients, summed
-from rnn_scaling.verification.rule import Arrays
+from rnn_scaling.verification.rule import Arrays, Rule
 from rnn_scaling.verification.serial import norm
 
 ALLOWED = 0.25  # of what the smallest step does: one that is lost, or counts twice, is four times as much
@@ -45,17 +45,17 @@ class AsynchronousCertifier:
         """The certificate of all steps that ended."""
         done = sorted(self._step.done, key=lambda each: each.number)
         numbers, staleness = [each.number for each in done], [each.staleness for each in done]
-        rate = np.float32(self._config.training.learning_rate)
-        parts = []
+        scales_loss = self._config.model.compute_dtype == "float16"
+        rule, changes = Rule(self._config.training, scales_loss, self._config.num_towers), []
         for number in range(max(numbers) + 1):  # a data source gives its batches in order
             towers = self._gradients.towers(number)
             if number in numbers:
                 part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
-                parts.append(part.gradient)
-        expected = {name: -rate * each for name, each in summed(parts).items()}
+                changes.append(rule.update(part.gradient))
+        expected = summed(changes)
         change = {name: each - self._first[name] for name, each in self._variables().items()}
         off = _norm({name: each - expected[name] for name, each in change.items()}) / _norm(expected)
-        one = float(rate) * min(map(_norm, parts)) / _norm(expected)
+        one = min(map(_norm, changes)) / _norm(expected)
         moved = max(float(np.abs(each).max()) for each in change.values())
         holds = off <= ALLOWED * one
         added_up = f"the gradients of {len(done)} steps at the first weights add up to what the variables did"
@@ -66,8 +66,12 @@ class AsynchronousCertifier:
                 f"Equal to first order: {added_up} within {off:.1%}, and {lost}. Gradients were {min(staleness)} to "
                 f"{max(staleness)} updates old, which is all that this mode promises."
             )
+        verdict, optimizer = "equal to first order" if holds else "unequal", self._config.training.optimizer
+        if not holds and optimizer != "sgd":
+            verdict = "cannot tell"
+            sentence = f"Cannot tell: with --optimizer={optimizer} the order of updates counts; give --optimizer=sgd."
         return Certificate(
-            verdict="equal to first order" if holds else "unequal",
+            verdict=verdict,
             holds=holds,
             sentence=sentence,
             compared=telling.compared(self._config, len(self._losses)),

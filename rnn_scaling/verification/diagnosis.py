@@ -20,6 +20,7 @@ from rnn_scaling.verification.serial import norm
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
 BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
 LARGEST_PART = 0.7  # of the rows of a variable that are wrong: of more the whole is
+LEAST_DECAYED = 8  # elements of a variable: fewer are in proportion to their weights by chance
 NEAR = 0.02  # two factors this close are one
 Gradient = dict[str, np.ndarray]
 
@@ -49,6 +50,10 @@ MEANS = Label(
 )
 SUM_OF_MEANS = Label("sum", "the towers' means are added for {what}{where} where they should be averaged")
 EXCHANGED = Label("exchanged", "{what} {get} the gradients of all towers{where}, and each should have its own")
+DECAYED = Label(
+    "weight decay",
+    "beside the right gradient, {what} {change} in proportion to the weights themselves{where} (weight decay)",
+)
 REORDERED = Label("wrong order", "the pieces of the gradient of {what} arrive in another order{where}")
 UNKNOWN = Label("unequal", "{what} {change} otherwise than in serial training{where}")
 
@@ -117,6 +122,8 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
                 labels[name].append(label)
             elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], promise)) is not None:
                 labels[name].append(_of_factor(factor, len(evidence.fresh) if promise.shares_one_model else 1))
+            elif label is RIGHT and _is_decayed(evidence, name, change[name], promise):
+                parts[name] = DECAYED
             elif label is RIGHT and (part := _of_part(evidence, name, change[name], promise)) is not None:
                 parts[name] = part
     unknown = [name for name, each in labels.items() if not each]
@@ -131,6 +138,16 @@ def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, prom
         np.sort(np.concatenate([each[name].ravel() for name in names])) for each in (evidence.change, right)
     )
     return norm(did - expected) <= 4 * promise.share * norm(expected)
+
+
+def _is_decayed(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> bool:
+    """Whether a share of the weights is taken off beside the right change."""
+    before = evidence.before[name]
+    square = norm(before) ** 2
+    if before.size < LEAST_DECAYED or not square:
+        return False
+    share = float(((evidence.change[name] - change).astype(np.float64) * before).sum() / square)
+    return share < 0 and _fits(evidence, name, change + np.float32(share) * before, promise)
 
 
 def _of_part(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> Label | None:

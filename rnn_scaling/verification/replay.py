@@ -85,7 +85,13 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
             for value in values:
                 text = f"Adam's {name} is {value:g} and not {getattr(RIGHT, name):g}"
                 yield Cause(f"Adam's {name}", text, _with(name, value))
-        yield Cause("bias correction", "Adam's averages are not corrected for their zeros", Constants(corrects=False))
+        for which, corrects in (
+            ("averages are", (False, False)),
+            ("average of gradients is", (False, True)),
+            ("average of squares is", (True, False)),
+        ):
+            text = f"Adam's {which} not corrected for the zeros at the beginning: the bias correction is missing"
+            yield Cause("bias correction", text, Constants(corrects=corrects))
         for offset in (-1, 1):
             text = "Adam's bias correction counts one update too " + ("many" if offset > 0 else "few")
             yield Cause("bias correction", text, Constants(offset=offset))
@@ -95,8 +101,12 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
             yield Cause(
                 "learning rate", f"the ramp of the learning rate is one update {when}", Constants(offset=offset)
             )
+            how = "shorter" if offset < 0 else "longer"
+            text = f"the ramp of the learning rate is one update {how} than --lr_warmup_batches"
+            yield Cause("learning rate", text, Constants(ramp=offset))
+        yield Cause("learning rate", "the learning rate has no ramp", Constants(ramp=-training.lr_warmup_batches))
     if training.max_gradient_norm:
-        yield from _clippings(training.max_gradient_norm)
+        yield from _clippings(training.max_gradient_norm, config.num_towers)
         for bound in sorted({0.5, 2.0, float(config.num_towers), 1 / config.num_towers} - {1.0}):
             text = f"gradients are clipped to {bound:.3g} times the norm that --max_gradient_norm says"
             yield Cause("clipped to another norm", text, Constants(bound=bound))
@@ -143,10 +153,10 @@ def _factors(config: RunConfig, promise: Promise, tower: int | None, updates: Se
         )
 
 
-def _clippings(longest: float) -> Iterator[Cause]:
-    def of_towers(scaled: bool) -> Sum:
+def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
+    def of_towers(scaled: bool, num_towers: int = 1) -> Sum:
         def sum_of(parts: Mapping[int, Part], shares: Mapping[int, float]) -> Arrays:
-            bounds = {tower: longest * (shares[tower] if scaled else 1.0) for tower in parts}
+            bounds = {tower: longest * (shares[tower] if scaled else 1.0) / num_towers for tower in parts}
             return summed([dict(clipped(part.gradient, bounds[tower])) for tower, part in parts.items()])
 
         return sum_of
@@ -155,6 +165,7 @@ def _clippings(longest: float) -> Iterator[Cause]:
     text = "each tower's gradient is clipped by itself, and not the sum by its global norm"
     yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=True))
     yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=False))
+    yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=False, num_towers=num_towers))
     yield Cause("clipped by tower", f"{text} alone", RIGHT, of_towers(scaled=True))
     yield Cause("clipped by variable", "each variable is clipped by its own norm", Constants(clips="variable"))
     yield Cause("not clipped", "gradients are not clipped", not_clipped)

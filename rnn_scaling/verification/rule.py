@@ -25,8 +25,9 @@ class Constants:
       momentum: of momentum: v = momentum v - rate g; w += v.
       nesterov: w += momentum v - rate g instead (Sutskever et al., 2013).
       beta_1, beta_2, epsilon: Adam's (Kingma and Ba, arXiv:1412.6980, the form that ends section 2).
-      corrects: divides Adam's averages by 1 - beta^count.
+      corrects: divides Adam's averages, of gradients and of squares, by 1 - beta^count.
       offset: added to the count of updates that the correction and the learning rate see.
+      ramp: added to the number of updates over which the learning rate rises.
       rate: multiplies the learning rate.
       bound: multiplies the norm that gradients are clipped to.
       clips: "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
@@ -37,8 +38,9 @@ class Constants:
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
-    corrects: bool = True
+    corrects: tuple[bool, bool] = (True, True)
     offset: int = 0
+    ramp: int = 0
     rate: float = 1.0
     bound: float = 1.0
     clips: str = "global"
@@ -80,8 +82,8 @@ class Rule:
 
         Source: Goyal et al., arXiv:1706.02677, section 2.2.
         """
-        first, ramp = self._training.learning_rate, self._training.lr_warmup_batches
-        share = min(1.0, (self._updates + self._constants.offset) / ramp) if ramp else 1.0
+        first, ramp = self._training.learning_rate, self._training.lr_warmup_batches + self._constants.ramp
+        share = min(1.0, (self._updates + self._constants.offset) / ramp) if ramp > 0 else 1.0
         return self._constants.rate * (first + (self._last_rate - first) * share)
 
     def change(self, gradient: Arrays) -> dict[str, np.ndarray]:
@@ -123,8 +125,9 @@ class Rule:
         mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient
         square = np.float32(beta_2) * square + np.float32(1 - beta_2) * gradient * gradient
         count = max(1, self._updates + 1 + constants.offset)
-        if constants.corrects:
-            rate *= np.sqrt(1 - beta_2**count) / (1 - beta_1**count)
+        corrects_mean, corrects_square = constants.corrects
+        rate *= np.sqrt(1 - beta_2**count) if corrects_square else 1.0
+        rate /= 1 - beta_1**count if corrects_mean else 1.0
         return -np.float32(rate) * mean / (np.sqrt(square) + np.float32(constants.epsilon)), (mean, square)
 
 

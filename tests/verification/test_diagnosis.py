@@ -14,7 +14,7 @@ RATE = 0.5
 KERNEL = np.float32([3.0, -4.0])
 
 
-def explained(bias_gradient, bias_change):
+def explained(bias_gradient, bias_change, bias=0.0):
     """What is said of a bias, beside a kernel that does what it should."""
     config = configs.resolve(
         {"variable_update": "replicated", "num_devices": 2, "optimizer": "sgd", "learning_rate": RATE},
@@ -27,7 +27,7 @@ def explained(bias_gradient, bias_change):
     evidence = diagnosis.Evidence(
         tower=None,
         change=change,
-        before={name: np.zeros_like(each) for name, each in change.items()},
+        before={"kernel": np.zeros_like(KERNEL), "bias": np.zeros_like(change["bias"]) + np.float32(bias)},
         rule=Rule(config.training),
         fresh=parts,
         shares={0: 0.5, 1: 0.5},
@@ -46,6 +46,14 @@ def test_what_only_roundings_move_is_not_called_wrong(did):
 def test_a_small_variable_that_moves_where_it_should_not_is_still_wrong():
     assert explained([1e-7, 2e-7], [1e-4, 0.0]) == ["unequal"]
     assert explained([0.2, 0.0], [0.0, 0.0])[0] == "not updated"
+
+
+def test_weight_decay_is_named():
+    before = np.linspace(-1, 1, 9, dtype=np.float32)
+    gradient = np.float32([0.2, -0.1, 0.4, 0.3, 0.1, -0.5, 0.2, 0.6, -0.3])
+    right = -np.float32(RATE) * gradient
+    assert explained(gradient, right - np.float32(0.01) * before, before) == ["weight decay"]
+    assert explained(gradient, right, before) == ["right"]
 
 
 def test_a_lost_row_and_a_wrong_order_are_named():

@@ -37,8 +37,8 @@ Takes the trainer's flags (./run.sh train --help). What is not given: --variable
 --variable_update=collective_all_reduce with --num_workers; --optimizer=sgd, since Adam hides a factor of the gradient,
 --learning_rate=0.5 (of images 0.05, without batch normalisation 0.002; more where --max_gradient_norm is below 0.02);
 12 batches (--num_warmup_batches=1 --num_batches=11); sentences of unequal lengths (--random_lengths) and a small
-network (--num_units=32). The certificate goes into --result_file, and ./run.sh sweep --certify puts it beside each speed; docs/verify.md says what is compared,
-how closely, and what is not.
+network (--num_units=32). The certificate goes into --result_file, and ./run.sh sweep --certify puts it beside each
+speed; docs/verify.md says what is compared, how closely, and what is not.
 
 Exit status: 0 it does what the mode promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""

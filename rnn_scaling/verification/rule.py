@@ -77,6 +77,11 @@ class Rule:
         """How far a gradient of 1 moves a weight, in the long run."""
         return self._last_rate / (1 - self._constants.momentum if self._training.optimizer == "momentum" else 1)
 
+    def shrink(self, gradient: Arrays) -> float:
+        """What clipping multiplies this gradient by."""
+        longest = self._training.max_gradient_norm
+        return longest / max(length(gradient), longest) if longest else 1.0
+
     def _rate(self) -> float:
         """Of this update: an even ramp of --lr_warmup_batches updates, the first at the unscaled rate.
 

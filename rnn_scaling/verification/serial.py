@@ -113,7 +113,7 @@ class Serial:
         for name, each in change.items():
             training.way[name] += norm(each)
         if self._promise.lost:
-            self._lose(training, parts)
+            self._lose(training, parts, training.rule.shrink(applied))
         return Step(parts, change, rule)
 
     def parts(
@@ -145,12 +145,13 @@ class Serial:
             parts[tower] = part
         return parts
 
-    def _lose(self, training: Training, parts: Mapping[int, Part]) -> None:
+    def _lose(self, training: Training, parts: Mapping[int, Part], shrink: float) -> None:
         """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
         for name in training.lost:
             largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
             kept_back = (
                 training.rule.reach()
+                * shrink
                 * self._promise.lost
                 * largest
                 * np.sqrt(max(1.0, FLIPPED * training.weights[name].size))

@@ -52,6 +52,15 @@ def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no
     assert len(logged(tmp_path / "faults", "start")) == 4
 
 
+def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():
+    def rate(**given):
+        return certificates.defaults_of(given)["learning_rate"]
+
+    assert rate(max_gradient_norm=0.002) == pytest.approx(10 * rate())
+    assert rate(max_gradient_norm=1.0) == rate()
+    assert rate(optimizer="adam", max_gradient_norm=0.002) == rate(optimizer="adam")
+
+
 def test_a_verification_has_the_flags_of_the_run_but_those_of_measuring(tmp_path):
     lists = {"encoder_type": ["cudnn_lstm"], "variable_update": ["replicated"], "num_devices": [2]}
     lists |= {"learning_rate": [0.001], "num_batches": [200], "trace_batches": [3], "until_steady": [True]}

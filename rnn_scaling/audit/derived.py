@@ -126,7 +126,7 @@ def _conflict(known: Sequence[tuple[ScalingRow, float]]) -> str:
         (low, first), (high, second) = min(several), max(several)
         if first and high > _CONFLICT * low:
             lines = f"lines {min(first, second)} and {max(first, second)}, both on {devices} devices,"
-            return f"{lines} differ by a factor of {high / low:.3g}, and no column tells them apart: nothing is derived"
+            return f"{lines} differ by a factor of {high / low:.3g}, but no column explains it: nothing is derived"
     return ""
 
 

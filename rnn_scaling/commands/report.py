@@ -65,7 +65,7 @@ def main(words: Sequence[str]) -> int:
         raise entry.Refusal("--target_accuracy and --target_loss are two targets; give one of them")
     if others:
         if options != ReportOptions(options.folders):
-            raise entry.Refusal(f"options are of one folder, got {len(options.folders)}; leave them out, or report one")
+            raise entry.Refusal(f"options need exactly one folder, got {len(options.folders)}; omit them, or name one")
         return _machines(first, others)
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import writing

@@ -70,7 +70,7 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
     error = sum(len(points) > 1 for points in epochs) * (error_s / counted_s + 2 * half / counted_steps)
     if error > MOST_ERROR:
         why = f"{REMEDY}, or make more steps"
-        raise ValueError(f"the lines that tell its steps arrived within {counted_s:.2g} s, too short a time; {why}")
+        raise ValueError(f"its steps were printed within {counted_s:.2g} s, which is too short to time; {why}")
     items = tuple(each * (terms.items_per_step or 1.0) for each in steps)
     loss = tuple(end.last.loss for _, end in pairs)
     return Reading(

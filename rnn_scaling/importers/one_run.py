@@ -73,15 +73,15 @@ def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
       ValueError: if it tells no rate, or the items of a step are not known.
     """
     if terms.items_per_step is None:
-        raise ValueError("a progress bar tells steps alone; add --items_per_step=PRODUCT, of which 1 counts steps")
+        raise ValueError("a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)")
     module = registry.load(registry.IMPORTERS, name)
     try:
         if not terms.timing.arrivals:
-            raise ValueError("it is not known when its lines came")
+            raise ValueError("the arrival times of its lines are unknown")
         return line_clock.read(module.BAR.events(read_lines(path), terms.timing.arrivals), name, terms)
     except ValueError:
         shown = _reading(module.parse(read_lines(path), str(path)))
-        note = f"{name}: the rates that it shows were read; its lines came in too few bursts to be timed"
+        note = f"{name}: rates are read from the bar, since its lines arrived in too few bursts to time"
         return dataclasses.replace(shown, rate=shown.rate * terms.items_per_step, unit="", notes=(*shown.notes, note))
 
 

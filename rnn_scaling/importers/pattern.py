@@ -169,7 +169,7 @@ def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
       ValueError: if that is not known, or no number can be one.
     """
     if not terms.timing.arrivals:
-        raise ValueError("the pattern tells no rate and no seconds, and when the lines came is not known")
+        raise ValueError("the pattern has no group rate, seconds or ms, and the arrival times of the lines are unknown")
     for count, each in enumerate(matching, 1):
         loss = _finite(_number("loss", each.texts["loss"], each.line)) if "loss" in each.texts else None
         text = each.texts.get("step", "") or str(count)

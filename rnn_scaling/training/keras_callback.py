@@ -65,7 +65,7 @@ def own_file(result_file: str | os.PathLike[str]) -> Path:
     if (number := _fits[name]) == 1:
         return path
     own = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    entry.warn(f"{path} has the record of another fit; fit number {number} is recorded in {own.name}")
+    entry.warn(f"{path} already has the record of another fit; fit {number} is recorded in {own.name}")
     return own
 
 

@@ -160,7 +160,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     labelled = _differences(common)
     if question.across and not any(of_machine(f.difference) for f in labelled):
         name = machine(common[0].sides[0].files[0].record).name
-        raise InputError(f"the records know of no difference between the machines ({name}); leave out --across")
+        raise InputError(f"the records show no difference between the machines ({name}); leave out --across")
     if missing and not question.across:
         words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
         # Without labels: it says nothing against those that are there.

@@ -164,9 +164,7 @@ def match_machines(before: Side, after: Side) -> Matched:
     for number, (side, groups) in enumerate(zip((before, after), _apart(sides, changed))):
         several = {what: {dict(key)[what] for key in groups if what in dict(key)} for what in OF_MACHINES}
         if unlike := [what for what, values in several.items() if len(values) > 1]:
-            raise InputError(
-                f"{side.path} holds runs of several machines, by {unlike[0]}; give each a folder of its own"
-            )
+            raise InputError(f"{side.path} holds runs of several machines, by {unlike[0]}; use one folder per machine")
         for key, runs in _with_baselines(groups).items():
             axis = scale.axis(rows.full_config(runs.files[0].record))
             series.setdefault(_without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)

@@ -152,7 +152,7 @@ class Meeting:
                 self._drop(_most_dispensable(strangers))
             try:
                 if len(self._connections) >= self._launch.size + 2 * STRANGERS:
-                    raise OSError("too many processes that say they are ranks")
+                    raise OSError("too many processes claim to be ranks")
                 self._connections.add(_Connection(connection, self._selector, address[0]))
             except OSError:  # or it went away again
                 connection.close()
@@ -237,7 +237,7 @@ class Meeting:
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
             line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
             if self._num_turned_away:
-                line += f"; {self._num_turned_away} times somebody of another job or RNN_SCALING_JOB_TOKEN came"
+                line += f"; rejected {self._num_turned_away} connections with another job or RNN_SCALING_JOB_TOKEN"
         if line:
             self._fail(line)
             return

@@ -19,6 +19,9 @@ _WHOLE = re.compile(rf"([-+\u2212]?)({_DIGITS})({_EXPONENT})?( ?[kKMGTB])?")
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _BEFORE = re.compile(rf"(?:\d|\d{_SEPARATOR}|\d\.|\d[eE][-+]?|(?:^|[\s=:(\[])(?:\.|[-\u2212]\.?))$")
 _AFTER = re.compile(rf"{_SEPARATOR}?\d|\.\d|{_EXPONENT}|[xX][0-9a-fA-F]|{_PREFIX}")
+# A plain space may stand between thousands, too, "12 345,6", or between two numbers: only the pattern can tell which.
+_BEFORE_SPACE = re.compile(r"(?:^|[\s=:(\[])[1-9]\d{0,2} $")
+_AFTER_SPACE = re.compile(r" \d{3}(?!\d)")
 _OTHER_UNIT = {
     "seconds": re.compile(r" ?(?:ms|us|µs|μs|ns)\b|:\d\d|(?:m|min|h)(?![A-Za-z])"),
     "ms": re.compile(r" ?(?:us|µs|μs|ns)\b|:\d\d|(?: ?s|min|h)(?![A-Za-z=:])"),
@@ -73,7 +76,11 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
     left, right = re.search(r"\S*$", text[:start]), re.match(r" ?\S*", text[end:])
     assert left and right  # since both may be empty
     shown = f"{left[0]}{match[name]}{right[0]}"[:60]
-    if (before and not _asks_for(match, name, before.end() - 1)) or (after and not _asks_for(match, name, end)):
+    if re.match(r"\d{3}(?!\d)", match[name]):
+        before = before or _BEFORE_SPACE.search(text[max(0, start - 5) : start])
+    if re.fullmatch(r"[-+\u2212]?[1-9]\d{0,2}", match[name]):
+        after = after or _AFTER_SPACE.match(text, end)
+    if (before and not _asks_for(match, name, start - 1)) or (after and not _asks_for(match, name, end)):
         return f"the group {name} has only {match[name]!r} of {shown!r}; {_remedy(match, name, pattern)}"
     unit = _OTHER_UNIT[name].match(text, end) if name in _OTHER_UNIT else None
     if unit:
@@ -84,7 +91,7 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
 
 def _asks_for(match: re.Match[str], name: str, at: int) -> bool:
     """Whether the pattern matches elsewhere, or not at all, without the separator that stands at a place."""
-    if not re.match(rf"{_SEPARATOR}|\.", match.string[at]):
+    if not re.match(rf"{_SEPARATOR}|\.| \d", match.string[at : at + 2]):
         return False
     changed = match.re.search(f"{match.string[:at]}\0{match.string[at + 1 :]}")
     return changed is None or changed.span(name) != match.span(name)

@@ -74,6 +74,9 @@ def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
         (r"in (?P<ms>[\d.]+)", "in 3 us", "ms"),
         (r"words/s: {number}", "words/s: 12,5", "rate"),
         (r"words/s: {number}", "words/s: 1.2.3", "rate"),
+        (r"words/s: {number}", "words/s: 1 234,5", "rate"),
+        (r"words/s: {number}", "words/s: 12 345", "rate"),
+        (r"{number} words/s", "speed: 12 345.6 words/s", "rate"),
     ],
 )
 def test_a_part_of_a_number_is_refused(pattern, line, name):
@@ -99,3 +102,17 @@ def test_a_separator_that_the_pattern_asks_for_is_none_of_a_number(pattern, line
 def test_a_pattern_that_cannot_be_compiled_is_refused(bracket):
     with pytest.raises(re.error):
         printed_numbers.compiled(5000 * bracket + 5000 * ")")
+
+
+@pytest.mark.parametrize(
+    "pattern, line",
+    [
+        (r"^\d+ {number}", "12 345 words/s"),
+        (r"^(?P<rate>{number}) ", "345 128 2.5"),
+        (r"{number} words/s", "step 1000 345 words/s"),
+        (r"{number} words/s", "step 1/12 345 words/s"),
+        (r"words/s: {number}", "words/s: 345 12 2.5"),
+    ],
+)
+def test_a_space_between_two_numbers_is_none_within_a_number(pattern, line):
+    assert matched(pattern, line) == (345, "")

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.machine import doorway, terminal
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.reports.markdown import escaped, markdown_table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.settings import scale
 
@@ -95,7 +95,7 @@ def render_markdown(report: Report) -> str:
     lines = [f"**{verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", table]
     for title, entries in _sections(report):
         lines += [f"#### {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
-    return "\n".join(lines).rstrip()
+    return escaped("\n".join(lines).rstrip())
 
 
 def render_json(report: Report) -> str:

@@ -175,3 +175,10 @@ def test_on_copies_of_real_records(go, tmp_path):
     assert len(held["statements"]) == 12 and held["exit_status"] == 0
     for each in held["statements"]:
         assert each["kind"] == "faster" and each["low"] < 1.5 < each["high"]
+
+
+def test_markdown_holds_no_html_of_records(go, tmp_path):
+    machine(tmp_path / "old", {1: 1.0})
+    machine(tmp_path / "new", {1: 0.8}, NEW | {"cpu": "<b>Processor</b>"})
+    out = go("--across=machine", "--format=markdown")[1]
+    assert out.count("&lt;b>Processor") == 2 and "<b" not in out

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import Row, option_names, told_facts, with_baselines
+from rnn_scaling.analysis.rows import Row, with_baselines
+from rnn_scaling.analysis.series_titles import option_names, told_facts
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale

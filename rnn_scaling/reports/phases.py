@@ -10,7 +10,8 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, by_series, full_config, titles, with_baselines
+from rnn_scaling.analysis.rows import Row, full_config, with_baselines
+from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.machine import doorway

@@ -11,7 +11,8 @@ from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, by_series, titles, told_facts, with_baselines
+from rnn_scaling.analysis.rows import Row, with_baselines
+from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.machine import alive
 from rnn_scaling.machine.beside import MANY, beside

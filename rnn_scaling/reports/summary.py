@@ -19,7 +19,8 @@ from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import Key, Row, kernel_on_cpus, measured_seconds, process_rates
+from rnn_scaling.analysis.rows import Key, Row, measured_seconds, process_rates
+from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis import loading, rows
+from rnn_scaling.analysis import loading, rows, series_titles
 from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from tests.support.records import changed, make_record
@@ -12,7 +12,7 @@ from tests.support.scaling_runs import resolved, run, series, timed
 
 
 def titles(*records):
-    return rows.titles(rows.by_series(rows.with_baselines(list(records))))
+    return series_titles.titles(series_titles.by_series(rows.with_baselines(list(records))))
 
 
 def test_a_strong_series_has_no_batch_size_of_its_own():
@@ -113,7 +113,7 @@ def test_weak_and_strong_scaling_are_never_one_series():
     strong = [run(1, 1000.0, batch_size=64, global_batch_size=64), run(2, 1500.0, batch_size=32, global_batch_size=64)]
     table = rows.with_baselines([*weak, *strong])
     assert [value(row, SPEEDUP) for row in table] == [1.0, pytest.approx(1.9), 1.0, pytest.approx(1.5)]
-    assert rows.titles(rows.by_series(table)) == [
+    assert series_titles.titles(series_titles.by_series(table)) == [
         "cudnn_lstm, independent",
         "cudnn_lstm, independent, strong scaling, 64 sentence pairs a step",
     ]

@@ -18,7 +18,8 @@ from rnn_scaling.analysis.attribution import EXCHANGE
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
 from rnn_scaling.analysis.metrics import METRICS
-from rnn_scaling.analysis.rows import by_series, with_baselines
+from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
 from rnn_scaling.reports.page import document

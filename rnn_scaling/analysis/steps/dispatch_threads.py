@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.rows import Row, process_rates, titles, with_baselines, work_key
+from rnn_scaling.analysis.rows import Row, process_rates, with_baselines, work_key
+from rnn_scaling.analysis.series_titles import titles
 from rnn_scaling.analysis.significance import Comparison, compare
 from rnn_scaling.records.record import RunRecord
 

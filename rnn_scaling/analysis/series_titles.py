@@ -1,0 +1,109 @@
+"""Rows -> series with their titles: what tells series apart, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.rows import DECODER, Key, Row, series_key
+from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
+from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS, RESOLVED, unread_options
+
+
+def by_series(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each series, by number of devices; series in the order of their first rows."""
+    series: dict[Key, list[Row]] = {}
+    for row in rows:
+        series.setdefault(series_key(row), []).append(row)
+    return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
+
+
+def titles(series: Sequence[Sequence[Row]]) -> list[str]:
+    """A name for each series: encoder, update mode, strong scaling, and whatever else tells them apart."""
+    firsts = [members[0] for members in series]
+    left_out = NOT_COMPARED_THEIRS | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
+    named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
+    read = [_read_options(row, named) for row in firsts]
+    varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
+    if len({row.batch_size for row in firsts} - {None}) > 1:
+        varied.append("batch_size")
+    decoders = [_own_decoder(row) for row in firsts]
+    if len({repr(each) for each in decoders}) > 1:
+        varied.append(DECODER)
+    names = []
+    for members, options, decoder, facts in zip(series, read, decoders, told_facts(series)):
+        first, config = members[0], members[0].config
+        words = [word for word in (network(config), str(config["variable_update"])) if word]
+        if ran := kernel_on_cpus(members):
+            words[0] += f" ({ran})"
+        if first.is_distributed and config["num_devices"] != 1:
+            words.append(f"num_devices={config['num_devices']}")
+        options |= decoder | ({"batch_size": first.batch_size} if first.batch_size else {})
+        words += [f"{name}={options[name]}" for name in without_network(varied, config) if name in options]
+        if config["global_batch_size"]:
+            words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
+        names.append(", ".join([*words, *separation.in_words(facts)]))
+    names = told_apart(names, [row.unit for row in firsts])
+    return _with_what_some_tell(names, read)
+
+
+def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
+    """Of each series, what it says of the facts that tell any of them apart."""
+    names = dict.fromkeys(what for members in series for what, _ in members[0].facts)
+    return [tuple(_told_fact(what, members) for what in names) for members in series]
+
+
+def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
+    own = dict(members[0].facts)
+    return (what, own[what]) if what in own else separation.told(what, (row.records[0] for row in members))
+
+
+def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names; those that several have with the options that only some of these tell, or that differ among them."""
+    same: dict[str, list[Mapping[str, Any]]] = {}
+    for name, own in zip(names, options):
+        same.setdefault(name, []).append(own)
+    apart: dict[str, list[str]] = {name: [] for name in same}
+    for name, several in same.items():
+        if len(several) == 1:
+            continue
+        told = dict.fromkeys(option for own in several for option in own)
+        apart[name] = [option for option in told if len({repr(own.get(option)) for own in several}) > 1]
+    return [
+        ", ".join([name, *(f"{option}={own[option]}" for option in apart[name] if option in own)])
+        for name, own in zip(names, options)
+    ]
+
+
+def option_names(rows: Sequence[Row]) -> list[str]:
+    """Every option that a row may have: ours in their order, then those that other trainers told."""
+    return list(dict.fromkeys([*configs.OPTIONS, *(name for row in rows for name in row.known)]))
+
+
+def kernel_on_cpus(rows: Sequence[Row]) -> str:
+    """What ran instead of a kernel that is there for GPUs alone, as their records say; empty where it was that one."""
+    kernel = KERNELS.get(network(rows[0].config))
+    if kernel is None or kernel.cpu == kernel.gpu:
+        return ""
+    parts = [record.resolved for row in rows for record in row.good if record.resolved.device_type == "CPU"]
+    ran = {(resolved.encoder_kernel or "").partition(" + ")[0] for resolved in parts}
+    return ran.pop() if len(ran) == 1 else ""
+
+
+def _own_decoder(row: Row) -> dict[str, Any]:
+    """The kernel of a row's decoder by its option's name, where it is another one than the encoder's."""
+    read = _read_options(row, [DECODER])
+    return read if read.get(DECODER) not in (None, row.known.get("encoder_type")) else {}
+
+
+def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
+    """The values of these options that are known and read, without the one that a row of ours is called by."""
+    ignored = unread_options(row.config)
+    options = {name: row.known[name] for name in names if name in row.known and name not in ignored}
+    if row.is_ours:
+        options = {name: value for name, value in options.items() if name not in ("encoder_type", *RESOLVED)}
+    return options

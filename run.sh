@@ -216,12 +216,12 @@ setup_horovod() {
   # A wheel in pip's cache may be of another TensorFlow.
   export CXX=$PWD/tools/horovod-cxx MAKEFLAGS=-j$(nproc) HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 "$mpi=1"
   export HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
-  if ! is_there "$build/wanted" "$wanted"; then
+  if ! is_there "$build/wanted" "$wanted $CXX"; then # CMake keeps the path of the compiler
     rm -rf "$build" && mkdir "$build"
     "$venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-input --no-build-isolation --no-deps \
       --no-binary=horovod --dest="$build" "$(grep -o '^horovod==[^ ]*' requirements-horovod.txt)" >&2
     "$venv/bin/python" -m tarfile -e "$build"/horovod-*.tar.gz "$build"
-    printf '%s' "$wanted" >"$build/wanted"
+    printf '%s' "$wanted $CXX" >"$build/wanted"
   fi
   install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed (rm -r $build starts from nothing)" \
     --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall "$build"/horovod-*/ -r requirements-horovod.txt

@@ -9,14 +9,15 @@ import pytest
 from rnn_scaling.records import files, record
 from rnn_scaling.sweeps import folder
 from rnn_scaling.sweeps.plan import interleave, plan
+from tests.support.names_taken import put
 from tests.support.records import make_record
 
 
 @pytest.mark.parametrize(
     "kind, reason",
     [
-        ("link", "a link, and nothing is written through links; remove it"),
-        ("link to nothing", "a link, and nothing is written through links; remove it"),
+        ("symbolic link", "a link, and nothing is written through links; remove it"),
+        ("dangling link", "a link, and nothing is written through links; remove it"),
         ("hard link", "not a regular file with one name; remove it"),
         ("pipe", "not a regular file with one name; remove it"),
         ("folder", "Is a directory"),
@@ -24,20 +25,11 @@ from tests.support.records import make_record
 )
 def test_a_lock_is_never_another_file(tmp_path, kind, reason):
     precious, path = tmp_path / "precious", tmp_path / "out" / folder.LOCK_NAME
-    path.parent.mkdir()
-    precious.write_text("mine")
-    if kind.startswith("link"):
-        path.symlink_to(tmp_path / "nowhere" if "nothing" in kind else precious)
-    elif kind == "hard link":
-        os.link(precious, path)
-    elif kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+    put(kind, path, precious)
     with pytest.raises(OSError) as refused, folder.lock(path.parent):
         pass
     assert (refused.value.strerror, refused.value.filename) == (reason, str(path))
-    assert precious.read_text() == "mine" and not (tmp_path / "nowhere").exists()
+    assert precious.read_text() == "mine\n" and not (tmp_path / "nowhere").exists()
 
 
 def test_a_link_that_comes_between_is_not_followed(tmp_path, monkeypatch):

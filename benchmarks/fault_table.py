@@ -1,0 +1,425 @@
+# ruff: noqa: E501 - a fault is a line of the table
+"""The faults that `python -m benchmarks.planted_faults` plants: a piece of a file, what replaces it, and the cause."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+T, V, M = "rnn_scaling/training", "rnn_scaling/training/variable_update", "models"
+SIZES = {
+    **{
+        "num_units": 32,
+        "embedding_dim": 24,
+        "num_encoder_layers": 1,
+        "tgt_vocab_size": 170,
+        "tgt_max_len": 9,
+        "batch_size": 8,
+    },
+    **{"src_vocab_size": 190, "src_max_len": 10, "num_decoder_layers": 1, "direction": "uni"},  # of two sides
+}
+SGD, MOMENTUM, ADAM = (), ("--optimizer=momentum",), ("--optimizer=adam",)
+INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.01",)
+INDEPENDENT, SERVER = ("--variable_update=independent",), ("--variable_update=parameter_server",)
+RAMP = ("--lr_scaling=linear", "--lr_warmup_batches=5")
+BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
+THREE = ("--num_devices=3",)
+ATTENTION, BAHDANAU = ("--model=nmt_attention",), ("--model=nmt_attention", "--attention=bahdanau")
+LOSS_SUM = "mean_loss = outcome.loss_sum / denominator"
+APPLIED = "applied.append(self._optimizer.apply(variable, self._slots[name], grads[name], scale, step))"
+CHUNK = (
+    "place([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, tf.reshape(placed[0], [-1]), tf.reshape(t, [-1])),"
+    " tf.shape(t)) for t in tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add)], devices)"
+)
+
+
+class Fault(NamedTuple):
+    """What is planted, and the words by which a certificate names the cause."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    cause: str  # a regular expression
+    flags: tuple[str, ...] = ()
+
+
+FAULTS = (
+    # models
+    Fault(
+        "loss counts padding",
+        f"{M}/cross_entropy.py",
+        "inside = steps[:, None] < lengths if",
+        "inside = steps[:, None] < lengths + 1 if",
+        "loss",
+    ),
+    Fault(
+        "loss off by a factor",
+        f"{M}/cross_entropy.py",
+        "losses = log_sum - tf.gather_nd(logits, at_label)",
+        "losses = 1.1 * (log_sum - tf.gather_nd(logits, at_label))",
+        "loss",
+    ),
+    Fault(
+        "loss gradient wrong",
+        f"{M}/cross_entropy.py",
+        "tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases",
+        "1.2 * tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases",
+        "gradient",
+    ),
+    Fault(
+        "block lstm bias gradient",
+        f"{M}/encoders/block_lstm.py",
+        "transpose_a=True), tf.cast(d_bias, tf.float32)",
+        "transpose_a=True), 0.0 * tf.cast(d_bias, tf.float32)",
+        "gradient",
+    ),
+    Fault(
+        "forget bias",
+        f"{M}/cells/lstm.py",
+        "tf.sigmoid(f + forget_bias)",
+        "tf.sigmoid(f)",
+        "cell",
+        ("--encoder_type=dynamic_rnn",),
+    ),
+    Fault(
+        "gate order",
+        f"{M}/cells/gru.py",
+        "return (n + u * (h - n),)",
+        "return (h + u * (n - h),)",
+        "cell",
+        ("--unit_type=gru", "--encoder_type=dynamic_rnn"),
+    ),
+    Fault(
+        "direction not reversed",
+        f"{M}/stacks.py",
+        "ordered = reverse_time(x, lengths) if direction else x",
+        "ordered = x",
+        "cell|direction",
+        BI,
+    ),
+    Fault(
+        "length off by one",
+        f"{M}/stacks.py",
+        "lengths - 1 - step, step)",
+        "tf.maximum(lengths - 2 - step, 0), step)",
+        "cell|direction",
+        BI,
+    ),
+    Fault(
+        "attention mask missing",
+        f"{M}/attention/scores.py",
+        "return tf.where(words < lengths[:, None], 0.0, tf.float32.min)",
+        "return tf.where(words < lengths[:, None], 0.0, 0.0)",
+        "attention",
+        ATTENTION,
+    ),
+    Fault(
+        "attention gradient",
+        f"{M}/attention/scores.py",
+        "return tf.reduce_sum(d_sum, axis=1), d_sum, d_v",
+        "return tf.reduce_sum(d_sum, axis=1), d_sum, 0.5 * d_v",
+        "attention",
+        BAHDANAU,
+    ),
+    Fault(
+        "deferred product gradient",
+        f"{M}/attention/loop_products.py",
+        "return _multiply(tf.cast(d, x.dtype), self._transposed), d",
+        "return 0.9 * _multiply(tf.cast(d, x.dtype), self._transposed), d",
+        "gradient",
+        ATTENTION,
+    ),
+    Fault(
+        "decoder from half the state",
+        f"{M}/seq2seq.py",
+        "cells, target, batch.target_length, state, seed_of",
+        "cells, target, batch.target_length, tuple(0.5 * s for s in state), seed_of",
+        "network",
+    ),
+    Fault(
+        "dropout not rescaled",
+        f"{M}/stacks.py",
+        "tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))",
+        "tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream)) * (1 - rate)",
+        "dropout",
+        ("--dropout=0.3",),
+    ),
+    Fault(
+        "frozen variance",
+        f"{M}/images/layers.py",
+        'self.moving[self._scope + "moving_variance"] = normalized.batch_variance',
+        'self.moving[self._scope + "moving_variance"] = variance',
+        "averages|variance",
+        ("--model=resnet20", "--batch_size=4", "--num_batches=3"),
+    ),
+    # loss and towers
+    Fault(
+        "mean of towers' means",
+        f"{T}/replica.py",
+        "return [tf.add_n(list(items))] * len(items)",
+        "return [len(items) * item for item in items]",
+        "mean",
+    ),
+    Fault("divided twice", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " / self.engine.num_towers", "averaged|mean"),
+    Fault("sum for mean", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " * self.engine.num_towers", "sum"),
+    Fault(
+        "mean a batch not a word",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        "mean_loss = outcome.loss_sum / 16.0",
+        "factor|times|batch",
+    ),
+    Fault(
+        "equal dropout",
+        f"{T}/towers.py",
+        "(self.engine.first_tower + index)\n",
+        "self.engine.first_tower\n",
+        "drops",
+        ("--dropout=0.3",),
+    ),
+    # data
+    Fault(
+        "same batch at every step",
+        "rnn_scaling/data/synthetic.py",
+        "tf.cast(step, tf.int64)])",
+        "0 * tf.cast(step, tf.int64)])",
+        "same batch",
+    ),
+    Fault(
+        "same batch on both towers",
+        "rnn_scaling/data/device.py",
+        "step=step, tower=tower",
+        "step=step, tower=0",
+        "same batch|batch of tower",
+    ),
+    Fault(
+        "step not counted",
+        f"{T}/towers.py",
+        "self._step.assign_add(1)",
+        "self._step.assign_add(0)",
+        "same batch|batch of step",
+    ),
+    Fault(
+        "workers share a batch",
+        "rnn_scaling/data/device.py",
+        "towers, self._feed.first_tower)",
+        "towers)",
+        "same batch|batch of tower",
+        ("--num_workers=2", "--variable_update=collective_all_reduce"),
+    ),
+    # exchange
+    Fault(
+        "tower left out",
+        f"{T}/all_reduce/exchange.py",
+        "segment.shards](tensors)",
+        "segment.shards]([tensors[0], *[tf.zeros_like(t) for t in tensors[1:]]])",
+        "left out|tower.s own|of the tower itself",
+    ),
+    Fault(
+        "ring drops a chunk",
+        f"{T}/all_reduce/xring.py",
+        "place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)",
+        CHUNK,
+        "left out|part|chunk",
+        ("--all_reduce_spec=xring", *THREE),
+    ),
+    Fault(
+        "stale gradient",
+        f"{V}/replicated.py",
+        'if options.variable_consistency == "relaxed":',
+        "if True:",
+        "batch before",
+    ),
+    Fault(
+        "rows of other towers lost",
+        f"{T}/gradients.py",
+        "values = tf.concat([s.values for s in slices], axis=0)\n            indices = tf.concat([s.indices for s in slices], axis=0)",
+        "values, indices = slices[0].values, slices[0].indices",
+        "left out|itself alone",
+    ),
+    Fault(
+        "embedding row lost",
+        f"{T}/towers.py",
+        "return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf",
+        "return tf.IndexedSlices(tf.where(tf.reshape(ids, [-1, 1]) == 7, 0.0, flat), tf.reshape(ids, [-1]), tf",
+        "row",
+    ),
+    Fault(
+        "duplicates not added",
+        f"{T}/optimizers.py",
+        "return tf.raw_ops.ResourceScatterSub(resource=handle, indices=gradient.indices, updates=rate * gradient.values)",
+        "return tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=gradient.indices, updates=tf.gather(update.variable, gradient.indices) - rate * gradient.values)",
+        "several times|duplicate",
+    ),
+    Fault(
+        "not updated",
+        f"{T}/replica.py",
+        APPLIED,
+        'if name == "projection": continue\n                ' + APPLIED,
+        "not change",
+    ),
+    Fault(
+        "not broadcast",
+        f"{T}/replica.py",
+        "tf.Variable(values[spec.name], name=",
+        'tf.Variable(values[spec.name] * (0.5 if prefix == "tower_1" and spec.name == "projection" else 1.0), name=',
+        "begins with other weights",
+    ),
+    # update
+    Fault(
+        "rate doubled on a tower",
+        f"{T}/replica.py",
+        APPLIED,
+        APPLIED.replace("grads[name], scale", 'grads[name], (2.0 if "tower_1" in variable.name else None)'),
+        "learning rate",
+    ),
+    Fault(
+        "rate doubled on a tower, independent",
+        f"{T}/replica.py",
+        APPLIED,
+        APPLIED.replace("grads[name], scale", 'grads[name], (2.0 if "tower_1" in variable.name else None)'),
+        "learning rate",
+        INDEPENDENT,
+    ),
+    Fault(
+        "ramp off by one",
+        "rnn_scaling/settings/learning_rate.py",
+        "minimum(update / self",
+        "minimum((update + 1) / self",
+        "learning rate",
+        RAMP,
+    ),
+    Fault(
+        "ramp to another rate",
+        "rnn_scaling/settings/learning_rate.py",
+        "factor = config.num_towers if",
+        "factor = 4 if",
+        "learning rate",
+        RAMP,
+    ),
+    Fault("momentum 0.99", f"{T}/optimizers.py", "MOMENTUM = 0.9\n", "MOMENTUM = 0.99\n", "momentum.* 0.99", MOMENTUM),
+    Fault(
+        "Nesterov",
+        f"{T}/optimizers.py",
+        "momentum=tf.constant(MOMENTUM, update.variable.dtype),",
+        "momentum=tf.constant(MOMENTUM, update.variable.dtype), use_nesterov=True,",
+        "Nesterov",
+        MOMENTUM,
+    ),
+    Fault("Adam beta 2", f"{T}/optimizers.py", "ADAM_BETA_2 = 0.999\n", "ADAM_BETA_2 = 0.99\n", "beta_2", ADAM),
+    Fault("Adam epsilon", f"{T}/optimizers.py", "ADAM_EPSILON = 1e-7\n", "ADAM_EPSILON = 1e-3\n", "epsilon", ADAM),
+    Fault(
+        "Adam without correction",
+        f"{T}/optimizers.py",
+        "rate /= 1.0 - tf.pow(tf.constant(ADAM_BETA_1, tf.float64), count)",
+        "rate = tf.cast(update.rate, tf.float64)",
+        "correct",
+        ADAM,
+    ),
+    Fault(
+        "clipping by tower",
+        f"{T}/replica.py",
+        "norm = self._global_norm(grads) if",
+        "norm = 0.5 * self._global_norm(grads) if",
+        "clip",
+        CLIP,
+    ),
+    Fault(
+        "not clipped",
+        f"{T}/gradients.py",
+        "return max_norm / tf.maximum(global_norm, max_norm)",
+        "return 1.0 + 0.0 * global_norm",
+        "clip",
+        CLIP,
+    ),
+    Fault(
+        "int8 without feedback",
+        f"{T}/compression.py",
+        "lost.assign(tf.where(tf.math.is_finite(rest), rest, tf.zeros_like(rest)))",
+        "lost.assign(tf.zeros_like(rest))",
+        "feedback",
+        INT8,
+    ),
+    Fault(
+        "int8 scale",
+        f"{T}/compression.py",
+        "return tf.cast(rows, tf.float32) * scales\n",
+        "return tf.cast(rows, tf.float32) * scales * (127 / 125)\n",
+        "int8|scale",
+        INT8,
+    ),
+    Fault("from step 8 on", f"{T}/towers.py", LOSS_SUM, LOSS_SUM + " * tf.where(step >= 8, 1.5, 1.0)", "1.5 times"),
+    Fault(
+        "tower counts twice",
+        f"{V}/parameter_server.py",
+        "return gradients.add_dense(pieces)",
+        "return gradients.add_dense([*pieces, pieces[0]])",
+        "twice",
+        SERVER,
+    ),
+    # written before the code that finds them was read
+    Fault(
+        "each tower clips its own gradient",
+        f"{T}/towers.py",
+        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n",
+        "                grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}\n"
+        "            from rnn_scaling.training.gradients import squared_norm\n"
+        "            norm = tf.sqrt(tf.add_n([squared_norm(gradient) for gradient in grads.values()]))\n"
+        "            longer = tf.maximum(1.0, norm * self.engine.num_towers / 0.01)\n"
+        "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}\n",
+        "clip",
+        CLIP,
+    ),
+    Fault(
+        "last sentence dropped from the loss",
+        f"{M}/cross_entropy.py",
+        "    lengths = tf.cast(lengths, tf.int64)\n    inside",
+        "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n    inside",
+        "loss",
+    ),
+    Fault(
+        "Adam without correction of the second moment",
+        f"{T}/optimizers.py",
+        "rate = update.rate * tf.sqrt(1.0 - tf.pow(tf.constant(ADAM_BETA_2, tf.float64), count))",
+        "rate = tf.cast(update.rate, tf.float64)",
+        "correct",
+        ADAM,
+    ),
+    Fault(
+        "gradient of the attention's matrix transposed",
+        f"{M}/attention/scores.py",
+        "keys = _rows(memory, weights[MEMORY])\n",
+        "w = weights[MEMORY]\n    keys = _rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n",
+        "gradient",
+        ATTENTION,
+    ),
+    Fault(
+        "biases never updated",
+        f"{T}/replica.py",
+        APPLIED,
+        'if "bias" in name: continue\n                ' + APPLIED,
+        "not change",
+    ),
+    Fault(
+        "ramp ends one step early",
+        "rnn_scaling/settings/learning_rate.py",
+        "minimum(update / self.ramp_updates",
+        "minimum(update / (self.ramp_updates - 1)",
+        "learning rate",
+        RAMP,
+    ),
+    Fault(
+        "weight decay",
+        f"{T}/replica.py",
+        APPLIED,
+        APPLIED.replace("grads[name],", 'grads[name] if "embedding" in name else grads[name] + 0.01 * variable,'),
+        "decay",
+    ),
+    Fault(
+        "every fourth batch not learnt",
+        f"{T}/towers.py",
+        LOSS_SUM,
+        LOSS_SUM + " * tf.where(step % 4 == 3, 0.0, 1.0)",
+        "not change",
+    ),
+)

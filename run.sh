@@ -306,7 +306,7 @@ run() {
   case "${2:-}" in
     test) cd "$1" && exec "$(python_of "$1")" -m pytest --numprocesses=2 --dist=loadfile "${@:3}" ;;
   esac
-  exec "$(python_of "$1")" "$1/rnn_scaling/machine/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
+  exec "$(python_of "$1")" "$1/rnn_scaling/processes/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
 }
 
 # In one line: bash reads on in this file, which may have changed meanwhile.

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 from rnn_scaling import registry
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import record
-from rnn_scaling.reports.markdown import markdown_table
 
 STEPS = ("--num_warmup_batches=1", "--num_batches=2", "--progress=false")
 RECURRENT = ("--num_units=32", "--embedding_dim=32", "--tgt_vocab_size=200", "--tgt_max_len=8", "--batch_size=5")

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from rnn_scaling.data import make_corpus
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
-from rnn_scaling.reports.markdown import markdown_table
 
 FORGETFUL = "int8, forgetful"
 KINDS = ("none", "bfloat16", "float16", "int8", FORGETFUL)

@@ -32,7 +32,7 @@ from absl import app, flags
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.machine import tether
+from rnn_scaling.processes import tether
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.thread_pools import pool_sizes
 

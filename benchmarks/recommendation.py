@@ -16,7 +16,7 @@ from absl import app, flags
 
 from rnn_scaling.analysis.recommendation.ranking import SLOWER, Ranking, rank, worth_a_round
 from rnn_scaling.analysis.recommendation.search import FEWEST, MOST
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.files.markdown import markdown_table
 
 FLAGS = flags.FLAGS
 TRUTHS = {

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from rnn_scaling.analysis.confidence import paired_ratio
-from rnn_scaling.machine import tether
+from rnn_scaling.processes import tether
 
 LEARNING_RATE = 0.01
 OURS = {"ours": {}, "ours_nchw": {"data_format": "NCHW"}, "ours_xla": {"xla": True}}

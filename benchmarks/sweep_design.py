@@ -20,8 +20,8 @@ from benchmarks.coverage import batches
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio, shared_scatters, within_interval
 from rnn_scaling.commands.sweep import ENOUGH, FEWEST, MOST
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.models import kernels
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import plan
 
 FLAGS = flags.FLAGS

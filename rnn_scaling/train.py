@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling import entry
 
 if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is entry.leave's to answer
-    from rnn_scaling.machine.cluster.launch import Launch
+    from rnn_scaling.cluster.launch import Launch
     from rnn_scaling.settings.config import RunConfig
     from rnn_scaling.training.state import RunState
     from rnn_scaling.training.towers import TrainStep
@@ -37,7 +37,7 @@ _STARTED = time.perf_counter()
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Runs one configuration; returns the exit status."""
-    from rnn_scaling.machine.cluster.launch import ClusterError
+    from rnn_scaling.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
 
@@ -68,7 +68,7 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
       FlagErrors: naming everything that is wrong with it.
       ClusterError: if the launcher's variables are malformed.
     """
-    from rnn_scaling.machine.cluster import launch as launches
+    from rnn_scaling.cluster import launch as launches
     from rnn_scaling.machine.cores import available_cores, share_of_cores
     from rnn_scaling.machine.gpus import visible_gpus
     from rnn_scaling.settings import config as configs

@@ -16,7 +16,7 @@ import pytest
 import rnn_scaling
 from rnn_scaling import entry
 from rnn_scaling.__main__ import COMMANDS
-from rnn_scaling.machine.process import START
+from rnn_scaling.processes.process import START
 from rnn_scaling.settings import flags
 from tests.support.paths import ROOT
 

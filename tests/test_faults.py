@@ -14,7 +14,7 @@ import time
 import pytest
 
 from rnn_scaling import train
-from rnn_scaling.machine.cluster import ports
+from rnn_scaling.cluster import ports
 from rnn_scaling.records import record
 from rnn_scaling.training import cluster as clusters
 from tests.support.faults import alive, children, wait_until

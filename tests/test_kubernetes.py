@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from rnn_scaling.machine.cluster import launch
+from rnn_scaling.cluster import launch
 from rnn_scaling.settings import command_line
 from tests.support.paths import ROOT
 

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import loading
-from rnn_scaling.machine.cluster import launch
+from rnn_scaling.cluster import launch
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summarising, table
 from rnn_scaling.training import recorder

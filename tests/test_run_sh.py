@@ -77,9 +77,9 @@ def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert compiled.startswith("-m compileall ") and installed.endswith(
         "-c constraints.txt -r requirements-profile.txt"
     )
-    assert started == f"{ROOT}/rnn_scaling/machine/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
+    assert started == f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard --port=0 {flag}"
     assert run("tensorboard", flag).notes == [
-        f"{ROOT}/rnn_scaling/machine/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
+        f"{ROOT}/rnn_scaling/processes/start.py {ROOT}/run.sh rnn_scaling tensorboard {flag}"
     ]
 
 
@@ -222,7 +222,7 @@ def test_paths_and_commands_to_paste_are_those_of_the_caller(run, tmp_path, fold
     place, path, program = (tmp_path / "notes.called").read_text().strip().split("|")
     assert os.path.realpath(place) == os.path.realpath(here)
     assert program == pasted.format(root=str(root).replace(" ", "\\ "))
-    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/machine/start.py")
+    assert os.path.realpath(path) == str(ROOT / "rnn_scaling/processes/start.py")
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(run, tmp_path):

@@ -51,9 +51,9 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
         tempfile.TemporaryFile(dir=out).close()  # what cannot be written is found out now and not after minutes
     except OSError as e:
         raise entry.Refusal(f"--out={out}: {e.strerror or e}; name another folder") from None
+    from rnn_scaling.files.terminal import tell
     from rnn_scaling.links import measuring, table  # numpy and matplotlib, which a wrong flag need not wait for
     from rnn_scaling.machine.environment import read_environment
-    from rnn_scaling.machine.terminal import tell
 
     environment = read_environment()
     measured = measuring.measure(wanted, worker)

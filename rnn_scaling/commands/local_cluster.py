@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
-from rnn_scaling.machine import process
 from rnn_scaling.models.config import option
+from rnn_scaling.processes import process
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.sweeps import ranks
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
+from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.models.config import option
-from rnn_scaling.records.files import write_bytes, write_text
 from rnn_scaling.settings import flags
 
 USAGE = """\

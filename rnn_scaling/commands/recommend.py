@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
+from rnn_scaling.files.output_files import write_text
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.machine.terminal import tell
 from rnn_scaling.models.config import option
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.records.files import write_text
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.naming import NAMED

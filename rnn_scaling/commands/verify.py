@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import process
-from rnn_scaling.machine.cluster import launch as launches
-from rnn_scaling.machine.cluster.launch import ClusterError
+from rnn_scaling.cluster import launch as launches
+from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.models.config import option
+from rnn_scaling.processes import process
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.config import RunConfig

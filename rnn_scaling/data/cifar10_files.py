@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rnn_scaling.data.corpus import DataError
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 
 NUM_CLASSES = 10
 IMAGE_BYTES = 3 * 32 * 32
@@ -59,7 +59,7 @@ def _labels(path: str) -> Iterator[bytes]:
     """The labels of a file, some at a time."""
     size = 0
     try:
-        with doorway.open_regular(path, doorway.UNLIMITED) as file:
+        with input_files.open_regular(path, input_files.UNLIMITED) as file:
             while chunk := file.read(_RECORDS_A_READ * RECORD_BYTES):
                 size += len(chunk)
                 yield chunk[: len(chunk) // RECORD_BYTES * RECORD_BYTES : RECORD_BYTES]

@@ -22,7 +22,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 
@@ -241,7 +241,7 @@ def _id_of(word: str, flag: str, vocab: Vocabulary, size_flag: str) -> int:
 
 def _open(path: str, flag: str) -> BinaryIO:
     try:
-        return doorway.open_regular(path, doorway.UNLIMITED)  # only the lines of it are ever in memory
+        return input_files.open_regular(path, input_files.UNLIMITED)  # only the lines of it are ever in memory
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"{path or '(no name)'}: cannot be read ({reason}); expected --{flag} to name a file") from None

@@ -19,7 +19,7 @@ import os
 import random
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.records.files import write_bytes
+from rnn_scaling.files.output_files import write_bytes
 
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
 _SRC_SYLLABLES = ("ba", "do", "ke", "li", "mu", "na", "pe", "ri", "so", "tu", "va", "zo")

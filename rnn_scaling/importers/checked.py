@@ -11,9 +11,9 @@ from rnn_scaling.audit import auditing
 from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.scaling_table import ScalingRow
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import baselines
 from rnn_scaling.importers.common import scaling_table
-from rnn_scaling.reports.markdown import Table
 
 COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Likely cause")
 

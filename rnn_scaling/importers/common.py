@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, parse_cell
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import Table
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -276,7 +276,7 @@ def read_lines(path: Path) -> Iterator[str]:
       OSError: if the file cannot be read.
       LogError: if it is no text.
     """
-    with doorway.open_regular(path) as file:
+    with input_files.open_regular(path) as file:
         head = file.read(4096)
         reason = _not_text(head)
         if reason:

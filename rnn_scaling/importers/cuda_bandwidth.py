@@ -10,8 +10,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, positive
-from rnn_scaling.reports.markdown import Table
 
 FORMAT = "bandwidth_test"
 _DETECT = re.compile(r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d")

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite
 from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items
-from rnn_scaling.reports.markdown import Table
 
 FORMAT = "horovod_timeline"
 MAX_TENSORS = 100_000

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rnn_scaling.sweeps.log_formats import ARRIVAL, Reading, Terms
+from rnn_scaling.importers.log_formats import ARRIVAL, Reading, Terms
 
 DELAY_S = 0.02  # that a line may take from the program to the sweep on a busy machine
 TOGETHER_S = 0.01  # lines that arrive within it came at once

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import Table
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
@@ -94,7 +94,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             continue
         try:
             event = _read_event(text[begin:])
-        except doorway.JsonError:
+        except input_files.JsonError:
             problems.add(line, "no whole JSON in this event; the line is cut, or two ranks wrote into it", "no JSON")
             continue
         if event is None:
@@ -123,9 +123,9 @@ def _read_event(text: str) -> Any:
       JsonError: for JSON that is not whole.
     """
     if text.startswith(TOKEN):
-        return doorway.parse_json(text[len(TOKEN) :])
+        return input_files.parse_json(text[len(TOKEN) :])
     if match := _V06.match(text):
-        return {"time_ms": 1000 * float(match[1]), "key": match[2], **doorway.parse_json(match[3])}
+        return {"time_ms": 1000 * float(match[1]), "key": match[2], **input_files.parse_json(match[3])}
     if match := _V05.match(text):
         value = _plain_value(match[4])
         named = value if isinstance(value, dict) else {}
@@ -144,8 +144,8 @@ def _read_event(text: str) -> Any:
 def _plain_value(text: str | None) -> Any:
     """A value of release 0.5, where texts stand without quotation marks."""
     try:
-        return doorway.parse_json(text) if text else None
-    except doorway.JsonError:
+        return input_files.parse_json(text) if text else None
+    except input_files.JsonError:
         return text
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import mlperf, outliers
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.reports.markdown import Table, Value
 
 LEAST_RUNS = 5  # of the vision benchmarks; others ask for 10
 COLUMNS = (

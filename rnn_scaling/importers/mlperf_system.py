@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import ScalingTable
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import mlperf
 from rnn_scaling.importers.common import ImportedLog, LogError, Problems, finish, read_lines
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import Table, Value
 
 FORMAT = "mlperf_system"
 MOST_CHARACTERS = 1 << 20  # a description has some 40 lines
@@ -48,8 +48,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             raise LogError(source, 1, f"expected a system's description of at most {MOST_CHARACTERS} characters")
         text.append(piece)
     try:
-        system = doorway.parse_json("".join(text))
-    except doorway.JsonError:
+        system = input_files.parse_json("".join(text))
+    except input_files.JsonError:
         raise LogError(source, 1, "no whole JSON of a system's description") from None
     if not isinstance(system, dict) or mlperf.accelerators(system) is None:
         raise LogError(source, 1, "number_of_nodes and accelerators_per_node are not both there, or no numbers above 0")

@@ -6,8 +6,8 @@ import dataclasses
 import re
 
 from rnn_scaling.audit.scaling_table import Cell
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import Problems
-from rnn_scaling.reports.markdown import Table
 
 COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",

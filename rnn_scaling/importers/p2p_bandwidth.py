@@ -9,9 +9,9 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import slow_links
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive
-from rnn_scaling.reports.markdown import Table
 
 FORMAT = "p2p_bandwidth_latency"
 _DETECT = re.compile(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth")

@@ -15,11 +15,10 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from rnn_scaling.importers import line_clock
+from rnn_scaling.importers import line_clock, printed_numbers
 from rnn_scaling.importers.common import numbered, untag
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.sweeps import printed_numbers
-from rnn_scaling.sweeps.log_formats import REGEX, Reading, Terms
+from rnn_scaling.importers.log_formats import REGEX, Reading, Terms
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000

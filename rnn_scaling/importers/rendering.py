@@ -10,12 +10,11 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.audit.scaling_table import Cell, ScalingTable
+from rnn_scaling.files import csv_cells, input_files
+from rnn_scaling.files.markdown import Table, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports import csv_cells
-from rnn_scaling.reports.markdown import Table, markdown_table
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
@@ -73,7 +72,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
         document["scores"] = _table_json(scores)
     if audited is not None:
         document["findings"] = [dataclasses.asdict(one) for findings, _ in audited for one in findings]
-    return doorway.json_text(document)
+    return input_files.json_text(document)
 
 
 def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:

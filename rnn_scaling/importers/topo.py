@@ -9,9 +9,9 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
 from rnn_scaling.machine import topology_matrix
-from rnn_scaling.reports.markdown import Table, Value
 
 FORMAT = "nvidia_smi_topo"
 _DETECT = re.compile(r"^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b", re.MULTILINE)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
-from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, profile_tab, tracing, xplane
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
 

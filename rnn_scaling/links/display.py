@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from rnn_scaling.machine.terminal import Board
+from rnn_scaling.files.terminal import Board
 
 
 class Display:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, rows, series, table
 from rnn_scaling.links.display import Display
 from rnn_scaling.links.gemm import Gemm
@@ -16,8 +18,7 @@ from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import Outcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import doorway, peaks, topology
-from rnn_scaling.records.files import write_bytes, write_text
+from rnn_scaling.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
 NOTHING = rows.NOTHING
@@ -155,7 +156,7 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
         "topology": measured.topology,
         "environment": environment,
     }
-    return doorway.json_text(fields)
+    return input_files.json_text(fields)
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:

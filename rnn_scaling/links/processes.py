@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.links.series import Series, from_json
-from rnn_scaling.machine import process
+from rnn_scaling.processes import process
 
 WORKER = process.our_module("rnn_scaling.links.worker")
 

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.links import gemm
 from rnn_scaling.links.fit import HOLDS_WITHIN, Fit, between
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.series import ALL_REDUCE, Point, Series, size_text
-from rnn_scaling.reports.markdown import markdown_table
 
 MISSING, NO_COPY = "n/a", "no copy"
 GIGA = 1e9

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.links import series
 from rnn_scaling.links.series import Series
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
 from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
-from rnn_scaling.records.files import write_text
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 
 SCHEMA = "rnn_scaling.peaks/1"
 MOST = 1e18  # FLOP/s that a record can hold
@@ -95,8 +95,8 @@ def of_run(
 def read(file: Path | None) -> list[Peak]:
     """What the file holds; nothing of a file that cannot be read, and no entry that is not whole."""
     try:
-        content = doorway.parse_json(doorway.read_text(file)) if file else None
-    except (OSError, doorway.JsonError):
+        content = input_files.parse_json(input_files.read_text(file)) if file else None
+    except (OSError, input_files.JsonError):
         return []
     entries = content.get("peaks") if isinstance(content, dict) and content.get("schema") == SCHEMA else None
     return [peak for entry in entries if (peak := _peak(entry))] if isinstance(entries, list) else []
@@ -106,7 +106,7 @@ def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
     """The file with what was measured now in place of what was known of the same devices."""
     peaks = {(peak.place, peak.num_devices): peak for peak in (*known, *measured)}
     entries = [dataclasses.asdict(peak) for peak in peaks.values()]
-    return doorway.json_text({"schema": SCHEMA, "peaks": entries})
+    return input_files.json_text({"schema": SCHEMA, "peaks": entries})
 
 
 def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: int) -> float | None:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnn_scaling.records.files import open_own
+from rnn_scaling.files.output_files import open_own
 
 
 class BusyError(RuntimeError):

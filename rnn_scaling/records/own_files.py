@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 
 REPORT_SCHEMA = "rnn_scaling.report/1"
 EDGE = 4096  # bytes at the start of a file within which a report's own file says so
@@ -28,7 +28,7 @@ def is_own(path: Path) -> bool:
     """Whether a file was written by the report: the schema stands where the report puts it in a file of that name."""
     mark = MARK.encode()
     try:
-        with doorway.open_regular(path, doorway.UNLIMITED) as file:
+        with input_files.open_regular(path, input_files.UNLIMITED) as file:
             if path.suffix == ".md":
                 file.seek(max(0, path.stat().st_size - len(mark)))
                 return file.read() == mark
@@ -46,7 +46,7 @@ def is_result(path: Path) -> bool:
 def starts_as(path: Path, schema: bytes) -> bool:
     """Whether a file starts as one of this suite does whose schema's name matches."""
     try:
-        with doorway.open_regular(path, doorway.UNLIMITED) as file:
+        with input_files.open_regular(path, input_files.UNLIMITED) as file:
             return re.match(rb'\{\s*"schema": "rnn_scaling\.' + schema, file.read(EDGE)) is not None
     except OSError:
         return False

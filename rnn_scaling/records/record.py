@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks, cluster_checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Fraction, Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
-from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
@@ -139,10 +139,10 @@ def from_json(
       RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
     try:
-        fields = doorway.parse_json(text)
-    except doorway.JsonError as e:
+        fields = input_files.parse_json(text)
+    except input_files.JsonError as e:
         raise RecordError(source, [f"{e}; expected a run record"]) from None
-    if not doorway.is_plain(text) and _SUSPECT.search(text):
+    if not input_files.is_plain(text) and _SUSPECT.search(text):
         fields = _readable(fields)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         got = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
@@ -178,7 +178,7 @@ def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, 
       RecordError: if it is not a record.
     """
     try:
-        text = doorway.read_bytes(path).decode("utf-8-sig")
+        text = input_files.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise RecordError(str(path), ["not UTF-8 text; expected a run record"]) from e
     return from_json(text, str(path), derived=derived, kept=kept)

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.rows import Row, full_config
 from rnn_scaling.analysis.steps import late_ranks
 from rnn_scaling.analysis.steps.late_ranks import Lateness
 from rnn_scaling.analysis.steps.parts import spread
-from rnn_scaling.machine.terminal import three_digits
+from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank

@@ -23,8 +23,8 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.machine import doorway, terminal
-from rnn_scaling.reports.markdown import escaped, markdown_table
+from rnn_scaling.files import input_files, terminal
+from rnn_scaling.files.markdown import escaped, markdown_table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.settings import scale
 
@@ -107,7 +107,7 @@ def render_json(report: Report) -> str:
         "metric": report.metric.name,
     }
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
-    return doorway.json_text(fields).rstrip("\n")
+    return input_files.json_text(fields).rstrip("\n")
 
 
 RENDER: dict[str, Callable[[Report], str]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.steps import counts
-from rnn_scaling.machine.terminal import tell
-from rnn_scaling.records.files import write_text
+from rnn_scaling.files.output_files import write_text
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import counts_table, placement_table
 from rnn_scaling.sweeps.plan import identity

@@ -9,9 +9,9 @@ from typing import Any
 from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.steps import encoder_difference, growth
 from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.step_names import PHASES
-from rnn_scaling.reports.markdown import markdown_table
 
 SCHEMA = "rnn_scaling.inspect/1"
 TOP_TYPES = 15
@@ -69,7 +69,7 @@ def _onednn(counts: Sequence[Counts]) -> str:
 
 def to_json(inspection: Inspection) -> str:
     """The same as JSON."""
-    return doorway.json_text(content(inspection))
+    return input_files.json_text(content(inspection))
 
 
 def content(inspection: Inspection) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.confidence import POOLED, Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
+from rnn_scaling.files import csv_cells
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import certified, csv_cells, learning
+from rnn_scaling.reports import certified, learning
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.settings import config as configs
 

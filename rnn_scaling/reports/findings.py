@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from rnn_scaling.audit.auditing import FileReport
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import Finding
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
 
 MAX_NOTES = 20  # printed a file
 _RATES = {
@@ -134,7 +134,7 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
 def render_json(reports: Sequence[FileReport]) -> str:
     """The reports as they are, under the schema "rnn_scaling.audit/1"."""
     files = [dataclasses.asdict(r) for r in reports]
-    return doorway.json_text({"schema": "rnn_scaling.audit/1", "files": files}).rstrip("\n")
+    return input_files.json_text({"schema": "rnn_scaling.audit/1", "files": files}).rstrip("\n")
 
 
 RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, certified, cluster, learning, start_up, steps
@@ -45,7 +45,7 @@ def render(summary: Summary) -> bytes:
     if counts := inside.counts_of(summary):
         fields["counts"] = {name: counts["content"][name] for name in ("groups", "growth", "differences")}
     indent = 1 if len(summary.rows) <= MOST_INDENTED else None
-    return (doorway.json_text(fields, indent)).encode()
+    return (input_files.json_text(fields, indent)).encode()
 
 
 def _series(

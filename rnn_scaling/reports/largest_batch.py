@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.machine.memory import GIB
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import largest_batch
 from rnn_scaling.sweeps.largest_batch import FAILED, FITS, Found, Tried
 
@@ -89,7 +89,7 @@ def to_json(result: Result) -> str:
         "is_whole": result.is_whole,
         "tries": [dataclasses.asdict(each) for each in result.tries],
     }
-    return doorway.json_text(content)
+    return input_files.json_text(content)
 
 
 RENDER = {"text": text, "markdown": markdown, "json": to_json}

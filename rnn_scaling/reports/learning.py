@@ -8,7 +8,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.learning import ACCURACY, WINDOW_BATCHES, Learned, Learning, Target
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports.numbers import plain, plus_minus
 
 UNREACHED = "not reached"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.machine.terminal import three_digits
+from rnn_scaling.files.terminal import three_digits
 
 WITHOUT_INTERVAL = 4  # significant digits
 OF_INTERVAL = 2  # significant digits of what stands after ±

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports import certified
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 

@@ -14,12 +14,12 @@ from rnn_scaling.analysis.rows import Row, full_config, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.records import folder, record
-from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
@@ -169,7 +169,7 @@ def as_json(runs: Sequence[Run]) -> str:
         if (numbers := start_up.as_json(rows))
     ]
     whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
-    return doorway.json_text(whole)
+    return input_files.json_text(whole)
 
 
 def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:

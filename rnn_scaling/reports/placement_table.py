@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
 from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing
-from rnn_scaling.reports.markdown import markdown_table
 
 SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
 Grid = tuple[list[str], list[list[str]]]  # header, lines

@@ -10,9 +10,9 @@ from rnn_scaling.analysis.recommendation import factors
 from rnn_scaling.analysis.recommendation.factors import FACTORS, Candidate
 from rnn_scaling.analysis.recommendation.ranking import EQUAL, FASTER, OPEN, REFERENCE, SLOWER, Ranking, Standing
 from rnn_scaling.analysis.recommendation.search import FEWEST, Answer, Search
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_ends, plus_minus
 from rnn_scaling.reports.series_sentence import load_sentence
 from rnn_scaling.settings import scale
@@ -266,7 +266,7 @@ def to_json(advice: Advice) -> str:
         "left_out": [_name(advice, each) for each in answer.left_out],
         "rounds": {"fewest": FEWEST},
     }
-    return doorway.json_text(content)
+    return input_files.json_text(content)
 
 
 def _data(advice: Advice, candidate: Candidate, standing: Standing) -> dict[str, Any]:

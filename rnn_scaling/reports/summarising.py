@@ -14,8 +14,8 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
-from rnn_scaling.machine import alive
 from rnn_scaling.machine.beside import MANY, beside
+from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.analysis.attribution import REST
 from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
+from rnn_scaling.files.markdown import escaped, markdown_table
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
-from rnn_scaling.reports.markdown import escaped, markdown_table
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary, once, seconds
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.steps import dispatch_threads
-from rnn_scaling.machine.terminal import tell
-from rnn_scaling.records.files import write_bytes, write_text
+from rnn_scaling.files.output_files import write_bytes, write_text
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import threads_table
 

@@ -11,8 +11,8 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import markdown_table
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.series_sentence import load_sentence
@@ -207,7 +207,7 @@ def _count(number: int, noun: str) -> str:
 def to_json(probes: Sequence[Probe]) -> str:
     """The same as data; rates in items/s, shares as ratios."""
     content = {"schema": SCHEMA, "probes": [_probe_data(probe) for probe in probes], "lines": lines(probes)}
-    return doorway.json_text(content)
+    return input_files.json_text(content)
 
 
 def _probe_data(probe: Probe) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.machine import terminal
+from rnn_scaling.files import terminal
+from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records import folder
-from rnn_scaling.records.files import write_bytes
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer, learning, overview, table
 from rnn_scaling.reports.pictures import curves, figures, learning_curves

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import DATA_SOURCES, KNOWN_ANSWERS, TEXT_FILES, VARIABLE_UPDATES, either
 from rnn_scaling.settings.config import RunConfig
@@ -96,7 +96,7 @@ def _files(config: RunConfig) -> Iterator[str]:
 def _unreadable(path: str) -> str | None:
     """Why a file cannot be read, or None."""
     try:
-        doorway.open_regular(path, doorway.UNLIMITED).close()
+        input_files.open_regular(path, input_files.UNLIMITED).close()
     except OSError as e:
         return e.strerror or str(e)
     return None
@@ -128,7 +128,7 @@ def _checkpoints(config: RunConfig) -> Iterator[str]:
 def _unwritable(path: Path, kind: str) -> str | None:
     """Why an output cannot be written, or None."""
     if "\0" in str(path):
-        return f" cannot be written: {doorway.NUL_BYTE}"
+        return f" cannot be written: {input_files.NUL_BYTE}"
     try:
         if kind == "file" and path.is_dir():
             return " is a folder; name a file"

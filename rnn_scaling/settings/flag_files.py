@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 
 NAMES = ("--flagfile", "-flagfile")
 
@@ -42,7 +42,7 @@ def _read(path: str, within: tuple[str, ...]) -> list[str]:
         raise ValueError(f"--flagfile={path} names itself, directly or by another; take it out of the file")
     try:
         # As the words of a command line are: what is no UTF-8 stays what it is.
-        text = doorway.read_bytes(path).decode("utf-8-sig", "surrogateescape")
+        text = input_files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
     except OSError as e:
         raise ValueError(f"--flagfile={path}: {e.strerror or e}") from None
     return expanded(list(_words(text)), (*within, os.path.realpath(path)))

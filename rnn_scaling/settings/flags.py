@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flag_files
 
@@ -32,7 +32,7 @@ class FileOptions:
     """Files."""
 
     max_file_mb: int = option(
-        doorway.DEFAULT_MB,
+        input_files.DEFAULT_MB,
         "the largest file that is read, in MB; JSON takes ten times its size in memory",
         minimum=1,
         maximum=1_000_000,
@@ -227,7 +227,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     except FlagErrors as e:
         given, lines = e.given, e.lines
     own, files = build(groups, given, lines)
-    doorway.allow(files.max_file_mb)
+    input_files.allow(files.max_file_mb)
     return own
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rnn_scaling.machine import other_python
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.processes import other_python
 from rnn_scaling.registry import FRAMEWORKS
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 from rnn_scaling.settings.naming import OURS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rnn_scaling import registry
-from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.settings.config import RunConfig
 
 

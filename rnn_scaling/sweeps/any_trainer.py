@@ -15,15 +15,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.importers import log_formats, printed_numbers
+from rnn_scaling.importers.log_formats import Terms
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import log_formats, printed_numbers, template
+from rnn_scaling.sweeps import template
 from rnn_scaling.sweeps.estimate import Identity
-from rnn_scaling.sweeps.log_formats import Terms
 from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word
 from rnn_scaling.sweeps.runs import AnyRun
 from rnn_scaling.sweeps.template import Template

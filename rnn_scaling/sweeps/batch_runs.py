@@ -6,9 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.machine import memory, within_memory
+from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.processes import memory_limit
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.naming import NAMED
@@ -67,7 +68,7 @@ class BatchSearch:
         limit_bytes = int((memory_gib * memory.GIB or largest_batch.SHARE * (free or 0)) / count)
         if not limit_bytes:
             return None, list(trainer)
-        return limit_bytes, [sys.executable, "-I", within_memory.__file__, str(limit_bytes), *trainer]
+        return limit_bytes, [sys.executable, "-I", memory_limit.__file__, str(limit_bytes), *trainer]
 
     @property
     def limit_words(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.importers.log_formats import Reader
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.record import RunRecord
@@ -18,7 +19,6 @@ from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import any_trainer, conduct, limit, ranks
 from rnn_scaling.sweeps.any_trainer import TrainerOptions
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.log_formats import Reader
 from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer

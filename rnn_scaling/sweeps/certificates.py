@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.machine import process
 from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.machine import alive, doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import refuse_link, write_text
 from rnn_scaling.models.config import option
+from rnn_scaling.processes import alive
 from rnn_scaling.records import record
-from rnn_scaling.records.files import refuse_link, write_text
 from rnn_scaling.records.lock import BusyError, Hold
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
@@ -97,7 +98,7 @@ def conduct(
       before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
     """
     outcome = Outcome()
-    doorway.allow(options.max_file_mb)
+    input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
             holds = [] if options.dry_run else _held_folders([out, *(job.folder for job in jobs)], locks)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rnn_scaling import entry
-from rnn_scaling.machine.terminal import Board, three_digits
+from rnn_scaling.files.terminal import Board, three_digits
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.estimate import duration
 from rnn_scaling.sweeps.failure import PROGRESS, RATE

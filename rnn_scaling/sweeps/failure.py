@@ -7,9 +7,9 @@ import re
 import signal
 from collections.abc import Sequence
 
+from rnn_scaling.importers.log_formats import Seen
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.log_formats import Seen
 
 PLACEHOLDER = "Killed"  # error type of the record that stands while a run goes on
 REMEDIES = {

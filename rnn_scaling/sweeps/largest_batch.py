@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnn_scaling.machine.within_memory import KILLED
+from rnn_scaling.processes.memory_limit import KILLED
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import OPTIONS
 

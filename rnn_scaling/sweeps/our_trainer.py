@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.machine.process import Ended, OnLine
 from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.read_when import is_read

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rnn_scaling import entry, registry
-from rnn_scaling.machine import process
-from rnn_scaling.machine.cluster import fence, ports, tokens
-from rnn_scaling.machine.process import Ended, IsAlive, OnLine, Task
+from rnn_scaling.cluster import fence, ports, tokens
+from rnn_scaling.processes import process
+from rnn_scaling.processes.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings.config import OPTIONS, RunConfig

@@ -13,24 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway, gpus, leftovers, load, process
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import open_new
+from rnn_scaling.files.terminal import PROGRESS
+from rnn_scaling.importers import log_formats
+from rnn_scaling.importers.log_formats import Reader, Reading, Timing
+from rnn_scaling.machine import gpus, load
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.process import Ended, OnLine, Task
-from rnn_scaling.machine.terminal import PROGRESS
+from rnn_scaling.processes import leftovers, process
+from rnn_scaling.processes.process import Ended, OnLine, Task
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Environment, Resolved
-from rnn_scaling.records.files import open_new
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
-from rnn_scaling.sweeps import failure, folder, forewarning, log_formats, template
+from rnn_scaling.sweeps import failure, folder, forewarning, template
 from rnn_scaling.sweeps.any_trainer import REPEAT, RESULT_FILE, TheirRun, number
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.last_words import LastWords
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.log_formats import Reader, Reading, Timing
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
@@ -62,7 +65,7 @@ class TheirTrainer(Trainer):
         cores = _cores(theirs)
         task = Task(command(theirs, result_file), variables(theirs, result_file), cores, reads_stdout=True)
         meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
-        room, self._is_cut, self._arrivals, self._words = int(doorway.allowed_mb() * 1e6), False, [], LastWords()
+        room, self._is_cut, self._arrivals, self._words = int(input_files.allowed_mb() * 1e6), False, [], LastWords()
         look = self._reader.watch(theirs.terms)
         if theirs.terms.formats == log_formats.WALL and self._launch_s is None:
             nothing = dataclasses.replace(task, command=NOTHING)
@@ -115,7 +118,7 @@ class TheirTrainer(Trainer):
         if written is None:
             reason = f"left a record that cannot be read: {result_file.name}.unreadable"
         elif self._is_cut:
-            most = doorway.allowed_mb()
+            most = input_files.allowed_mb()
             reason = f"wrote no record, and printed more than the {most} MB that are kept; --max_file_mb keeps more"
         else:
             try:

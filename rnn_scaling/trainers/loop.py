@@ -23,7 +23,7 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from rnn_scaling import entry
-from rnn_scaling.machine.terminal import tell
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rnn_scaling.machine.process import TETHER
+from rnn_scaling.processes.process import TETHER
 
 RANK, SIZE, GROUP = "RANK", "WORLD_SIZE", "RNN_SCALING_GROUP"
 GRACE_S = 5.0  # within which rank 0 itself must notice that another has gone

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import IO
 
 from rnn_scaling import entry, registry
-from rnn_scaling.machine import alive, other_python
-from rnn_scaling.machine.process import our_module
+from rnn_scaling.processes import alive, other_python
+from rnn_scaling.processes.process import our_module
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig

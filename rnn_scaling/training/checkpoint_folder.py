@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import lock
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Resumption
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.settings.config import RunConfig
@@ -79,7 +79,7 @@ def _told_in(rank: int) -> str:
 def holder(directory: str) -> str:
     """Which process holds a folder, as it says itself in the lock; empty where no lock can be read."""
     with contextlib.suppress(OSError):
-        return doorway.read_text(Path(directory) / LOCK).strip()
+        return input_files.read_text(Path(directory) / LOCK).strip()
     return ""
 
 
@@ -174,7 +174,7 @@ def _reading(folder: Path) -> Iterator[None]:
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
-    kept = doorway.parse_json(doorway.read_text(folder / name))
+    kept = input_files.parse_json(input_files.read_text(folder / name))
     if not isinstance(kept, dict) or kept.get("schema") != SCHEMA:
         raise ValueError(f"{name} is no {SCHEMA}")
     return kept
@@ -258,7 +258,7 @@ class Writing:
             "told": self._checkpoint.told,
             **shared,
         }
-        write_text(doorway.json_text(kept), self._temporary / _told_in(self._checkpoint.rank))
+        write_text(input_files.json_text(kept), self._temporary / _told_in(self._checkpoint.rank))
 
 
 def _folders(directory: Path) -> list[Path]:

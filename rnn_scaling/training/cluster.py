@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis import common_window
-from rnn_scaling.machine import alive
-from rnn_scaling.machine.cluster import connections, ports
-from rnn_scaling.machine.cluster.launch import NETWORK, ClusterError, Launch
-from rnn_scaling.machine.cluster.member import Member
-from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.cluster import connections, ports
+from rnn_scaling.cluster.launch import NETWORK, ClusterError, Launch
+from rnn_scaling.cluster.member import Member
+from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
+from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig

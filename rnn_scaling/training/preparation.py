@@ -6,7 +6,7 @@ import os
 import sys
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
 from rnn_scaling.models.workloads import WORKLOADS

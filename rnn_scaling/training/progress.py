@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rnn_scaling.machine.terminal import Board, three_digits
+from rnn_scaling.files.terminal import Board, three_digits
 
 PLAIN_INTERVAL_S = 5.0
 LAYOUT = "{desc} |{bar}| {n_fmt}/{total_fmt} batches{postfix}, {remaining} left"

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import alive, doorway
-from rnn_scaling.machine.cluster.peers import ranks_text
-from rnn_scaling.records.files import open_new, open_own
+from rnn_scaling.cluster.peers import ranks_text
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import open_new, open_own
+from rnn_scaling.processes import alive
 
 POLL_S = 0.002  # how much later than the first one a rank of the same host leaves a barrier, about
 
@@ -220,8 +221,8 @@ class RankFiles:
     def _lines(self, rank: int) -> list[Line]:
         """What a rank has written so far; a last line that is not whole is left out."""
         try:
-            *whole, _ = doorway.read_text(self._path(rank)).split("\n")
-            return [dict(doorway.parse_json(line)) for line in whole]
+            *whole, _ = input_files.read_text(self._path(rank)).split("\n")
+            return [dict(input_files.parse_json(line)) for line in whole]
         except (OSError, ValueError, TypeError):
             return []
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis import common_window, unwaited
-from rnn_scaling.machine import alive, load
-from rnn_scaling.machine.cluster import launch
+from rnn_scaling.cluster import launch
+from rnn_scaling.files.terminal import PROGRESS
+from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.terminal import PROGRESS
+from rnn_scaling.processes import alive
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.data.source import Source
-from rnn_scaling.machine.cluster.launch import ClusterError
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import towers

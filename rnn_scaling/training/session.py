@@ -20,14 +20,14 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis import divergence
+from rnn_scaling.cluster.launch import ClusterError, Launch
 from rnn_scaling.data import cifar10_files, corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
-from rnn_scaling.machine import alive
-from rnn_scaling.machine.cluster.launch import ClusterError, Launch
+from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.machine.terminal import tell
+from rnn_scaling.processes import alive
 from rnn_scaling.records import record
-from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
 from rnn_scaling.registry import TEXT_FILES, either, has_servers

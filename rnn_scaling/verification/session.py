@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnn_scaling import entry, registry
-from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.session import Session

@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.promise import Promise

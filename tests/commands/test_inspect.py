@@ -11,9 +11,9 @@ import pytest
 
 from rnn_scaling.analysis.steps import counts, encoder_difference, growth
 from rnn_scaling.commands import inspect
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
 from rnn_scaling.reports import counts_table
-from rnn_scaling.reports.markdown import markdown_table
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of

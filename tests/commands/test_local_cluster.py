@@ -72,7 +72,7 @@ def test_no_other_program_reaches_the_ports_of_the_ranks(trainer, capfd, monkeyp
 def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monkeypatch):
     no = tmp_path / "no.py"
     no.write_text("import sys; sys.exit('unshare: Operation not permitted')")
-    monkeypatch.setattr("rnn_scaling.machine.cluster.fence.__file__", str(no))
+    monkeypatch.setattr("rnn_scaling.cluster.fence.__file__", str(no))
     ranks._warn_of_open_ports.cache_clear()
     for _ in range(2):
         assert local_cluster.main(["--", "--seed=4"], trainer=trainer) == 0
@@ -85,8 +85,8 @@ def test_ports_that_others_reach_are_told_of_once(trainer, tmp_path, capfd, monk
 def test_a_rank_that_dies_ends_the_others_and_is_named(trainer, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("RANK_0", "time.sleep(600)")
     monkeypatch.setenv("RANK_1", "os.kill(os.getpid(), 9)")
-    monkeypatch.setattr("rnn_scaling.machine.process.TELLING_GRACE_S", 0.2)
-    monkeypatch.setattr("rnn_scaling.machine.process.FOLLOWING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.processes.process.TELLING_GRACE_S", 0.2)
+    monkeypatch.setattr("rnn_scaling.processes.process.FOLLOWING_GRACE_S", 0.2)
     assert local_cluster.main(["--"], trainer=trainer) == 1
     err = capfd.readouterr().err.splitlines()
     assert (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import sweep
-from rnn_scaling.machine import process
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import writing

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from rnn_scaling.commands import sweep
-from rnn_scaling.machine import process as processes
+from rnn_scaling.processes import process as processes
 from rnn_scaling.records import record
 from rnn_scaling.reports import writing
 from tests.support.faults import SMALL, alive, children, command, jump, logged, plant, trainer, wait_until

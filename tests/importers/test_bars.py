@@ -11,9 +11,9 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.importers import one_run
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.machine import process
-from rnn_scaling.machine.process import Task
-from rnn_scaling.sweeps.log_formats import Terms, Timing
+from rnn_scaling.importers.log_formats import Terms, Timing
+from rnn_scaling.processes import process
+from rnn_scaling.processes.process import Task
 from tests.support import log_samples
 
 KERAS_2 = """Epoch 1/2

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.importers import line_clock, one_run
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.sweeps.log_formats import Terms, Timing
+from rnn_scaling.importers.log_formats import Terms, Timing
 
 STEP = r"regex:step (?P<step>\d+)(?: loss (?P<loss>\S+))?"
 ONE = Terms(items_per_step=1.0)

@@ -8,9 +8,8 @@ import signal
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.importers import one_run, pattern
-from rnn_scaling.sweeps import log_formats
-from rnn_scaling.sweeps.log_formats import Terms
+from rnn_scaling.importers import log_formats, one_run, pattern
+from rnn_scaling.importers.log_formats import Terms
 from tests.support import log_samples
 
 MS = r"regex:step\s+(?P<step>\d+) ms (?P<ms>\S+)"

@@ -10,8 +10,8 @@ import os
 
 import pytest
 
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks, cluster_checks, record
-from rnn_scaling.records.files import write_text
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags

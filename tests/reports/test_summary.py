@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rnn_scaling.machine import alive
+from rnn_scaling.processes import alive
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError

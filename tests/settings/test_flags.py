@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
@@ -100,9 +100,9 @@ def test_how_large_files_may_be_is_told_to_the_door(tmp_path):
     Path(tmp_path, "x").write_bytes(b"x" * 1_000_001)
     flags.read(["--max_file_mb=1"], "usage", Nothing, "none")
     with pytest.raises(OSError, match="--max_file_mb=2 reads it"):
-        doorway.read_bytes(tmp_path / "x")
+        input_files.read_bytes(tmp_path / "x")
     flags.read([], "usage", Nothing, "none")
-    assert len(doorway.read_bytes(tmp_path / "x")) == 1_000_001
+    assert len(input_files.read_bytes(tmp_path / "x")) == 1_000_001
 
 
 def test_lists_for_sweeps():

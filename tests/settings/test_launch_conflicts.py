@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.launch_conflicts import started_otherwise

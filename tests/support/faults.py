@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import process
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
 from tests.support.records import make_record

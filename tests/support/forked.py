@@ -23,7 +23,7 @@ from typing import Any
 
 from rnn_scaling import entry, train
 from rnn_scaling.commands import local_cluster
-from rnn_scaling.machine import process, tether
+from rnn_scaling.processes import process, tether
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import progress
 

@@ -13,9 +13,9 @@ import socket
 import sys
 from pathlib import Path
 
-from rnn_scaling.machine.cluster import launch
-from rnn_scaling.machine.cluster.member import Member
-from rnn_scaling.machine.cluster.peers import Hello
+from rnn_scaling.cluster import launch
+from rnn_scaling.cluster.member import Member
+from rnn_scaling.cluster.peers import Hello
 
 PATIENCE_S = 100.0  # a launcher, not a limit here, must end the others
 

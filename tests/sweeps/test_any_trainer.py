@@ -15,8 +15,10 @@ import pytest
 import rnn_scaling
 from rnn_scaling.analysis import loading
 from rnn_scaling.commands import ab, sweep
-from rnn_scaling.machine import gpus, process
+from rnn_scaling.importers.log_formats import Seen
+from rnn_scaling.machine import gpus
 from rnn_scaling.machine.cores import first_cores
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
@@ -24,7 +26,6 @@ from rnn_scaling.reports import comparison, writing
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import any_trainer, display, failure, forewarning, limit, their_trainer
 from rnn_scaling.sweeps.any_trainer import TrainerOptions
-from rnn_scaling.sweeps.log_formats import Seen
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from rnn_scaling.records import files, record
+from rnn_scaling.files import output_files
+from rnn_scaling.records import record
 from rnn_scaling.sweeps import folder
 from rnn_scaling.sweeps.plan import interleave, plan
 from tests.support.names_taken import put
@@ -34,7 +35,7 @@ def test_a_lock_is_never_another_file(tmp_path, kind, reason):
 
 def test_a_link_that_comes_between_is_not_followed(tmp_path, monkeypatch):
     (tmp_path / folder.LOCK_NAME).symlink_to(tmp_path / "nowhere")
-    monkeypatch.setattr(files, "refuse_link", lambda path: None)
+    monkeypatch.setattr(output_files, "refuse_link", lambda path: None)
     with pytest.raises(OSError), folder.lock(tmp_path):
         pass
     assert not (tmp_path / "nowhere").exists()

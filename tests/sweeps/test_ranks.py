@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.machine.process import Ended
+from rnn_scaling.processes.process import Ended
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import limit, ranks

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.machine import other_python
+from rnn_scaling.processes import other_python
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags

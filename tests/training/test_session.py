@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rnn_scaling.machine.cluster.launch import Launch
+from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import benchmark

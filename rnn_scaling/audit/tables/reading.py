@@ -15,7 +15,7 @@ from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.audit.tables import delimited, json_rows, pipes, records, text
 from rnn_scaling.audit.tables.grid import RawTable
 from rnn_scaling.audit.tables.interpret import interpret
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_result
 from rnn_scaling.records.record import RecordError
@@ -40,7 +40,7 @@ def tables(path: Path) -> Iterator[ScalingTable]:
     if path.is_dir():
         yield _folder(path)
         return
-    with doorway.open_regular(path) as file:
+    with input_files.open_regular(path) as file:
         head = file.read(_HEAD_BYTES)
         _refuse(path, head)
         file.seek(0)
@@ -88,8 +88,8 @@ def _form(path: Path, head: bytes) -> str:
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(doorway.parse_json(line), dict)
-    except doorway.JsonError:
+        return isinstance(input_files.parse_json(line), dict)
+    except input_files.JsonError:
         return False
 
 
@@ -110,8 +110,8 @@ def _lines(file: io.BufferedReader) -> Iterator[tuple[int, str]]:
 def _json(path: Path, file: io.BufferedReader) -> Iterator[ScalingTable]:
     content = file.read().decode("utf-8-sig", errors="replace")
     try:
-        document = doorway.parse_json(content)
-    except doorway.JsonError as e:
+        document = input_files.parse_json(content)
+    except input_files.JsonError as e:
         raise UnreadableError(f"{path}: {e}") from None
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("rnn_scaling.run/"):
         try:
@@ -142,8 +142,8 @@ def _json_lines(lines: Iterator[tuple[int, str]]) -> Iterator[RawTable]:
             if not line.strip():
                 continue
             try:
-                value = doorway.parse_json(line)
-            except doorway.JsonError:
+                value = input_files.parse_json(line)
+            except input_files.JsonError:
                 value = None
             if isinstance(value, dict):
                 objects.append(value)

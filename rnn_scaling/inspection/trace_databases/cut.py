@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rnn_scaling.files.output_files import replacing
 from rnn_scaling.inspection.trace_databases.database import (
     CACHE_KIB,
     FAULTS,
@@ -20,7 +21,6 @@ from rnn_scaling.inspection.trace_databases.database import (
     unfinished,
 )
 from rnn_scaling.inspection.trace_databases.summary import EVER, Window
-from rnn_scaling.records.files import replacing
 
 # What describes the machine, the capture or objects that events refer to, not a time: copied whole.
 WHOLE = ("TARGET_INFO_", "META_DATA_", "ENUM_", "DIAGNOSTIC_", "CUDA_GRAPH_", "ANALYSIS_", "EXPORT_")

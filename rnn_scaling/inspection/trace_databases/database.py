@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 
 MAGIC = b"SQLite format 3\0"
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
@@ -130,7 +130,7 @@ def _mode(file: Path) -> str:
     A file in write-ahead mode would make SQLite put two more files beside it, so it is opened as immutable: that is
     sound only while nothing waits in a log, which is checked here.
     """
-    with doorway.open_regular(file, doorway.UNLIMITED) as f:
+    with input_files.open_regular(file, input_files.UNLIMITED) as f:
         head = f.read(100)
         size = os.fstat(f.fileno()).st_size
     if size == 0:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table, Value, markdown_table, shown
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream, StreamId
-from rnn_scaling.machine import doorway
-from rnn_scaling.reports.markdown import Table, Value, markdown_table, shown
 
 SCHEMA = "rnn_scaling.trace_db/1"
 LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of characters
@@ -208,7 +208,7 @@ def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
         **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "syncs", "ranges")},
         "tables": dict(summary.tables), "notes": list(layout.notes), "problems": list(problems),
     }  # fmt: skip
-    return doorway.json_text(document, default=str)
+    return input_files.json_text(document, default=str)
 
 
 def _without_device(one: Total) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
 from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.machine.terminal import three_digits
+from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.loss_text import nothing_told
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, figure_of

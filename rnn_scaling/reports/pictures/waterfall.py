@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.attribution import REST, Attribution
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.machine.terminal import three_digits
+from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.curves import Frame

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -50,7 +50,7 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[dict[str, Any], 
     if is_here and folder.exists() and not folder.is_dir():
         lines.append(f"--logdir={folder} is a file; name the folder that it is in")
     own = flags.build(groups, given, lines)[0]
-    doorway.allow(own.max_file_mb)
+    input_files.allow(own.max_file_mb)
     if is_here and not folder.exists():  # it may still come
         made_by = f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
         entry.warn(f"{folder} is not there yet; {made_by} makes it")

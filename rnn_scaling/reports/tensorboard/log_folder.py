@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.records import folder, record
-from rnn_scaling.records.files import RECORD_IN_LOG_DIR
 from rnn_scaling.records.record import SCHEMA
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.summarising import summarise
@@ -116,7 +116,7 @@ def _is_record(path: Path) -> bool:
     if path.name == RECORD_IN_LOG_DIR:
         return True  # also half of one: the page says what is wrong with it
     try:
-        with doorway.open_regular(path, doorway.UNLIMITED) as file:
+        with input_files.open_regular(path, input_files.UNLIMITED) as file:
             return SCHEMA.encode() in file.read(HEAD)
     except OSError:
         return False

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, table
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.naming import network

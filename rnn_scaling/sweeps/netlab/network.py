@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.machine import alive
+from rnn_scaling.processes import alive
 from rnn_scaling.sweeps.netlab import delayed, names, tools
 from rnn_scaling.sweeps.netlab.link import Link
 from rnn_scaling.sweeps.netlab.names import Node

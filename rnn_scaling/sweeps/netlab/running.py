@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from rnn_scaling import entry
-from rnn_scaling.machine import process
-from rnn_scaling.machine.cluster.launch import NETWORK
+from rnn_scaling.cluster.launch import NETWORK
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.process import Task
+from rnn_scaling.processes import process
+from rnn_scaling.processes.process import Task
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.netlab import calibrate, network
 from rnn_scaling.sweeps.netlab.link import in_words

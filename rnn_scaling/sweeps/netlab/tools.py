@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling import entry
-from rnn_scaling.machine.process import TETHER
+from rnn_scaling.processes.process import TETHER
 
 CALL_TIMEOUT_S = 30
 PACKAGES = {"ip": "iproute2", "tc": "iproute2", "iperf3": "iperf3"}  # program -> package of Debian and Ubuntu

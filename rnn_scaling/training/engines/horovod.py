@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cluster import connections, ports
+from rnn_scaling.cluster import connections, ports
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import alone

@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from rnn_scaling.machine import process
+from rnn_scaling.processes import process
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.sweeps import failure, limit
 from tests.support.faults import alive, jump, wait_until

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.machine import tether
+from rnn_scaling.processes import tether
 
 TICK_S = 0.5  # how often the children's ends are looked for when their stderrs stay silent or open
 BLIND_TICK_S = 0.05  # the same where a child's stderr is not read

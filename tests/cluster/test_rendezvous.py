@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from rnn_scaling.machine.cluster import meeting as meetings
-from rnn_scaling.machine.cluster import member as members
-from rnn_scaling.machine.cluster import peers, ports, tokens, wire
-from rnn_scaling.machine.cluster.launch import ClusterError
-from tests.machine.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
+from rnn_scaling.cluster import member as members
+from rnn_scaling.cluster import peers, ports, tokens, wire
+from rnn_scaling.cluster import rendezvous as meetings
+from rnn_scaling.cluster.launch import ClusterError
+from tests.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
 
 MANY = 512
 
@@ -58,13 +58,13 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
 def test_a_rank_0_that_is_slow_to_answer_is_waited_for(monkeypatch):
     """Nobody gives up and comes again, which would look as if it had crashed."""
     monkeypatch.setattr(members, "CONNECT_S", 0.1)
-    accept = meetings.Meeting._accept
+    accept = meetings.Rendezvous._accept
 
     def slowly(meeting):
         time.sleep(0.5)
         accept(meeting)
 
-    monkeypatch.setattr(meetings.Meeting, "_accept", slowly)
+    monkeypatch.setattr(meetings.Rendezvous, "_accept", slowly)
     meeting = a_meeting()
     assert together([a_member(rank, 3, meeting) for rank in range(3)], join_and_leave) == ["left"] * 3
 

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.machine import doorway
-from rnn_scaling.machine.cluster import node_list, ports, tokens
+from rnn_scaling.cluster import node_list, ports, tokens
+from rnn_scaling.files import input_files
 
 NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
@@ -224,7 +224,7 @@ def _tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
     """The cluster's jobs, and the job and number of this task."""
     example = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        content: Any = doorway.parse_json(text)
+        content: Any = input_files.parse_json(text)
         cluster, task = content["cluster"], content["task"]
         task_type, task_index = task["type"], task["index"]
         if isinstance(task_index, str):  # as some launchers write it

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rnn_scaling.records import files
+from rnn_scaling.files import output_files
 from rnn_scaling.training.rank_files import RankFiles
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
@@ -19,9 +19,9 @@ def write_through(opened):
 
 
 WAYS = {
-    "whole": lambda path: files.write_text("ours", path),
-    "by lines": lambda path: write_through(files.open_new(path)),
-    "again": lambda path: write_through(os.fdopen(files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")),
+    "whole": lambda path: output_files.write_text("ours", path),
+    "by lines": lambda path: write_through(output_files.open_new(path)),
+    "again": lambda path: write_through(os.fdopen(output_files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")),
     "a rank": lambda path: RankFiles(path.with_name("run.json"), 1, 2, 0.01),
 }
 

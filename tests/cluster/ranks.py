@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 
-from rnn_scaling.machine.cluster import ports
-from rnn_scaling.machine.cluster.launch import ClusterError, Launch
-from rnn_scaling.machine.cluster.member import Member
-from rnn_scaling.machine.cluster.peers import Hello
-from rnn_scaling.machine.process import TETHER
+from rnn_scaling.cluster import ports
+from rnn_scaling.cluster.launch import ClusterError, Launch
+from rnn_scaling.cluster.member import Member
+from rnn_scaling.cluster.peers import Hello
+from rnn_scaling.processes.process import TETHER
 from tests.support.paths import ROOT
 
 PATIENCE_S = 60.0  # against hanging; nothing is measured by it

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnn_scaling import registry
-from rnn_scaling.sweeps import printed_numbers
+from rnn_scaling.importers import printed_numbers
 
 AUTO, REGEX, WALL = "auto", "regex:", "wall"
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")

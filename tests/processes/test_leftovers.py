@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from rnn_scaling.machine import leftovers
+from rnn_scaling.processes import leftovers
 
 
 def test_it_is_those_that_have_the_variable_and_still_run(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from rnn_scaling.machine import doorway
+from rnn_scaling.files import input_files
 from tests.support.mutations import valid_json
 from tests.support.paths import ROOT
 
@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 @pytest.fixture(autouse=True)
 def default_limit():
     yield
-    doorway.allow(doorway.DEFAULT_MB)
+    input_files.allow(input_files.DEFAULT_MB)
 
 
 def place(tmp_path, kind):
@@ -57,14 +57,14 @@ def test_what_is_no_file_of_a_size_that_is_read_is_named_at_once(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     path = place(tmp_path, kind)
     with pytest.raises(OSError) as refused:
-        doorway.read_bytes(path)
+        input_files.read_bytes(path)
     assert (refused.value.strerror, refused.value.filename) == (reason, os.fspath(path))
 
 
-@pytest.mark.parametrize("name, reason", [("a\0b", doorway.NUL_BYTE), ("x" * 300, "File name too long")])
+@pytest.mark.parametrize("name, reason", [("a\0b", input_files.NUL_BYTE), ("x" * 300, "File name too long")])
 def test_names_that_no_file_can_have(name, reason):
     with pytest.raises(OSError) as refused:
-        doorway.open_regular(name)
+        input_files.open_regular(name)
     assert refused.value.strerror == reason
 
 
@@ -73,7 +73,7 @@ def test_a_link_to_a_file_is_read_and_so_is_a_name_that_is_no_utf_8(tmp_path):
     with open(path, "wb") as file:
         file.write(b"\xef\xbb\xbfone\n\xff")
     (tmp_path / "link").symlink_to(os.fsdecode(path))
-    assert doorway.read_text(tmp_path / "link") == doorway.read_text(os.fsdecode(path)) == "one\n\ufffd"
+    assert input_files.read_text(tmp_path / "link") == input_files.read_text(os.fsdecode(path)) == "one\n\ufffd"
 
 
 def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(tmp_p
 
     monkeypatch.setattr(os, "stat", look_and_replace)
     with pytest.raises(OSError, match="a named pipe"):
-        doorway.open_regular(path)
+        input_files.open_regular(path)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_file_that_changes_places_before_it_is_opened_is_looked_at_again(tmp_p
 def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(tmp_path, read):
     path = tmp_path / "log"
     path.write_bytes(b"x" * 1_000_000)
-    doorway.allow(1)
-    assert len(doorway.read_bytes(path)) == 1_000_000
-    with doorway.open_regular(path) as file:
+    input_files.allow(1)
+    assert len(input_files.read_bytes(path)) == 1_000_000
+    with input_files.open_regular(path) as file:
         with path.open("ab") as writer:
             writer.write(b"x" * 1_000_000)
         with pytest.raises(OSError, match="more than the 1 MB that are read; --max_file_mb=2 reads it"):
@@ -109,8 +109,8 @@ def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(tmp_path, read):
 
 def test_what_is_read_again_from_its_start_counts_once(tmp_path):
     (tmp_path / "log").write_bytes(b"x\n" * 500_000)
-    doorway.allow(1)
-    with doorway.open_regular(tmp_path / "log") as file:
+    input_files.allow(1)
+    with input_files.open_regular(tmp_path / "log") as file:
         for _ in range(3):
             assert len(file.read()) == 1_000_000
             file.seek(0)
@@ -128,22 +128,22 @@ def test_what_is_read_again_from_its_start_counts_once(tmp_path):
     ],
 )
 def test_text_that_nothing_can_compute_with_is_refused(text, reason):
-    with pytest.raises(doorway.JsonError) as refused:
-        doorway.parse_json(text)
+    with pytest.raises(input_files.JsonError) as refused:
+        input_files.parse_json(text)
     assert str(refused.value) == reason
 
 
 def test_json_within_the_limits_is_what_it_says():
     flat = f"[{'[1], ' * 200} {'[' * 99}{']' * 99}]"
-    assert doorway.parse_json(flat)[0] == [1]
-    assert doorway.parse_json('{"\\ud800": ["\\udcff", "\\ud83d\\ude42 \\u00fc", 1.5, null]}') == {
+    assert input_files.parse_json(flat)[0] == [1]
+    assert input_files.parse_json('{"\\ud800": ["\\udcff", "\\ud83d\\ude42 \\u00fc", 1.5, null]}') == {
         "?": ["?", "\U0001f642 \u00fc", 1.5, None]
     }
 
 
 def test_what_is_printed_as_json_is_json_whatever_the_numbers():
     content = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": "é"}
-    assert valid_json(doorway.json_text(content)) == {"a": [1.5, None, [None, {"b": None}]], "c": "é"}
+    assert valid_json(input_files.json_text(content)) == {"a": [1.5, None, [None, {"b": None}]], "c": "é"}
 
 
 # What writes JSON that no command prints: messages between processes, keys, and files that are read back.
@@ -170,4 +170,4 @@ OTHERS = {
 def test_every_command_prints_json_through_the_door():
     package = ROOT / "rnn_scaling"
     writers = {p.relative_to(package).as_posix() for p in package.rglob("*.py") if "json.dump" in p.read_text()}
-    assert writers <= OTHERS, "use doorway.json_text"
+    assert writers <= OTHERS, "use input_files.json_text"

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from rnn_scaling.files.markdown import markdown_table, shown
 from rnn_scaling.reports import table
-from rnn_scaling.reports.markdown import markdown_table, shown
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
 

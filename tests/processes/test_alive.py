@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from rnn_scaling.machine import alive
+from rnn_scaling.processes import alive
 
 
 def test_a_process_is_alive_until_it_ends():

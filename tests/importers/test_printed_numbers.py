@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rnn_scaling.sweeps import printed_numbers
+from rnn_scaling.importers import printed_numbers
 from tests.support.paths import ROOT
 
 PLAIN, TOKEN = r"words/s: (?P<rate>[0-9.]+)", "words/s: {number}"

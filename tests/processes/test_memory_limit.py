@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.machine import within_memory
+from rnn_scaling.processes import memory_limit
 
 LIMIT = 100 << 20
 RESERVES = f"import mmap; held = mmap.mmap(-1, {2 * LIMIT}, flags=mmap.MAP_PRIVATE); print('done')"
@@ -16,7 +16,7 @@ ASKS_FOR_MUCH = f"held = b'x' * {10 * LIMIT}"
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", within_memory.__file__, str(LIMIT), sys.executable, "-c", program]
+    command = [sys.executable, "-I", memory_limit.__file__, str(LIMIT), sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -24,5 +24,5 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 def test_memory_in_use_counts_and_reserved_memory_does_not():
     reserves, uses = run(RESERVES), run(USES)
     assert (reserves.returncode, reserves.stdout) == (0, "done\n"), reserves.stderr
-    assert uses.returncode == -9 and within_memory.KILLED in uses.stderr
+    assert uses.returncode == -9 and memory_limit.KILLED in uses.stderr
     assert "MemoryError" in run(ASKS_FOR_MUCH).stderr  # before it has taken the machine's

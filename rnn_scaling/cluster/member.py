@@ -22,10 +22,10 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from rnn_scaling.machine.cluster import ports, tokens, wire
-from rnn_scaling.machine.cluster.launch import REMEDY, RETRY_S, ClusterError, Launch
-from rnn_scaling.machine.cluster.meeting import BEATS, Meeting
-from rnn_scaling.machine.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.cluster import ports, tokens, wire
+from rnn_scaling.cluster.launch import REMEDY, RETRY_S, ClusterError, Launch
+from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
+from rnn_scaling.cluster.rendezvous import BEATS, Rendezvous
 
 LAST_WORDS_S = 2.0  # for what is said while a run ends
 CONNECT_S = 5.0  # of one attempt to reach rank 0
@@ -55,7 +55,7 @@ class Member:
         self.lost: tuple[tuple[int, str], ...] = ()
         self._launch, self._hello, self._survives = launch, hello, survives
         self._timeout_s, self._heartbeat_s, self._silence_s = timeout_s, heartbeat_s, max(timeout_s, heartbeat_s)
-        self._meeting: Meeting | None = None
+        self._meeting: Rendezvous | None = None
         self._channel: wire.Channel | None = None
         self._selector = selectors.DefaultSelector()
         self._peers: tuple[Peer, ...] = ()
@@ -77,7 +77,7 @@ class Member:
         deadline = time.monotonic() + self._timeout_s
         welcome = self._waits["welcome"] = threading.Event()
         if self._launch.rank == 0:
-            self._meeting = Meeting(self._launch, self._timeout_s, self._heartbeat_s, self._survives)
+            self._meeting = Rendezvous(self._launch, self._timeout_s, self._heartbeat_s, self._survives)
             connection = self._introduced(self._meeting.connect(), deadline)
         else:
             connection = self._connected(deadline)
@@ -244,7 +244,7 @@ class Member:
             raise
         return connection
 
-    # Meeting.
+    # Rendezvous.
 
     def _meet(self, name: str, brought: dict[str, Any]) -> None:
         wait = self._waits[name] = threading.Event()

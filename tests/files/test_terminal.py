@@ -8,11 +8,11 @@ import random
 import subprocess
 import sys
 
+from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.files.terminal import Board, tell, three_digits
 from rnn_scaling.links.display import Display
-from rnn_scaling.machine.terminal import Board, tell, three_digits
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.markdown import markdown_table
 from rnn_scaling.sweeps import display
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
@@ -85,7 +85,7 @@ def test_switched_off_nothing_is_shown():
 
 def test_without_a_terminal_tqdm_is_not_loaded():
     code = (
-        "import io, sys; from rnn_scaling.machine.terminal import Board;"
+        "import io, sys; from rnn_scaling.files.terminal import Board;"
         "Board(1, '', stream=io.StringIO()).line('x'); assert 'tqdm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -11,8 +11,8 @@ import socket
 import time
 from pathlib import Path
 
-from rnn_scaling.machine.cluster import ports
-from rnn_scaling.machine.cluster.launch import RETRY_S
+from rnn_scaling.cluster import ports
+from rnn_scaling.cluster.launch import RETRY_S
 
 FILES = Path("/proc/self/fd")
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.machine.cluster.ranks import PATIENCE_S, processes
+from tests.cluster.ranks import PATIENCE_S, processes
 
 SILENCE_S = 2.0
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from rnn_scaling.machine.cluster import launch, node_list, ports, tokens
-from rnn_scaling.machine.cluster.launch import ClusterError, Launch
+from rnn_scaling.cluster import launch, node_list, ports, tokens
+from rnn_scaling.cluster.launch import ClusterError, Launch
 
 OWN = {"RNN_SCALING_RANK": "1", "RNN_SCALING_SIZE": "3", "RNN_SCALING_MEETING": "10.0.0.1:4000"}
 CLUSTER = {"ps": ["a:2223"], "worker": ["a:2224", "b:2222"], "chief": ["a:2222"]}

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rnn_scaling.machine.cluster import connections
+from rnn_scaling.cluster import connections
 
 
 def test_connections_to_one_address_end_and_others_stay():

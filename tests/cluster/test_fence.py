@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from rnn_scaling.machine.cluster import fence, ports
-from tests.machine.cluster.ranks import PATIENCE_S
+from rnn_scaling.cluster import fence, ports
+from tests.cluster.ranks import PATIENCE_S
 
 LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('there', flush=True); s.accept()"
 CONNECT = (

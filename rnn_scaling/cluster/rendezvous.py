@@ -21,9 +21,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rnn_scaling.machine.cluster import peers, ports, tokens, wire
-from rnn_scaling.machine.cluster.launch import REMEDY, ClusterError, Launch
-from rnn_scaling.machine.cluster.peers import Hello, Peer
+from rnn_scaling.cluster import peers, ports, tokens, wire
+from rnn_scaling.cluster.launch import REMEDY, ClusterError, Launch
+from rnn_scaling.cluster.peers import Hello, Peer
 
 STRANGER_S = 3.0  # within which a connection says who it is
 STRANGERS = 64  # connections that have not said it; for one more, another of them is closed
@@ -33,7 +33,7 @@ ACCEPTED_AT_ONCE = 16  # far fewer than STRANGERS: what has come from each is re
 OTHER_FILES = 256  # that rank 0's process may have open besides connections
 
 
-class Meeting:
+class Rendezvous:
     """The meeting point of all ranks; lives in rank 0's process.
 
     Attributes:

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from rnn_scaling.machine import nvml, throttling
 from rnn_scaling.machine.gpus import chosen, smi_names
+from rnn_scaling.processes import tether
 
 Sample = list[dict[str, Any]]  # one mapping a device
-TETHER = Path(__file__).with_name("tether.py")
+TETHER = tether.__file__
 # nvidia-smi's fields, without the reasons, which have two names. Source: `nvidia-smi --help-query-gpu`.
 _STATIC = {"index": "index", "uuid": "uuid", "name": "name"}
 _LIMITS = {"clocks.max.sm": "max_sm_mhz", "clocks.max.mem": "max_memory_mhz", "power.limit": "power_limit_w"}

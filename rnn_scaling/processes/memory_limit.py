@@ -1,4 +1,4 @@
-"""python within_memory.py BYTES COMMAND...: becomes COMMAND, which is killed when it uses more than so many bytes.
+"""python memory_limit.py BYTES COMMAND...: becomes COMMAND, which is killed when it uses more than so many bytes.
 
 So a program that needs too much fails by itself, before the machine swaps or the kernel kills whatever is largest.
 What counts is memory in use, as its peak in a record does. TensorFlow reserves up to twice as much and may never touch

@@ -87,8 +87,6 @@ def sweep(
     """Every combination of some options' values, each run a process; runs whose records are in `out` are not repeated.
 
     Args:
-      out: folder of the records; made if it is not there.
-      repeats: runs of each combination, interleaved.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
       launch: as in `run`.
       trainer: a command of your own in place of this suite's trainer, with places as `--trainer` has them
@@ -143,8 +141,6 @@ def compare(
     """Whether the runs of one folder, or one record, are slower than those of another.
 
     Args:
-      before: folder of run records, or one record.
-      after: another.
       metric: one of the command's `--metric`; speedup and efficiency need runs on one device too.
       max_regression: the largest slow-down that passes, as a share from 0 to below 1.
       paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes

@@ -144,10 +144,6 @@ def _shortened(line: str) -> str:
 def printable(text: str, lines: bool = False) -> str:
     """A text from outside (of a log, a record) for a table, without anything that drives a terminal.
 
-    Args:
-      text: any; whole escape sequences go, other characters that do not print become spaces.
-      lines: keep the ends of lines.
-
     >>> printable("a\\x1b[31mb\\x07c")
     'ab c'
     """
@@ -199,7 +195,6 @@ def leave(main: Callable[[], int], at_once: bool = False) -> NoReturn:
     """Runs a command and ends the process with its exit status.
 
     Args:
-      main: the command.
       at_once: skip the interpreter's own clean-up, which takes seconds once TensorFlow's threads run.
     """
     try:

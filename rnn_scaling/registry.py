@@ -346,13 +346,7 @@ def swept(table: Table, distributed: bool = False) -> list[str]:
 
 
 def reads(table: Table, name: str, option: str) -> bool:
-    """Whether a choice reads an option that not all of them read.
-
-    Args:
-      table: of the choices.
-      name: of the choice; a record may name one that is none.
-      option: its name.
-    """
+    """Whether a choice reads an option that not all of them read."""
     return name in table and option in table[name].reads
 
 

@@ -60,10 +60,6 @@ def main(words: Sequence[str]) -> int:
 def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = None) -> tuple[RunConfig, Launch | None]:
     """What the command line asks for, and which of several processes this is, if a launcher started several.
 
-    Args:
-      words: the command line.
-      defaults: options that count as given where the words do not give them.
-
     Raises:
       FlagErrors: naming everything that is wrong with it.
       ClusterError: if the launcher's variables are malformed.
@@ -115,8 +111,6 @@ def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
     """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
 
     Args:
-      config: of the run.
-      step: that it trained with; it is run again.
       state: of the run; gets both.
 
     Raises:

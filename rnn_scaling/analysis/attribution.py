@@ -151,12 +151,7 @@ class Attribution:
 
 
 def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
-    """Splits one row's loss; None on one device, without a good run or without its baseline.
-
-    Args:
-      row: the configuration.
-      rows: all rows of the report, in which the runs that the parts need are looked for.
-    """
+    """Splits one row's loss; None on one device, without a good run or without its baseline."""
     return attribute_all([row], rows)[0]
 
 
@@ -258,7 +253,6 @@ class _Attributor:
         """Each part, by name, as a share of the ideal.
 
         Args:
-          reached: the efficiency that each part of the chain ends at.
           most: what devices that share cores can reach.
         """
         config, n, mine, base = self._row.config, self._n, self._row.key, self._base

@@ -170,8 +170,6 @@ def without_cycle(y: np.ndarray, period: int, since: int) -> np.ndarray:
 
     Args:
       y: series, [n].
-      period: values after which it repeats.
-      since: index from which on the phases are averaged.
     """
     phase = np.arange(len(y)) % period
     tail, tail_phase = y[since:], phase[since:]
@@ -225,7 +223,6 @@ def drifts(y: np.ndarray, long_run: float, tolerance: float) -> bool:
 
     Args:
       y: series of log seconds, [n].
-      long_run: its long-run variance.
       tolerance: change over the whole series that does not matter, in log seconds.
     """
     return abs(trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
@@ -239,7 +236,6 @@ def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
     Args:
       y: series of log seconds, [n].
       cut: index between 0 and n.
-      long_run: long-run variance of the series.
     """
     n, rest = len(y), len(y) - cut
     t = np.arange(n) - (n - 1) / 2

@@ -28,7 +28,6 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
     """The batches that all of these ranks have ended.
 
     Args:
-      ranks: all that timed batches, in order.
       warmup: batches before the second barrier.
 
     Returns:

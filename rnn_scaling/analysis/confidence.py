@@ -128,8 +128,7 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
     """Items a second of one process with the interval over its batches, which says nothing about other processes.
 
     Args:
-      step_s: seconds of its measured batches; warm-up left out.
-      items: items of the same batches.
+          step_s: seconds of its measured batches; warm-up left out.
     """
     value, n = process_rate(step_s, items), len(step_s)
     error = within_process(step_s, items)
@@ -143,8 +142,9 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
     Args:
-      rates: items a second of each process.
-      shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not given.
+          rates: items a second of each process.
+          shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not
+            given.
     """
     logs = _logs(rates)
     k = len(logs)
@@ -164,9 +164,6 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     One standard deviation of log rates for all, with a degree of freedom for every process beyond a configuration's
     first, so that one with two processes, or with a single one beside repeated ones, has an honest interval too. A
     configuration whose own deviation is larger is judged by that, with the degrees of all.
-
-    Args:
-      groups: rates of the processes of each configuration.
 
     Returns:
       A scatter for each configuration; None where nothing is known, as for single processes throughout.
@@ -188,9 +185,6 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     Their own standard deviation, or from MIN_ORDERED processes on the root of their long-run variance if that is
     larger: it holds what neighbours in time have in common. It is larger in half of all series without drift, too, so
     the note names the rule and no cause.
-
-    Args:
-      rates: of each process, in the order in which they ran.
     """
     logs = _logs(rates)
     k, own = len(logs), scatter(logs)
@@ -240,10 +234,6 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
 
     First-order error propagation with Welch-Satterthwaite degrees of freedom. Inputs must be independent: where a rate
     occurs twice, it is one input that `function` uses twice.
-
-    Args:
-      function: takes one number for each input.
-      inputs: the rates, measured in different processes.
     """
     values = [each.value for each in inputs]
     processes = tuple(count for each in inputs for count in each.processes)
@@ -271,11 +261,6 @@ def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slo
     """By how much a function may be off where every input is, each the way that moves it most.
 
     Not by slopes as errors are: a bound holds for few digits, too.
-
-    Args:
-      function: takes one number for each input.
-      inputs: what it is asked at, with their rounding.
-      slopes: of the function, by each input.
     """
 
     def moved(sign: float) -> float:
@@ -287,13 +272,7 @@ def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slo
 
 
 def slope(function: Callable[..., float], values: Sequence[float], i: int) -> float:
-    """How much a function changes for each unit of one input; exactly 0 where it ignores it.
-
-    Args:
-      function: takes one number for each input.
-      values: the inputs at which it is asked.
-      i: which input.
-    """
+    """How much a function changes for each unit of one input; exactly 0 where it ignores it."""
     step = 1e-4 * abs(values[i]) or 1e-4
     above = function(*values[:i], values[i] + step, *values[i + 1 :])
     below = function(*values[:i], values[i] - step, *values[i + 1 :])
@@ -313,8 +292,7 @@ def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, fl
     """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
 
     Args:
-      errors: standard error that each term brings into the sum.
-      terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
+          terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
     """
     variance = math.fsum(error**2 for error in errors)
     if not variance:

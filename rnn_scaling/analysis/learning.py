@@ -101,8 +101,6 @@ def curve(batches: Batches, kind: str, window: float) -> Curve:
     """The smoothed values of a run.
 
     Args:
-      batches: of the run, warm-up included: it learns from them too.
-      kind: accuracy or loss.
       window: the least that a mean is over, in the unit of `weights`.
 
     Returns:

@@ -20,9 +20,6 @@ def of_each(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     Where one trainer made all rows of a workload, nothing does: what they differ in is what was tried. Where several
     did, the samples a step do, and every option that all of these trainers tell, not always alike, and that may change
     the work.
-
-    Args:
-      rows: of one workload, by its name.
     """
     if len({row.config.get(TRAINER) for row in rows}) < 2:
         return [()] * len(rows)

@@ -72,7 +72,6 @@ def difference(before: Share | Missing, after: Share | Missing, scale: Share | M
     """(before - after) x scale; where runs are missing for one of them, all that are.
 
     Args:
-      before, after: efficiencies, the first the larger one as a rule.
       scale: what both are multiplied by to be shares of the ideal.
     """
     terms = (before, after, scale)

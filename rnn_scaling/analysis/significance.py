@@ -46,7 +46,6 @@ def compare(before: Sequence[float], after: Sequence[float], paired: bool = Fals
 
     Args:
       before, after: items a second, one a process, in the order in which they ran.
-      paired: the processes ran interleaved, the i-th of one beside the i-th of the other.
 
     Returns:
       Student's t over pairs, or Welch's t; "cannot judge" below two processes a side.
@@ -56,12 +55,7 @@ def compare(before: Sequence[float], after: Sequence[float], paired: bool = Fals
 
 
 def judged(change: Interval, paired: bool = False) -> Comparison:
-    """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" if a single process is behind it.
-
-    Args:
-      change: the ratio, with the processes behind each of its sides.
-      paired: the processes ran interleaved.
-    """
+    """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" with a single process."""
     if change.standard_error is None or min(change.processes) < 2:
         return Comparison(change, None, None, paired, "cannot judge")
     error = change.standard_error / change.value
@@ -91,13 +85,7 @@ def gate(comparison: Comparison, max_regression: float) -> str:
 
 
 def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
-    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1.
-
-    Args:
-      a, b: rates, or efficiencies; False where the interval of one is not known.
-      among: how many numbers they were picked from, as the highest or the lowest; the interval is then wide enough
-        that all of their pairs hold at once.
-    """
+    """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1."""
     change = ratio(a, b)
     if change.ends is None or change.standard_error is None:
         return False
@@ -134,9 +122,6 @@ def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 
 
     Args:
       error: standard error with `now` processes each, an estimate with these `degrees` of freedom.
-      degrees, now: of the estimate.
-      repeats: processes each of the later runs.
-      among: how many numbers the effect is picked from.
     """
     later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)
     return error * math.sqrt(now / repeats) * t_foreseeable(pair_quantile(among), POWER, degrees, later)

@@ -77,10 +77,8 @@ def analyse(
     """Finds the steady part of a run.
 
     Args:
-      step_s: seconds of every batch from the first, warm-up included.
-      items: items of the same batches; where they differ, seconds an item are judged.
-      warmup: batches that the headline rate skips.
-      unit: what the items are, for the sentence.
+        step_s: seconds of every batch from the first, warm-up included.
+        items: items of the same batches; where they differ, seconds an item are judged.
 
     Raises:
       ValueError: if the lists differ in length or a value is not positive and finite.
@@ -125,10 +123,7 @@ class UntilKnown:
     """
 
     def __init__(self, target: float, first: int = JUDGED, growth: float = 1.25, in_a_row: int = 2) -> None:
-        """Args:
-        target: relative half-width to reach (0.02: 2 %).
-        first: batches before the first look.
-        growth: factor by which the batches grow between looks.
+        """target: relative half-width to reach (0.02: 2 %).
         in_a_row: looks that must agree.
         """
         self._target, self._growth, self._needed = target, growth, in_a_row

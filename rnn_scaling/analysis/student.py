@@ -46,7 +46,6 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     Args:
       probability: of the quantile, as 0.975 of a two-sided 5 % test.
       power: chance to find the effect, as 0.8.
-      degrees: of freedom.
     """
     critical = t_quantile(probability, degrees)
     weights, s = _scales(degrees)
@@ -71,7 +70,6 @@ def t_foreseeable(probability: float, power: float, known_by: float, degrees: fl
       probability: of the later test's quantile, as 0.975 of a two-sided 5 % test.
       power: chance to find the effect, as 0.8.
       known_by: degrees of freedom of the estimate.
-      degrees: of freedom of the later test.
     """
     critical, (z, _, below) = t_quantile(probability, degrees), _normal_table()
     (weights, scales), (known_weights, known_scales) = (_scales(min(free, 500.0)) for free in (degrees, known_by))
@@ -98,7 +96,6 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     Args:
       probability: as 0.95.
       count: means, at least two; of two it is Student's t quantile.
-      degrees: of freedom of the standard error (inf: it is known).
 
     Source: Tukey, "The Problem of Multiple Comparisons", 1953; Kramer, Biometrics 12, 1956, for unequal numbers.
     """

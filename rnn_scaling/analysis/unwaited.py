@@ -23,7 +23,6 @@ def sentence(step_s: Sequence[float], step_items: Sequence[int], end_s: float = 
 
     Args:
       step_s: seconds of each measured step.
-      step_items: items of each.
       end_s: seconds from the last step until the run was told to have ended.
     """
     if len(step_s) < LEAST:

@@ -96,10 +96,6 @@ class Launch:
 def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, str]:
     """(rank, size, launcher) of a process that needs no meeting, torchrun's among them; (0, 1, "") of one alone.
 
-    Args:
-      environ: variables of the environment.
-      host_name: what this host calls itself.
-
     Raises:
       ClusterError: if the variables are malformed or contradict each other.
     """
@@ -113,9 +109,7 @@ def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str
     """Which process of a launcher's this is; None: one alone.
 
     Args:
-      environ: variables of the environment.
-      coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
-      host_name: what this host calls itself.
+          coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
 
     Raises:
       ClusterError: if the variables are malformed or contradict each other.

@@ -43,13 +43,6 @@ class Member:
     def __init__(
         self, launch: Launch, hello: Hello, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()
     ) -> None:
-        """Args:
-        launch: which rank of how many this is, and where they meet.
-        hello: what it says of its run.
-        timeout_s: within which all join, and leave.
-        heartbeat_s: of silence after which a rank counts as lost; before the first barrier it is timeout_s.
-        survives: roles whose loss does not end the run.
-        """
         self.failed = threading.Event()
         self.failure = ""
         self.lost: tuple[tuple[int, str], ...] = ()
@@ -94,10 +87,6 @@ class Member:
     def barrier(self, name: str, timeout_s: float = math.inf) -> None:
         """Returns at all ranks at the same moment, but for the time a message takes.
 
-        Args:
-          name: the same at all ranks.
-          timeout_s: how long it may take until all have come; however long it takes, they send heartbeats.
-
         Raises:
           ClusterError: as soon as the run has failed.
         """
@@ -107,8 +96,6 @@ class Member:
         """Brings a value of each rank to rank 0, and waits for all as `barrier` does.
 
         Args:
-          name: the same at all ranks.
-          value: anything that JSON holds.
           timeout_s: as in `barrier`.
 
         Returns:

@@ -72,7 +72,6 @@ def host_for_others(meeting: str, rank: int) -> str:
 
     Args:
       meeting: HOST:PORT where rank 0 waits.
-      rank: of this process.
 
     Returns:
       For rank 0 the meeting's host, which all others use already; for others the address of the interface that leads

@@ -46,9 +46,6 @@ class Rendezvous:
 
         Args:
           launch: rank 0's.
-          timeout_s: within which all ranks join.
-          heartbeat_s: of silence after which a rank counts as lost; before the first barrier it is timeout_s.
-          survives: roles whose loss does not end the run.
 
         Raises:
           ClusterError: if it cannot listen there.

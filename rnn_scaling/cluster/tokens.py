@@ -55,12 +55,6 @@ def proof(token: str, fields: Mapping[str, Any]) -> str:
 
 
 def proves(token: str, given: object, fields: Mapping[str, Any]) -> bool:
-    """Whether something is the proof of these fields; takes as long for any text.
-
-    Args:
-      token: of this process's job.
-      given: the proof as it came; anybody may have sent it.
-      fields: that it is said to be of.
-    """
+    """Whether something is the proof of these fields; takes as long for any text."""
     sent = given.encode("utf-8", "replace") if isinstance(given, str) else b""
     return hmac.compare_digest(proof(token, fields).encode(), sent)

@@ -54,8 +54,6 @@ def field(message: Message, name: str, kind: type[Value]) -> Value:
     """A value of a message.
 
     Args:
-      message: any.
-      name: of the value.
       kind: which type it must have.
 
     Raises:
@@ -81,10 +79,6 @@ def texts(message: Message, name: str) -> dict[str, str]:
 
 def first(connection: socket.socket, deadline: float) -> Message:
     """The first message from a connection, and no byte of what follows.
-
-    Args:
-      connection: one that blocks.
-      deadline: on the clock of time.monotonic.
 
     Raises:
       Rubbish: if something else comes.

@@ -35,12 +35,7 @@ limit, 2 cannot judge; 2 also when the flags conflict or the folder cannot be us
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Runs both sides and compares them; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that runs one configuration.
-    """
+    """Runs both sides and compares them; returns the exit status."""
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
     own, how, sides = pairs.split_sides(words)
     a, b = pairs.runs(sides)

@@ -65,12 +65,7 @@ class InspectOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Counts and compares; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that runs one configuration.
-    """
+    """Counts and compares; returns the exit status."""
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "inspect")
     (own, how), lists = sweep_options.split(words, groups)

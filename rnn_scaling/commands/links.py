@@ -34,12 +34,7 @@ Exit status: 0 everything was measured and right, 1 a measurement failed, a sum 
 
 @entry.command
 def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
-    """Measures; returns the exit status.
-
-    Args:
-      words: the command line.
-      worker: the command that measures one thing.
-    """
+    """Measures; returns the exit status."""
     flags.answer(words, USAGE, [plan.LinkOptions], "links")
     try:
         wanted = plan.make(words)

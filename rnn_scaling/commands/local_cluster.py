@@ -52,12 +52,7 @@ class LocalClusterOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
-    """Runs a cluster; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command of each process.
-    """
+    """Runs a cluster; returns the exit status."""
     end = words.index("--") if "--" in words else len(words)
     own_words, flags_of_all = words[:end], words[end + 1 :]
     flags.answer(own_words, USAGE, [LocalClusterOptions], "local-cluster")

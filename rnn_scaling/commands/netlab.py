@@ -28,12 +28,7 @@ Exit status: 0 done, 1 the run failed, 2 the flags conflict or this machine cann
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
-    """Runs one configuration in namespaces; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that each rank runs.
-    """
+    """Runs one configuration in namespaces; returns the exit status."""
     end = list(words).index("--") if "--" in words else len(words)
     flags.answer(words[:end], USAGE, [options.NetlabOptions], "netlab")
     wanted = options.read(words[:end], words[end + 1 :])

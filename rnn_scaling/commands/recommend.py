@@ -87,12 +87,7 @@ class RecommendOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Measures and recommends; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that runs one configuration.
-    """
+    """Measures and recommends; returns the exit status."""
     groups = [RecommendOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "recommend")
     (own, how), lists = sweep_options.split(words, groups)
@@ -250,16 +245,7 @@ def _tell_failures(rounds: Rounds) -> None:
 
 
 def _finish(report: Any, content: Any, own: RecommendOptions, rounds: Rounds, name: str, is_answered: bool) -> int:
-    """Prints and writes what was found; returns the exit status.
-
-    Args:
-      report: the module that renders it.
-      content: what it renders.
-      own: the command's options.
-      rounds: of runs.
-      name: of the files.
-      is_answered: whether there is an answer.
-    """
+    """Prints and writes what was found; returns the exit status."""
     text = report.RENDER[own.format](content)
     if own.format == "text":
         tell(text)

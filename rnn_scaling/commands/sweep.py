@@ -86,13 +86,7 @@ class SweepOptions:
 def main(
     words: Sequence[str], trainer: Sequence[str] = TRAINER, verifier: Sequence[str] = certificates.VERIFIER
 ) -> int:
-    """Runs a sweep; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that runs one configuration.
-      verifier: the command that certifies one.
-    """
+    """Runs a sweep; returns the exit status."""
     groups = [SweepOptions, ConductOptions, TrainerOptions]
     flags.answer(words, USAGE, groups, "sweep")
     axes, rest = any_trainer.split_axes(words)
@@ -138,10 +132,6 @@ def _sweep(
     """Makes the runs round by round, and then the report; returns the exit status.
 
     Args:
-      runs: one of each configuration.
-      trainer: makes them.
-      own, how: the command's options.
-      words: its command line.
       certified: the verification of each configuration; None: none was asked for.
     """
     out, configurations = Path(own.out), runs
@@ -171,11 +161,7 @@ def _report(done: Outcome, out: Path, configurations: Sequence[AnyRun], certifie
     """Writes the report and says what failed; returns the exit status.
 
     Args:
-      done: the timed runs.
-      out: their folder.
-      configurations: one run of each.
       certified: as in `_sweep`.
-      rounds: that were made.
     """
     try:
         if certified is not None:

@@ -56,12 +56,7 @@ class ThreadsOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Sweeps the threads and says what they bound; returns the exit status.
-
-    Args:
-      words: the command line.
-      trainer: the command that runs one configuration.
-    """
+    """Sweeps the threads and says what they bound; returns the exit status."""
     groups = [ThreadsOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "threads")
     (own, how), lists = sweep_options.split(words, groups)

@@ -59,12 +59,7 @@ class VerifyOptions:
 
 @entry.command
 def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
-    """Verifies one configuration; returns the exit status.
-
-    Args:
-      words: the command line.
-      verifier: the command of each process where several take part.
-    """
+    """Verifies one configuration; returns the exit status."""
     groups = [VerifyOptions, *configs.GROUPS.values()]
     flags.answer(words, USAGE, groups, "verify")
     given, own, wrong = _given(words)

@@ -66,7 +66,6 @@ def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
 
     Args:
       data: names the files, `bos`, `eos` and `unk_id`.
-      sides: those that are read.
 
     Raises:
       DataError: if a file breaks a rule of this module.
@@ -129,8 +128,6 @@ def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> Vocabulary:
     """The first `vocab_size` words of a vocabulary.
 
     Args:
-      path: of the file, one word a line.
-      vocab_size: lines to read; fewer where the file ends.
       flag: without its `_file`, for the messages.
 
     Raises:
@@ -194,8 +191,6 @@ def _check_length(path: str, lines: int, length: int, chunk: bytes) -> int:
     """Fails on a line that is too long.
 
     Args:
-      path: of the file.
-      lines: that ended before this chunk.
       length: bytes of the line that the chunk goes on with.
       chunk: the file's next bytes.
 

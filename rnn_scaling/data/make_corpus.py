@@ -28,13 +28,7 @@ _TWO_WORDS_EVERY = 5
 
 
 def make(num_pairs: int, num_words: int, seed: int) -> dict[str, bytes]:
-    """File name -> content, of the four files.
-
-    Args:
-      num_pairs: sentence pairs.
-      num_words: words of the source language.
-      seed: of the generator, not negative.
-    """
+    """File name -> content, of the four files."""
     rng = random.Random(seed)
     src_lexicon = [_spell(rank, _SRC_SYLLABLES) for rank in range(num_words)]
     translation = {word: _translate(rank) for rank, word in enumerate(src_lexicon)}

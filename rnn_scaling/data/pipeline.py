@@ -35,10 +35,6 @@ def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Datas
     """`dataset` with tf.data's own guesses off: no prefetch that it was not told to do, no tuning, elements in order.
 
     What still runs ahead is a map with n parallel calls: at most n elements.
-
-    Args:
-      dataset: a pipeline of batches.
-      num_threads: threads of the pipeline, apart from those of the training step.
     """
     options = tf.data.Options()
     options.deterministic = True
@@ -63,12 +59,7 @@ def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
 
 
 def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
-    """Cuts each global batch into the towers' pieces, in order; none of its samples is dropped or repeated.
-
-    Args:
-      dataset: global batches.
-      feed: whose towers get them; of other workers' towers the pieces are left out.
-    """
+    """Cuts each global batch into the towers' pieces, in order; none of its samples is dropped or repeated."""
     sizes, axis = list(feed.batch_sizes), feed.layout.sample_axis
 
     @as_written
@@ -132,7 +123,6 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
       dataset: an endless pipeline; its batches are of `feed.pipeline_batch_sizes`, in turn.
       feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
         otherwise nothing is taken before the step asks.
-      keep: what the pipeline uses and does not own, such as a lookup table.
     """
     options = feed.options
     with tf.device(host_of(feed.devices[0])):

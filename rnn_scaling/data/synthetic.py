@@ -18,8 +18,6 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
     The number of towers changes nothing, and neither does the kind of device.
 
     Args:
-      feed: says what a batch is made of.
-      batch_size: samples of this tower.
       step: int64 scalar.
       tower: its index, below 2**18; a number or an int64 scalar.
     """
@@ -34,7 +32,6 @@ def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
     """Two int64 seed words that differ for each (seed, step, index).
 
     Args:
-      seed: of the run.
       step: int64 scalar.
       index: of what is drawn in a step, below 2**20.
     """

@@ -120,9 +120,7 @@ def _to_ids(
 
     Args:
       lines: [B] strings.
-      side: whose lines they are.
       longest: words of a sentence at most.
-      checked: the side's vocabulary.
       table: word -> id.
     """
     batch_size = lines.shape[0]

@@ -58,7 +58,6 @@ def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -
     """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
 
     Args:
-      path: of the file.
       max_bytes: more than these are refused, also where the file grows while it is read; None: what `allow` said.
 
     Raises:
@@ -120,9 +119,7 @@ def json_text(content: Any, indent: int | None = 1, default: Callable[[Any], Any
     """The JSON of what every command prints or writes: valid everywhere, so NaN and infinities become null.
 
     Args:
-      content: what JSON can hold, tuples and mappings included.
       indent: blanks a level; None: one line.
-      default: makes something that JSON can hold of anything else.
     """
     try:
         return json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"

@@ -28,9 +28,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded:
     """A Markdown table.
 
     Args:
-      head: a text for each column.
       rows: a value for each column; None is shown as "n/a", a number with 6 digits, a text whatever is in it.
-      padded: columns line up in plain text, numbers to the right; False for long texts: lines are as short as can be.
     """
     cells = [[shown(value) for value in row] for row in (head, *rows)]
     if not padded:

@@ -28,8 +28,7 @@ def tell(text: str, stream: TextIO | None = None) -> None:
     """Prints a text with Markdown tables; on a terminal these are drawn to fit it, and long lines of prose are wrapped.
 
     Args:
-      text: whole lines.
-      stream: where to; sys.stdout when not given.
+          stream: where to; sys.stdout when not given.
     """
     stream = stream or sys.stdout
     stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
@@ -86,14 +85,7 @@ def _block(columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int) 
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool], *, at_end: bool) -> list[str]:
-    """One row as lines.
-
-    Args:
-      cells: of the row.
-      widths: of the columns.
-      to_right: which columns are flush right.
-      at_end: cells of fewer lines stand at the lower end of the row.
-    """
+    """One row as lines."""
     broken = [textwrap.wrap(cell, n, break_on_hyphens=False) or [""] for cell, n in zip(cells, widths)]
     height = max(map(len, broken))
     filled = [[""] * (height - len(part)) + part if at_end else part + [""] * (height - len(part)) for part in broken]
@@ -128,12 +120,8 @@ class Board:
     def __init__(
         self, total: int, layout: str, *, enabled: bool = True, stream: TextIO | None = None, **options: Any
     ) -> None:
-        """Args:
-        total: of what the bar counts; 0: not known, and there is none.
-        layout: tqdm's bar_format.
-        enabled: False shows nothing.
+        """total: of what the bar counts; 0: not known, and there is none.
         stream: where to; sys.stderr when not given.
-        options: more of tqdm's.
         """
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
         if enabled and total and self._stream.isatty():

@@ -31,7 +31,6 @@ def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogE
     """Reads one file in the given format, or in every format that it seems to hold.
 
     Args:
-      path: the file; it is read once to find the format and once for each format.
       format: a name of registry.IMPORTERS, or "auto".
 
     Returns:

@@ -42,9 +42,7 @@ class LogError(ValueError):
     """A log of which nothing can be used; the text is "FILE:LINE: reason".
 
     Args:
-      source: name of the file.
-      line: where, the first one being 1.
-      reason: what was expected and what is there.
+          line: where, the first one being 1.
     """
 
     def __init__(self, source: str, line: int, reason: str) -> None:
@@ -95,7 +93,6 @@ class Problems:
 
         Args:
           line: where it is, from 1.
-          reason: the rest of the sentence for the user.
           kind: names the problems that count as the same; "": the reason does.
         """
         kind = kind or reason
@@ -109,8 +106,6 @@ class Problems:
 
         Args:
           line: where the log is, from 1.
-          count: results so far.
-          what: they are, in the plural.
         """
         if count > MAX_ROWS:
             self.add(line, f"more than {MAX_ROWS} {what}; the rest is left out")
@@ -135,15 +130,6 @@ def finish(
 ) -> ImportedLog:
     """The result; without any row it is an error.
 
-    Args:
-      format: the importer's name.
-      source: the log, as the user named it.
-      tables: those without a row are left out.
-      notes: what the numbers mean, a sentence each.
-      problems: what could not be used.
-      nothing: what to say of a log without rows in which nothing else is wrong.
-      remarks: what stands out, a sentence each; the first MAX_REMARKS are kept, the others counted.
-
     Raises:
       LogError: if no table has a row: the first problem, or `nothing` where there is none.
     """
@@ -159,13 +145,7 @@ def finish(
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
-    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has.
-
-    Args:
-      source: the log, as the user named it.
-      title: of the table.
-      rows: its points.
-    """
+    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has."""
     rows = tuple(rows)
     names = [field.name for field in dataclasses.fields(ScalingRow) if field.name not in _NO_COLUMN]
     columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
@@ -237,9 +217,7 @@ def printed(text: str, what: str, check: Callable[[str, str], float] = positive)
     """A number as it was printed.
 
     Args:
-      text: the number alone.
-      what: it is, for the error.
-      check: `positive` or `not_negative`.
+          check: `positive` or `not_negative`.
 
     Raises:
       ValueError: with `what` and the text, for anything else.

@@ -17,8 +17,6 @@ class JsonFault(ValueError):
 
     Args:
       line: where, the first one being 1.
-      reason: what is wrong.
-      between: the text ends early, but between two values: nothing that was begun is lost.
     """
 
     def __init__(self, line: int, reason: str, between: bool = False) -> None:

@@ -44,11 +44,6 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
     What counts are stretches from line to line in which the step grows; a line that repeats a step is none. Where the
     step falls, a new epoch has begun: the time since the line before is left out, since nobody knows its steps.
 
-    Args:
-      events: lines that tell a step, in their order.
-      format: what the reading is called.
-      terms: how the log is read.
-
     Raises:
       ValueError: if there are too few stretches, or they are too short.
     """

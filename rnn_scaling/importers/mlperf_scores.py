@@ -77,7 +77,6 @@ def olympic_mean(times: Sequence[float], without: int) -> float | None:
 
     Args:
       times: seconds of the runs that reached their target.
-      without: runs that did not: one is the worst.
     """
     if len(times) + without < LEAST_RUNS or without > 1:
         return None

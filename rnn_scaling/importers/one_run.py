@@ -23,10 +23,6 @@ END_S = 0.05  # after which the end of a process is seen
 def read(path: Path, terms: Terms) -> Reading:
     """What the log of a run tells.
 
-    Args:
-      path: the log.
-      terms: how it is read.
-
     Raises:
       ValueError: saying why it tells nothing.
       OSError: if the file cannot be read.
@@ -85,11 +81,7 @@ def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
 
 
 def watch(terms: Terms) -> Callable[[str], Seen | None]:
-    """Returns what reads of a line, while the run goes on, how far it is: None where the line does not say.
-
-    Args:
-      terms: how the log is read.
-    """
+    """Returns what reads of a line, while the run goes on, how far it is: None where the line does not say."""
     names, user_pattern = log_formats.split(terms.formats)
     wanted = log_formats.names() if log_formats.AUTO in names else names
     bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]

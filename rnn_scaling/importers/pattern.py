@@ -56,8 +56,6 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     or as many as steps where there is the group `step`.
 
     Args:
-      lines: of the log.
-      regex: with the groups.
       terms: how many matches are warm-up, and the items of a step where the pattern tells its seconds alone.
 
     Raises:

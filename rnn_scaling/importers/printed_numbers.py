@@ -63,11 +63,6 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
     """What is wrong with a group that has a part of a number, or a number of another unit; empty: nothing.
 
     A separator that the pattern itself asks for, as the comma between the columns of a CSV file, is none of a number.
-
-    Args:
-      match: of the pattern.
-      name: of the group.
-      pattern: as the user wrote it.
     """
     text, (start, end) = match.string, match.span(name)
     if not re.search(r"[\d.]$", match[name]):

@@ -57,9 +57,7 @@ class RankReader(abc.ABC, Generic[Stream]):
         """Takes one line.
 
         Args:
-          line: its number.
           rank: whose output it is; None without a tag.
-          text: the line without end and tag.
 
         Raises:
           ValueError: for a number that cannot be.
@@ -87,8 +85,6 @@ class RankReader(abc.ABC, Generic[Stream]):
 
         Args:
           groups: what `read_all` returned.
-          notes: what the numbers mean, a sentence each.
-          nothing: what to say of a log without a rate.
 
         Raises:
           LogError: if no rate is there.

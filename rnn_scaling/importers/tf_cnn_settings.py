@@ -78,7 +78,6 @@ def parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, 
     """What parts the series of a run, by name: all settings but its size, places and defaults.
 
     Args:
-      header: what the log's header says, by its names.
       command: `options_of` the command before it; the header counts where both say something.
     """
     settings = {**command, **header}

@@ -41,11 +41,6 @@ def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
 def write(steps: Sequence[TracedStep], num_towers: int, path: Path) -> None:
     """Writes `render`'s bytes whole or not at all.
 
-    Args:
-      steps: the traced steps.
-      num_towers: towers of the run.
-      path: the file.
-
     Raises:
       OSError: if the folder cannot be written.
     """

@@ -50,8 +50,6 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
 
     Args:
-      step: warmed up; its graphs collected.
-      num_batches: to time.
       log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept.
       untraced_s: seconds of the same run's measured batches.
 

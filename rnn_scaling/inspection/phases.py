@@ -73,10 +73,6 @@ class _Sweep:
 def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     """Where one step's time went; JSON-ready, in seconds (docs/phases.md has the fields).
 
-    Args:
-      step: kernels of one step, of any order; what lies outside of the step is cut off.
-      num_towers: towers of the run, also those of which the trace holds no kernel.
-
     Raises:
       ValueError: if the step has no length, or a kernel is of a tower that the run has not.
     """

@@ -30,14 +30,7 @@ _SLICE = re.compile(r"(tower_\d+/)?input/slice/")  # what cuts a global batch, o
 def variables(
     updated: Sequence[VariableState], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> list[dict[str, Any]]:
-    """One entry a variable, JSON-ready; docs/record.md has the fields.
-
-    Args:
-      updated: the variables that the step updates.
-      tower_gradients: each tower's gradients by the variable's name, symbolic.
-      graph: the step as traced from Python.
-      nodes: the operators of the partitions that run.
-    """
+    """One entry a variable, JSON-ready; docs/record.md has the fields."""
     updates = _updates(graph, nodes)
     return [
         {
@@ -93,14 +86,7 @@ def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
 
 
 def slices(cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph) -> dict[str, Any]:
-    """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready.
-
-    Args:
-      cut: how.
-      engine: has the towers' devices and the host.
-      partitions: graphs that run.
-      graph: the step as traced from Python.
-    """
+    """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready."""
     keys = _of_slices(partitions)
     moved = [sent for sent in _sent(partitions, graph) if sent.key in keys]
     moves = []

@@ -25,9 +25,7 @@ def prepare(space: Any, steps: Sequence[TracedStep], devices: Sequence[str]) -> 
     """Changes a trace for the tab.
 
     Args:
-      space: an XSpace message.
       steps: what `xplane.read` made of it.
-      devices: of each tower.
 
     Raises:
       ValueError: what `phases.segments` raises.

@@ -56,8 +56,6 @@ def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
     """Traces the expensive kernels of some steps.
 
     Args:
-      step: runs one step.
-      num_steps: how many of them.
       log_dir: the folder that keeps the profiler's file; "": it is deleted again.
 
     Raises:

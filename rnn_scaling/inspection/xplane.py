@@ -56,9 +56,7 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     """The kernels of each traced step.
 
     Args:
-      space: an XSpace message.
       nodes: the operators of the partitions that run, by name.
-      exchanged: names of the transfers to the exchange.
 
     Raises:
       TraceError: if the trace holds no step.

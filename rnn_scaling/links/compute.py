@@ -22,10 +22,7 @@ class Work:
     """One product, the same on every device at once, ready to be timed."""
 
     def __init__(self, devices: Sequence[str], shape: Shape, dtype: str, clock: Clock = time.perf_counter) -> None:
-        """Args:
-        devices: that compute at once.
-        shape: m, k, n of [m, k] x [k, n].
-        dtype: of the arithmetic.
+        """shape: m, k, n of [m, k] x [k, n].
         clock: returns seconds.
         """
         m, k, n = shape
@@ -77,13 +74,9 @@ def measure(
     """Times of every product and type, in rounds.
 
     Args:
-      devices: names of devices, which compute at once.
-      shapes: m, k, n of [m, k] x [k, n], by increasing operations.
-      dtypes: "float32", "bfloat16", "float16".
-      repeats: of each product.
-      cores_per_device: of a CPU device; 0 of GPUs.
-      onednn: whether TensorFlow multiplies by oneDNN.
-      tell: is told rounds done, rounds in all, what.
+        shapes: m, k, n of [m, k] x [k, n], by increasing operations.
+        dtypes: "float32", "bfloat16", "float16".
+        cores_per_device: of a CPU device; 0 of GPUs.
     """
     work: dict[str, list[Work]] = {}
     notes: dict[str, tuple[str, ...]] = {}

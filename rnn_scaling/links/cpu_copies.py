@@ -24,7 +24,6 @@ def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], t
     """A function that brings a tensor of one device to another, and the variable that holds it there.
 
     Args:
-      source, target: names of the devices.
       num_bytes: of the tensor.
     """
     with tf.device(source):
@@ -44,10 +43,7 @@ def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: Te
     """Times from the first CPU device to the second over the sizes, and whether the bytes were copied.
 
     Args:
-      devices: names of two logical CPU devices.
       sizes: bytes, increasing.
-      repeats: of each size.
-      tell: is told rounds done, rounds in all, what.
     """
     made = [_hand_over(devices[0], devices[1], size) for size in sizes]
     copied = [address(run()) != address(variable.read_value()) for run, variable in made]

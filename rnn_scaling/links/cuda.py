@@ -82,9 +82,7 @@ class Cuda:
     """The calls that copies need; whatever is allocated is freed at the end of its `with`, also after an error."""
 
     def __init__(self, library: Any) -> None:
-        """Args:
-        library: `find_library()`'s, or one that behaves like it.
-        """
+        """library: `find_library()`'s, or one that behaves like it."""
         self._library = library
 
     def call(self, name: str, *arguments: Any) -> None:

@@ -12,11 +12,7 @@ class Display:
     """Told of every measurement that starts and of its rounds."""
 
     def __init__(self, enabled: bool, total: int, stream: TextIO | None = None) -> None:
-        """Args:
-        enabled: False shows nothing.
-        total: measurements.
-        stream: where to; sys.stderr when not given.
-        """
+        """stream: where to; sys.stderr when not given."""
         layout = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
         self._board = Board(total, layout, enabled=enabled, stream=stream, leave=False)
         self._total, self._started = total, 0
@@ -30,12 +26,7 @@ class Display:
             self._board.line(f"{self._started}/{self._total}: {what}")
 
     def rounds(self, done: int, total: int, what: str) -> None:
-        """Rounds of the measurement have been made.
-
-        Args:
-          done, total: rounds.
-          what: is measured.
-        """
+        """Rounds of the measurement have been made."""
         self._board.move(self._started - 1 + done / max(total, 1), what)
 
     def rows(self, lines: Iterable[str]) -> None:

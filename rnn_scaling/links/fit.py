@@ -53,7 +53,6 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
 
     Args:
       num_bytes: size of each transfer, increasing.
-      seconds: time of each; a median, so that outliers among repeats do not move the line.
 
     Raises:
       ValueError: for fewer than three points, equal sizes, or a time that is not positive.
@@ -122,7 +121,6 @@ def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> 
 
     Args:
       num_bytes: of the measured transfers, increasing.
-      seconds: of each.
       wanted: bytes.
 
     Returns:

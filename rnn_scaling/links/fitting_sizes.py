@@ -23,8 +23,6 @@ def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int
 
     Args:
       sizes: bytes of each rank's tensor.
-      num_devices: ranks.
-      free_bytes: of their memory.
     """
     kept = sorted(sizes)
     while kept and needed_bytes(kept, num_devices) > SHARE * free_bytes:

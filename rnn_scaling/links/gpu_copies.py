@@ -48,14 +48,7 @@ class Link:
 
 
 class Buffers:
-    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with.
-
-    Args:
-      cuda: the driver.
-      devices: numbers of the GPUs.
-      num_bytes: size of each buffer.
-      stack: frees them when it is left.
-    """
+    """Memory of the largest size wherever a copy starts or ends; freed by the stack that it was made with."""
 
     def __init__(self, cuda: Cuda, devices: Sequence[int], num_bytes: int, stack: contextlib.ExitStack) -> None:
         self.cuda, self.num_bytes = cuda, num_bytes
@@ -70,12 +63,7 @@ class Buffers:
             ctypes.memset(address, 1, num_bytes)
 
     def copy(self, target: int, source: int, kind: int) -> Enqueue:
-        """A copy by cudaMemcpyAsync.
-
-        Args:
-          target, source: addresses.
-          kind: cudaMemcpyKind.
-        """
+        """A copy by cudaMemcpyAsync."""
         return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
@@ -83,9 +71,7 @@ class Buffers:
 
         Args:
           target: address on the GPU `to`.
-          to: CUDA's number.
           source: address on the GPU `origin`.
-          origin: CUDA's number.
         """
         return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
 
@@ -94,9 +80,7 @@ def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -
     """The links of each device with the host, pinned and pageable, and within itself; or those of one with the others.
 
     Args:
-      buffers: on the host and on the devices.
-      devices: CUDA's numbers.
-      origin: the GPU whose links with each of the others are meant; None: the links with the host.
+          origin: the GPU whose links with each of the others are meant; None: the links with the host.
     """
     if origin is not None:
         return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
@@ -132,12 +116,8 @@ def measure(
     """Times of `links` over the sizes, and whether bytes arrive unchanged.
 
     Args:
-      cuda: the runtime.
-      devices: CUDA's numbers.
-      sizes: bytes, increasing.
-      repeats: of each size.
-      tell: is told rounds done, rounds in all, what.
-      origin: the GPU whose links with the others are meant; None: the links with the host.
+          sizes: bytes, increasing.
+          origin: the GPU whose links with the others are meant; None: the links with the host.
 
     Raises:
       DeviceError: if CUDA fails; everything that was allocated is freed.
@@ -237,8 +217,7 @@ def _arrival_errors(
     """Link -> what is wrong, for every link on which bytes arrive changed or not at all.
 
     Args:
-      buffers, devices, origin: as in `links`.
-      stack: ends the streams.
+          buffers, devices, origin: as in `links`.
     """
     cuda, errors = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}

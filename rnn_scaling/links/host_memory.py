@@ -53,10 +53,6 @@ class Crew:
     """Threads, one on each core, that move their share of the bytes at the same time."""
 
     def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
-        """Args:
-        cores: one thread is bound to each.
-        num_bytes: of the largest transfer, all threads together.
-        """
         self._cores, self._share = list(cores), -(-num_bytes // len(cores))
         self._work, self._kernel = 0, ""
         self._problem: Exception | None = None
@@ -127,10 +123,8 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: Tell
     """Times of copy, read and write on one core, and on all cores where there are several.
 
     Args:
-      sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
-      repeats: of each size.
-      cores: that may be used.
-      tell: is told rounds done, rounds in all, what.
+        sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
+        cores: that may be used.
 
     Raises:
       MemoryError: if there is no memory for twice the largest size.

@@ -101,12 +101,6 @@ def _topology() -> str:
 def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> bool:
     """Writes all files.
 
-    Args:
-      out: their folder.
-      measured: all of it.
-      wanted: what was to be.
-      environment: of this machine, for links.json.
-
     Returns:
       Whether every file was written; the others are named on stderr.
     """
@@ -135,8 +129,6 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
 
     Args:
       measured: the times, in seconds, and what was left out.
-      wanted: what was to be measured, on which devices.
-      environment: of the machine, as records have it.
     """
     fields = {
         "schema": SCHEMA,

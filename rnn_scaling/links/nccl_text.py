@@ -18,13 +18,7 @@ _WIDTHS = (12, 12, 8, 6, 6, 10, 7, 7, 7, 7, 7, 7, 7)
 
 
 def render(series: Sequence[Series], host: str, devices: Sequence[str]) -> str:
-    """One block an algorithm.
-
-    Args:
-      series: of all-reduces; those without a point are left out.
-      host: the machine's name.
-      devices: rank i's device.
-    """
+    """One block an algorithm."""
     return "\n".join(_block(each, host, devices) for each in series if each.points)
 
 

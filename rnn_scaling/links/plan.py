@@ -237,10 +237,7 @@ def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence
     """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike.
 
     Args:
-      common: of every request.
-      names: of the algorithms.
       sizes: bytes of each rank's tensor.
-      passes: over all algorithms.
     """
     tasks = []
     for turn in range(passes):
@@ -253,13 +250,7 @@ def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence
 
 
 def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int) -> list[Task]:
-    """Matrix products by one device, and by all of them at once; as many as there really are.
-
-    Args:
-      common: of every request.
-      options: the flags.
-      num_gpus, num_cores: that there are.
-    """
+    """Matrix products by one device, and by all of them at once; as many as there really are."""
     on_gpus, cores = common["device"] == "gpu", options.cpu_cores_per_device
     real = num_gpus if on_gpus else num_cores // cores
     request = {**common, "what": "compute", "cores_per_device": 0 if on_gpus else cores}
@@ -276,10 +267,7 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
     """Which algorithms to measure.
 
     Args:
-      text: the flag --algorithms.
       device: "cpu" or "gpu".
-      ranks: devices.
-      num_physical: GPUs, or CPUs, that hold them.
 
     Returns:
       Names; why others of "all" are left out; what is wrong with those that were named.
@@ -308,9 +296,6 @@ def threads(device: str, ranks: int, num_cores: int, cores_per_device: int = 1) 
 
     Args:
       device: "cpu" or "gpu".
-      ranks: devices.
-      num_cores: that there are.
-      cores_per_device: of a CPU device.
     """
     given = {"device": device, "num_devices": ranks, "cpu_cores_per_device": cores_per_device}
     resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)

@@ -34,8 +34,6 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     Args:
       request: for `worker.main`.
       timeout_s: wall limit in seconds.
-      tell: is told rounds done, rounds in all, what.
-      worker: the command that measures.
 
     Raises:
       OSError: if no process can be started, or no temporary file written.

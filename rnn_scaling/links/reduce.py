@@ -42,10 +42,6 @@ class Case:
 def values(rank: int, start: int, stop: int) -> np.ndarray:
     """Elements `start` to `stop` of a rank's input: whole numbers from 1 to MODULUS, other ones on each rank.
 
-    Args:
-      rank: whose input.
-      start, stop: elements.
-
     Their sums are exact in float32 for up to 2**24 / MODULUS ranks.
     """
     return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
@@ -56,7 +52,6 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
 
     Args:
       reduce: one tensor a rank -> their sum on each rank's device.
-      devices: rank i's device.
       num_bytes: of each rank's tensor.
 
     The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
@@ -119,13 +114,7 @@ def measure(
 
     Args:
       reduce: one tensor a rank -> their sum on each rank's device.
-      name: the algorithm.
-      devices: rank i's device.
       sizes: bytes of each rank's tensor, increasing.
-      repeats: of each size.
-      tell: is told rounds done, rounds in all, what; before anything that may hang.
-      keep: is given what is known so far after each round.
-      compare: False for a reduction that is none.
     """
 
     def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:

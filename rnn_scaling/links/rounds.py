@@ -61,10 +61,7 @@ def in_rounds(
 
     Args:
       measure: returns the seconds of one repeat.
-      rounds: repeats of each job.
       budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
-      fewest: repeats that every job gets.
-      after_round: is told the rounds done and the times so far.
 
     Returns:
       The times of each job.

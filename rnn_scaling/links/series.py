@@ -90,8 +90,6 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
 
     Args:
       num_bytes: size S of each rank's tensor, in bytes.
-      seconds: duration t of one all-reduce.
-      num_ranks: participants n.
 
     Returns:
       S/t * 2(n-1)/n in GB/s; 0.0 for one rank.
@@ -111,7 +109,6 @@ def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
 
     Args:
       smallest, largest: bytes.
-      factor: from one size to the next.
     """
     sizes = [smallest]
     while sizes[-1] * factor <= largest:

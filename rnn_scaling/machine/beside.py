@@ -28,7 +28,6 @@ def beside(work: Callable[[], T], pays: bool = True) -> Iterator[Callable[[], T]
 
     Args:
       work: changes nothing outside of itself; what it returns can be pickled.
-      pays: whether the work is long enough for a process; if not, it is done here.
     """
     if not pays or not _may_be_copied():
         yield work
@@ -85,12 +84,7 @@ def _result(mine: Any, work: Callable[[], T]) -> T:
 
 
 def _send(work: Callable[[], Any], mine: Any, its: Any) -> None:
-    """What the copy does.
-
-    Args:
-      work: that it does.
-      mine, its: the connection's ends, of the other process and of this one.
-    """
+    """What the copy does."""
     mine.close()  # else it would wait for itself to read, once the other process is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the other process too, which ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

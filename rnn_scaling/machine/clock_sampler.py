@@ -40,8 +40,6 @@ class ClockSampler:
         """Starts.
 
         Args:
-          open_source: called in the thread, since it may ask other programs.
-          interval_s: between two samples.
           clock: returns seconds.
         """
         self._open, self._interval_s, self._clock, self._started = open_source, interval_s, clock, clock()
@@ -114,8 +112,7 @@ def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockS
     """Begins to sample the devices of a run.
 
     Args:
-      resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
-      interval_s: between two samples.
+          resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
     """
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]

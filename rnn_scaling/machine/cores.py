@@ -35,11 +35,6 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
     """`count` of this process's cores, or all when it has fewer.
 
     Physical cores come first: two hyper-threads of one core are no two devices' cores.
-
-    Args:
-      count: cores that are wanted.
-      local_rank: number of this process among those of its run on this machine: each takes the next cores, from the
-        first on again where they do not suffice.
     """
     ordered = sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))
     first = local_rank * count % len(ordered)
@@ -47,13 +42,7 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
 
 
 def most_of_ideal(num_devices: int, cores: int, busy_each: int = 1) -> float:
-    """The share of n times one device that n devices on so many cores can reach, at most; 1 where there are enough.
-
-    Args:
-      num_devices: n.
-      cores: that there are for all of them.
-      busy_each: cores that one device keeps busy where it has them to itself: one at the least, however many it has.
-    """
+    """The share of n times one device that n devices on so many cores can reach, at most; 1 where there are enough."""
     return min(1.0, cores / (num_devices * busy_each))
 
 

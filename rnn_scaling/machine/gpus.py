@@ -52,9 +52,7 @@ def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tup
     """The GPUs that are meant by `ids`, in their order.
 
     Args:
-      present: GPUs of the machine.
       ids: `gpu_ids`'s.
-      names_of: a GPU's index and UUID.
     """
 
     def is_meant(gpu: T, name: str) -> bool:
@@ -124,11 +122,7 @@ def gpu_topology() -> str | None:
 
 
 def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
-    """What nvidia-smi answers for each visible GPU, in the order of TensorFlow's numbers; None: it does not answer.
-
-    Args:
-      query: fields, among them index and uuid.
-    """
+    """What nvidia-smi answers for each visible GPU, in the order of TensorFlow's numbers; None: it does not answer."""
     ids = gpu_ids()
     if not ids:
         return []

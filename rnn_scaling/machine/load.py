@@ -35,11 +35,6 @@ class Load:
 def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[float, float]:
     """(busy seconds, stolen seconds) of `cores` from the text of /proc/stat.
 
-    Args:
-      text: of the file.
-      cores: that count.
-      ticks_per_s: of the file's numbers.
-
     Source: man 5 proc, "/proc/stat": user nice system idle iowait irq softirq steal guest guest_nice.
     """
     wanted = {f"cpu{core}" for core in cores}
@@ -57,9 +52,8 @@ def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
     """What `share` of a run's cores is of one device's, for all of it may have fallen on that device.
 
     Args:
-      share: of all cores, 0 to 1.
-      num_cores: that the run was bound to; 0 where that is not known.
-      num_devices: that had them, as many cores each.
+        share: of all cores, 0 to 1.
+        num_cores: that the run was bound to; 0 where that is not known.
     """
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 
@@ -72,10 +66,6 @@ class LoadMeter:
     """Watches cores from its creation to `read`."""
 
     def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
-        """Args:
-        cores: that the run is bound to.
-        sample: returns the times now; tests give a fake one.
-        """
         self._cores, self._sample = list(cores), sample or _sample
         self._start = self._sample(self._cores)
 

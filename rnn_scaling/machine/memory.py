@@ -31,8 +31,6 @@ def _left_of_groups(root: str, path: str, is_second: bool) -> list[int]:
     """What is left to a control group and to each above it that has a limit.
 
     Args:
-      root: of the file system.
-      path: of the group.
       is_second: whether it is of version 2.
     """
     mount = f"{root}sys/fs/cgroup" if is_second else f"{root}sys/fs/cgroup/memory"

@@ -75,8 +75,6 @@ def ask(api: Any, function: str, *arguments: Any) -> Any | None:
 
     Args:
       api: `start`'s.
-      function: its name in pynvml.
-      arguments: of the function.
     """
     try:
         return getattr(api, function)(*arguments)

@@ -61,9 +61,6 @@ def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores:
     Args:
       environment: `environment.read_environment()`'s.
       device_type: "CPU" or "GPU".
-      onednn: whether TensorFlow uses it on this CPU.
-      cores: of a CPU device.
-      dtype: of the arithmetic.
     """
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
@@ -80,8 +77,6 @@ def of_run(
     Args:
       environment: `cpu`, `cpu_vector_units` and `gpus` as in `environment.read_environment`'s.
       resolved: the record's part: `devices`, `device_type`, `onednn`, `cpu_affinity`.
-      cores_per_device: of a CPU device.
-      dtype: of the run's arithmetic.
     """
     if "devices" not in resolved:
         return None
@@ -116,8 +111,6 @@ def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: in
 
     Args:
       peaks: `read`'s.
-      where: the place of the run.
-      num_devices: devices that really compute at once.
     """
     rates = {peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where}
     if num_devices in rates:

@@ -155,11 +155,7 @@ def best_subsets(topology: Topology, count: int) -> Best:
 
 
 def better(topology: Topology, used: Sequence[int]) -> Best | None:
-    """The best subsets of as many GPUs as were used; None: those used are as good, or are not all known.
-
-    Args:
-      used: nvidia-smi's indices.
-    """
+    """The best subsets of as many GPUs as were used; None: those used are as good, or are not all known."""
     if len(set(used)) < 2 or not set(used) <= set(topology.devices):
         return None
     subset = sorted({topology.devices.index(device) for device in used})

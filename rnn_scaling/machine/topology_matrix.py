@@ -78,12 +78,7 @@ def level_of(link: str) -> str:
 
 
 def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
-    """Positions of the devices that hang together by links of `level` or nearer, lowest first.
-
-    Args:
-      links: device x device.
-      level: one of LEVELS.
-    """
+    """Positions of the devices that hang together by links of `level` or nearer, lowest first."""
     near = set(LEVELS[: LEVELS.index(level) + 1])
     left, groups = list(range(len(links))), []
     while left:

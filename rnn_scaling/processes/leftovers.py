@@ -12,12 +12,7 @@ DYING_S = 0.2  # that a process which was killed may still be there
 
 
 def find(variable: str, root: Path = Path("/proc")) -> list[str]:
-    """Number and command of each, as "1234 (python daemon.py)".
-
-    Args:
-      variable: NAME=VALUE, of this run alone.
-      root: of the processes.
-    """
+    """Number and command of each, as "1234 (python daemon.py)"."""
     if not any(_running(variable, root)):
         return []
     time.sleep(DYING_S)

@@ -33,8 +33,6 @@ def problem(name: str, package: str, least: str) -> str:
     """Why a framework cannot be used, in one line with the remedy; empty: it can. Starts its Python, once.
 
     Args:
-      name: of the framework.
-      package: that it is, which is imported.
       least: the oldest version that will do, as "2.6".
     """
     python, remedy = path(name), f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"

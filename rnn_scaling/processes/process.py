@@ -89,11 +89,7 @@ def run(
     on_line: OnLine = lambda line: None,
     is_alive: IsAlive | None = None,
 ) -> Ended:
-    """Runs a command in a process group of its own; result, errors and other arguments as in `run_together`.
-
-    Args:
-      command: program and arguments.
-    """
+    """Runs a command in a process group of its own; result, errors and other arguments as in `run_together`."""
     return run_together([Task(command)], timeout_s, on_line, is_alive)
 
 
@@ -109,13 +105,10 @@ def run_together(
     When the first of them ends, or any fails that may not, the others have some seconds to end by themselves.
 
     Args:
-      tasks: the commands.
       timeout_s: wall limit in seconds; 0: none. The group of the first that still runs then gets SIGTERM, so that a
         trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.
       is_alive: says of a line whether the limit counts anew from it; None: of none.
-      arrivals: gets, before each line, when its text came: for a progress bar, which ends a line when it writes the
-        next one, that is before its end came.
 
     Raises:
       OSError: if a process cannot be started.

@@ -112,10 +112,8 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
     """What does not fit together in a run that measured something.
 
     Args:
-      batches: of the run.
       throughput: what was derived from them; None: not to be judged.
       devices: towers of the run; None: not known.
-      noun: what the file calls its items.
     """
     count = len(batches.seconds)
     for name, values in (("seconds", batches.seconds), (noun, batches.items)):
@@ -164,12 +162,7 @@ def _accuracy_faults(batches: Batches) -> Iterator[str]:
 
 
 def rate_faults(throughput: Throughput, noun: str) -> Iterator[str]:
-    """Numbers that only a run without batches, read from a log, may lack.
-
-    Args:
-      throughput: of any other run.
-      noun: what the file calls its items.
-    """
+    """Numbers that only a run without batches, read from a log, may lack."""
     for name, value in ((noun, throughput.items), ("seconds", throughput.seconds)):
         if value is None:
             yield f"throughput.{name} is null; expected a number: log_format names no log that told the rate alone"

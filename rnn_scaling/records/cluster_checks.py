@@ -40,13 +40,7 @@ def rank_faults(workers: Workers | None) -> Iterator[str]:
 
 
 def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Iterator[str]:
-    """What does not fit together in a run of several processes that measured something.
-
-    Args:
-      workers: of the run.
-      batches: those of the cluster.
-      noun: what the file calls its items.
-    """
+    """What does not fit together in a run of several processes that measured something."""
     if workers is None:
         return
     count = len(batches.seconds)

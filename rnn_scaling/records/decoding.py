@@ -58,12 +58,6 @@ class Sparse(Part):
 def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
     """A part from parsed JSON.
 
-    Args:
-      kind: the dataclass.
-      value: what stands in the file.
-      path: where it stands, for the faults.
-      faults: gets a line for each thing that is wrong, with its path.
-
     Returns:
       The part; None when anything in it is wrong.
     """
@@ -73,11 +67,6 @@ def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
     """A part from fields that this program made itself.
-
-    Args:
-      kind: the dataclass.
-      fields: as they would stand in the file.
-      path: its name, for the message.
 
     Raises:
       ValueError: naming everything that is wrong, which is a fault of the program.
@@ -115,12 +104,7 @@ def spelled(value: Any) -> str:
 
 
 def are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
-    """Whether all are numbers in a range; at the speed of C, for there are millions.
-
-    Args:
-      values: anything that JSON can hold.
-      low, high: the smallest number that is allowed, and the largest.
-    """
+    """Whether all are numbers in a range; at the speed of C, for there are millions."""
     if not {*map(type, values)} <= {int, float}:
         return False
     return not values or (min(values) >= low and max(values) <= high and not any(map(math.isnan, values)))

@@ -44,8 +44,6 @@ def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
     flock instead of the filelock package: the same call, and the file can say who holds it.
 
     Args:
-      folder: that exists.
-      name: of the lock's file in it.
       user: what holds such folders: "sweep".
       remedy: what to do but to wait for another one: "choose another --out".
 

@@ -129,12 +129,6 @@ def from_json(
 ) -> RunRecord:
     """Parses a record.
 
-    Args:
-      text: of the file.
-      source: its name, for the message.
-      derived: also checks what follows from other numbers, as sums; the audit judges these itself.
-      kept: parts of the records that were read before, by their text: what is the same is kept once.
-
     Raises:
       RecordError: with everything that is wrong, if the text is not a record of this schema.
     """
@@ -169,9 +163,6 @@ def _readable(value: Any, lines: bool = False) -> Any:
 
 def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, Any] | None = None) -> RunRecord:
     """Reads a record file; other arguments as in `from_json`.
-
-    Args:
-      path: of the file.
 
     Raises:
       OSError: if the file cannot be read.

@@ -44,13 +44,7 @@ def commands(series: SeriesSummary) -> list[str]:
 
 
 def _sweep(series: SeriesSummary, changes: Mapping[str, Any], lists: Mapping[str, str]) -> str:
-    """The sweep of a series.
-
-    Args:
-      series: whose last row's options it has.
-      changes: options with other values.
-      lists: what stands in the place of a flag's value.
-    """
+    """The sweep of a series."""
     row = series.rows[-1].row
     words = command(row.config, **changes).split(" ")
     for name, values in lists.items():

@@ -124,14 +124,7 @@ def _on_several(
     candidates: Sequence[SeriesSummary],
     training: str,
 ) -> list[str]:
-    """Which is fastest on the most devices that all have.
-
-    Args:
-      series: of one kind of scaling.
-      several: those among them that were measured on several devices.
-      candidates: those among these that can be the fastest.
-      training: what these have in common, for the sentence.
-    """
+    """Which is fastest on the most devices that all have."""
     if len(candidates) == 1:
         only = _of_one(training) or " was measured on several devices"
         only = " can be ranked" if any(each.num_diverged for each in several) else only

@@ -135,12 +135,7 @@ def late_sentence(told: Lateness) -> str:
 
 
 def ranks_grid(told: Lateness, unit: str) -> Grid:
-    """(header, a line for each rank that timed its batches); of many the slowest, the median and the fastest.
-
-    Args:
-      told: of a run.
-      unit: what it counts.
-    """
+    """(header, a line for each rank that timed its batches); of many the slowest, the median and the fastest."""
     loads = any(each.rank.load_others is not None for each in told.ranks)
     head = [
         "Rank",

@@ -47,12 +47,6 @@ def compare(
 ) -> int:
     """Prints the comparison of two sets of runs.
 
-    Args:
-      before, after: folders of run records, or single ones.
-      question: what is asked of them.
-      format: a name of RENDER.
-      closing: makes a last line of what was found.
-
     Returns:
       0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
 

@@ -21,12 +21,7 @@ class Sides(NamedTuple):
 
 
 def sentence(report: Report, sides: Sides) -> str:
-    """ "A is 1.27 ± 0.03 times as fast as B. A: --xla=true; B: only the common flags", or that it cannot be told.
-
-    Args:
-      report: of a comparison of A (before) with B (after).
-      sides: what they are.
-    """
+    """ "A is 1.27 ± 0.03 times as fast as B. A: --xla=true; B: only the common flags", or that it cannot be told."""
     of_what = f"A: {sides.a}; B: {sides.b}"
     unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.severity == INCOMPARABLE))
     if asked := [what for what in unlike if what.startswith("--")]:

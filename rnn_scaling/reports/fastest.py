@@ -28,13 +28,7 @@ MOST_NAMED = 6  # series in one sentence
 
 
 def fastest(series: Sequence[SeriesSummary], count: int, training: str) -> list[str]:
-    """Which of several series has the highest rate on so many devices, or that it cannot be told; what slowed them.
-
-    Args:
-      series: each measured on so many devices.
-      count: of devices; on one device nothing is said of how the fastest scales.
-      training: what they have in common, for the sentence.
-    """
+    """Which of several series has the highest rate on so many devices, or that it cannot be told; what slowed them."""
     ordered = sorted(series, key=lambda each: -_rate(each, count).value)
     first, best = ordered[0], _rate(ordered[0], count)
     rivals = [each for each in ordered[1:] if not _is_slower(each, count, best, len(series))]
@@ -107,9 +101,7 @@ def conditions(series: Sequence[SeriesSummary], count: int | None, split: Series
     """What slowed runs of several series that one sentence compares, on 1 device and `count`.
 
     Args:
-      series: that are compared.
       count: of devices; None: on every number of them.
-      split: whose loss the sentence splits, too.
     """
     rows = [row for each in series for row in each.rows if count is None or row.row.num_devices in (1, count)]
     crowded = [text for row in rows if (text := crowding_sentence(row))]

@@ -20,12 +20,7 @@ def in_words(target: Target) -> str:
 
 
 def sentences(learning: Learning, titles: dict[int, str]) -> list[str]:
-    """Of each configuration on several devices whether it reaches the target sooner than one; of the others nothing.
-
-    Args:
-      learning: of a folder.
-      titles: of the series, by the identities of their rows.
-    """
+    """Of each configuration on several devices whether it reaches the target sooner than one; of the others nothing."""
     several = [each for each in learning.learned if each.row.num_devices > 1]
     lines = [f"{titles[id(each.row)]}: {_sentence(learning, each)}" for each in several]
     if lines:
@@ -131,13 +126,7 @@ def markdown(learning: Learning, titles: dict[int, str]) -> str:
 
 
 def as_json(learning: Learning, titles: dict[int, str], interval: Any) -> dict[str, Any]:
-    """The section of report.json.
-
-    Args:
-      learning: of a folder.
-      titles: of the series, by the identities of their rows.
-      interval: how a number with its interval is written.
-    """
+    """The section of report.json."""
     target = learning.target
     return {
         "target": {"kind": target.kind, "value": target.value, "given": target.is_given},

@@ -23,7 +23,6 @@ def plus_minus(interval: Interval | None, digits: int) -> str:
     """The number with its 95 % interval where it has one; "n/a" for None.
 
     Args:
-      interval: of the number.
       digits: decimals at most where there is no interval.
     """
     if interval is None:

@@ -67,13 +67,7 @@ def markdown(summary: Summary) -> str:
 
 
 def _cells(series: SeriesSummary, with_devices: bool, is_scaled: bool) -> list[str]:
-    """The cells after the title.
-
-    Args:
-      series: of the line.
-      with_devices: whether there is a column of the number of devices.
-      is_scaled: whether there are columns of what several devices reach.
-    """
+    """The cells after the title."""
     row = series.largest
     if row is None:
         return [*(["n/a"] if with_devices else []), *["n/a"] * (4 if is_scaled else 1), "none succeeded"]

@@ -99,9 +99,7 @@ def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
     """The tables of the runs, and one step of each traced one from left to right.
 
     Args:
-      runs: those that were read.
       step: which of their steps, from 0; None: the one of middle length.
-      colours: for a terminal that has them.
     """
     sections = [f"### {run.title}\n\n{_body(run, step, colours)}" for run in runs]
     series = _series(runs)
@@ -176,7 +174,6 @@ def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:
     """One step of each traced run, drawn.
 
     Args:
-      runs: the runs.
       step: which of their steps, from 0; None: the one of middle length.
       format: "png" or "svg".
     """

@@ -175,13 +175,7 @@ def coverage(parts: StepParts) -> str:
 
 
 def bars(step: TimedStep, width: int = BAR, colours: bool = False) -> list[str]:
-    """One line a tower: a letter for each stretch of one step's time, by the part that most of it is.
-
-    Args:
-      step: whose time is drawn.
-      width: letters of a line.
-      colours: whether each letter is coloured by ANSI codes.
-    """
+    """One line a tower: a letter for each stretch of one step's time, by the part that most of it is."""
     timeline = step.timeline
     rows = [(f"tower {i}", bar) for i, bar in enumerate(timeline.towers)]
     if "x" in timeline.exchange:

@@ -32,8 +32,6 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     """Works out all that the report says about a folder's runs; a folder without any gives an empty summary.
 
     Args:
-      folder: what was read.
-      name: of the folder as the user wrote it.
       target: that the runs are to reach; None: found where they counted right predictions.
     """
     ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
@@ -70,13 +68,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
 def _series(
     machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[int, list[RunSteady]]
 ) -> tuple[SeriesSummary, ...]:
-    """What is said of each series of all machines.
-
-    Args:
-      machines: the rows of each.
-      names: of the records' files, by their identities.
-      steady: of each row's runs, by its identity.
-    """
+    """What is said of each series of all machines."""
     rows, several = [row for own in machines for row in own], len(machines) > 1
     losses = {name: loss for own in machines for name, loss in _losses(own, rows).items()}
     placed = [(number, members) for number, own in enumerate(machines, 1) for members in by_series(own)]

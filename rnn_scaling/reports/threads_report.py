@@ -18,8 +18,6 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
     """Prints and writes what the records say.
 
     Args:
-      out: folder of the files.
-      records: of all runs.
       defaults: number of devices -> the trainer's own number of threads.
 
     Returns:

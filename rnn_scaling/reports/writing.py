@@ -48,9 +48,6 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
     """Prints the tables and the answer of a folder, and writes the report.
 
     Args:
-      source: folder of run records.
-      target: folder of the files.
-      force: overwrite files of the same names that the report did not write.
       to_reach: what runs are to learn; None: found where they counted right predictions.
 
     Raises:

@@ -126,9 +126,7 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
     """What `auto` means: the best that the devices allow.
 
     Args:
-      num_devices: towers.
       device_type: "cpu" or "gpu".
-      num_physical: GPUs, or CPUs, that hold the towers.
 
     Returns:
       `nccl` where each tower has a GPU of its own. NCCL refuses two ranks on one GPU, so logical GPUs add on the
@@ -144,10 +142,7 @@ def problems(segments: Sequence[Segment], device_type: str, num_devices: int, nu
     """Every conflict between the spec and the devices, a line each.
 
     Args:
-      segments: of the spec.
       device_type: "cpu" or "gpu".
-      num_devices: towers.
-      num_physical: real devices that hold them.
     """
     lines = []
     flag = f"{_FLAG}{format(segments)}"

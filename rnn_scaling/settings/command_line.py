@@ -17,11 +17,6 @@ def checked(
 ) -> tuple[dict[str, Any], RunConfig]:
     """The options that were given, and what runs with them.
 
-    Args:
-      words: flags of the trainer.
-      lines: what is already known to be wrong.
-      defaults: options that count as given where the words do not give them.
-
     Raises:
       FlagErrors: naming everything that is wrong.
     """

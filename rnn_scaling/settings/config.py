@@ -97,7 +97,6 @@ def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None 
 
     Args:
       given: the options that the user set, by name.
-      num_processes: that were started; coordinator and parameter servers are among them.
       num_ps: how many of them are parameter servers; None: the launcher does not say.
     """
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
@@ -122,8 +121,6 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
 
     Args:
       given: the options that the user set, by name.
-      num_gpus: GPUs that are visible.
-      num_cores: CPU cores that the process may use.
 
     Returns:
       The configuration that will run. Conflicts in it are `conflicts.problems`'s matter.

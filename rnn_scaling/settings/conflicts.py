@@ -27,13 +27,7 @@ from rnn_scaling.settings.spelling import spell
 
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
-    """Every reason why `config` cannot run; empty when it can.
-
-    Args:
-      config: the resolved options.
-      given: the options that the user set: setting one that nothing would read is a conflict.
-      num_gpus: GPUs that are visible.
-    """
+    """Every reason why `config` cannot run; empty when it can."""
     bad = dict(_out_of_range(config))
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}

@@ -13,10 +13,6 @@ NAMES = ("--flagfile", "-flagfile")
 def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
     """The words of a command line with those of its flag files in their places; after -- nothing is a flag.
 
-    Args:
-      words: of the command line, or the lines of a file.
-      within: the files that these words are read from, the outermost first.
-
     Raises:
       ValueError: naming the file that cannot be read, or that names itself.
     """

@@ -43,10 +43,6 @@ class FlagErrors(entry.Refusal):
     """Everything that is wrong with a command line; one line each in `lines`."""
 
     def __init__(self, lines: Sequence[str], given: Mapping[str, Any] | None = None) -> None:
-        """Args:
-        lines: one for each mistake.
-        given: the flags that could be read, so that their conflicts can be named too.
-        """
         super().__init__(*lines)
         self.given = dict(given or {})
 
@@ -55,9 +51,8 @@ def positional(help: str, shown: str, several: bool = False) -> Any:
     """Declares one field that a word without dashes fills.
 
     Args:
-      help: one sentence for `--help`.
-      shown: its name in the help page, in capitals.
-      several: it takes all words that are left, at least one, as a tuple.
+        help: one sentence for `--help`.
+        several: it takes all words that are left, at least one, as a tuple.
     """
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
     return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
@@ -89,9 +84,8 @@ def _parse_value(name: str, kind: str, text: str) -> Any:
     """Text -> value of an option.
 
     Args:
-      name: of the flag, for the message.
-      kind: the option's type: "bool", "int", "float", "str" or "Path".
-      text: what stands behind the `=`.
+        kind: the option's type: "bool", "int", "float", "str" or "Path".
+        text: what stands behind the `=`.
 
     Raises:
       ValueError: naming the flag, the value and the rule.
@@ -142,9 +136,7 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     """Parses a command line.
 
     Args:
-      argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
-      options: the fields that are flags or positionals here, by flag.
-      lists: every flag takes values separated by commas.
+        argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
 
     Returns:
       The values (lists of values) of the options that were given, by flag.
@@ -192,10 +184,7 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str
     """Answers --help and --version.
 
     Args:
-      argv: the command line.
-      usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
-      groups: its option dataclasses.
-      command: its name.
+        usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
 
     Raises:
       Answer: what to print, if the command line asks for one of them.
@@ -210,10 +199,8 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """The options of a command that reads files and has one group of them, as an instance of it.
 
     Args:
-      argv: the command line.
-      usage: as in `answer`.
-      group: its option dataclass; how large files may be is told to the door.
-      command: its name.
+        usage: as in `answer`.
+        group: its option dataclass; how large files may be is told to the door.
 
     Raises:
       Answer: if the command line asks for help or the version.
@@ -233,11 +220,6 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
 
 def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
     """An instance of each group with the values that were given.
-
-    Args:
-      groups: option dataclasses.
-      given: values by flag; defaults stand for the others.
-      lines: what is already known to be wrong.
 
     Raises:
       FlagErrors: naming every value against its rules, after `lines`.

@@ -31,12 +31,7 @@ _ALLOWED = {
 
 
 def problems(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """A line for each conflict.
-
-    Args:
-      config: resolved options.
-      num_gpus: that are visible.
-    """
+    """A line for each conflict."""
     name = config.frameworks.framework
     if name == OURS:
         return

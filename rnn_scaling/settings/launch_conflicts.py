@@ -13,7 +13,6 @@ def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]
     """Why `config` cannot run as it was started, a line or none.
 
     Args:
-      config: the resolved options.
       launch: which of several processes this is; None: one alone was started.
     """
     update, wanted = config.update.variable_update, config.num_processes

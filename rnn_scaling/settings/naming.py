@@ -20,11 +20,7 @@ _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """What a run is called by: the kernel of its encoder, its workload where that has none, or who trains in our place.
-
-    Args:
-      config: flat options of a run; one whose workload is none of ours has an encoder.
-    """
+    """What a run is called by: the kernel of its encoder, its workload where that has none, or the foreign trainer."""
     if TRAINER in config:
         return str(config[TRAINER])
     if config.get(FRAMEWORK, OURS) != OURS:
@@ -44,11 +40,7 @@ def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """(network, samples of a device, of all devices a step) as options tell it; None where they do not.
-
-    Args:
-      config: options of a run whose values are known.
-    """
+    """(network, samples of a device, of all devices a step) as options tell it; None where they do not."""
     sizes = (config.get("batch_size"), config.get("global_batch_size") or 0)
     if config.get("model") is None or not any(sizes):
         return None
@@ -56,12 +48,7 @@ def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
-    """The names, and what is counted added to those that several have which count different things.
-
-    Args:
-      names: of configurations.
-      units: what each counts.
-    """
+    """The names, and what is counted added to those that several have which count different things."""
     counted: dict[str, set[str]] = {}
     for name, unit in zip(names, units):
         counted.setdefault(name, set()).add(unit)
@@ -74,7 +61,6 @@ def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, s
     An option that only some of them read tells those apart alone: text files do not tell text from synthetic words.
 
     Args:
-      names: options to choose from, in their order.
       configurations: of each, the `repr` of the options that it reads, by name.
     """
     values = {name: {options[name] for options in configurations if name in options} for name in names}

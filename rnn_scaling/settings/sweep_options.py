@@ -17,7 +17,6 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
     Args:
-      words: the command line.
       groups: option dataclasses of the command; where one has the field `trace_batches`, every run is traced.
 
     Raises:

@@ -187,13 +187,6 @@ def plan(
 ) -> list[TheirRun]:
     """The configurations of a sweep, in order.
 
-    Args:
-      own: the command and how it is read.
-      axes: values of the user's own options.
-      lists: values of each flag of this suite's trainer that was given.
-      num_gpus: GPUs that are visible.
-      num_cores: CPU cores that there are.
-
     Raises:
       FlagErrors: naming everything that is wrong.
     """

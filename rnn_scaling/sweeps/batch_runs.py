@@ -28,14 +28,7 @@ class BatchSearch:
     """The runs of a search for the largest batch, each within its memory."""
 
     def __init__(self, lists: Mapping[str, Sequence[Any]], memory_gib: float, trainer: Sequence[str]) -> None:
-        """Args:
-          lists: values of each trainer flag that was given.
-          memory_gib: that all processes of a run may use, on CPUs; 0: a share of what is free.
-          trainer: the command that runs one configuration.
-
-        Raises:
-          FlagErrors: naming everything that is wrong.
-        """
+        """memory_gib: that all processes of a run may use, on CPUs; 0: a share of what is free."""
         wrong = [f"{spell(n, ','.join(map(str, v)))} must be one value" for n, v in lists.items() if len(v) > 1]
         given = {"num_devices": 0, **{name: values[0] for name, values in lists.items()}}
         num_gpus, num_cores = visible_gpus(), len(available_cores())
@@ -90,9 +83,7 @@ class BatchSearch:
         """The next run, if there is time for it.
 
         Args:
-          records: of the runs that were made.
           left_s: seconds that are left.
-          seconds: that a run takes.
         """
         batch_size = largest_batch.next_batch(self.start, self.tries(records))
         if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):

@@ -47,8 +47,6 @@ def run(
     Args:
       options: values of the trainer's flags by name.
       timeout_s: wall limit in seconds; 0: none.
-      launch: a launcher with its flags, which starts the processes.
-      program: the command that runs one configuration.
     """
     trainer = OurTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
@@ -72,12 +70,8 @@ def sweep(
     """`rnn_scaling.sweep` of this suite's trainer, without the rows.
 
     Args:
-      out: folder of the records.
       options: values, or lists of values, of the trainer's flags by name.
-      repeats: runs of each combination.
       timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
-      launch: a launcher with its flags, which starts the processes of each run.
-      program: the command that runs one configuration.
     """
     words = _words(options)
     lists = flags.parse(words, configs.OPTIONS, lists=True)
@@ -100,12 +94,6 @@ def sweep_theirs(
     """`rnn_scaling.sweep` of a trainer of the caller's own, without the rows.
 
     Args:
-      out: folder of the records.
-      trainer: its command, with places.
-      reader: reads the output of a run that wrote no record.
-      axes: values, or lists of values, of its own options.
-      options: of flags of this suite, those of a trainer of one's own among them.
-      repeats: runs of each combination.
       timeout_s: wall limit of a run in seconds; 0: none; None: as the command has it.
     """
     of_trainer = flags.fields([TrainerOptions])

@@ -48,12 +48,7 @@ MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
-    """What counts as given to verify where the user does not give it.
-
-    Args:
-      given: options of the user.
-      has_launcher: whether several processes were started, as many as there are to be.
-    """
+    """What counts as given to verify where the user does not give it."""
     is_several = has_launcher or given.get("num_workers", 1) > 1
     mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
     own = {
@@ -111,12 +106,7 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
-    """The verification of each configuration.
-
-    Args:
-      runs: of the sweep, one for each configuration.
-      out: the sweep's folder.
-    """
+    """The verification of each configuration."""
     return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
 
 
@@ -124,9 +114,6 @@ def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord]
     """Writes each configuration's certificate into the records of its timed runs that have none, or another.
 
     Args:
-      runs: of the sweep, one for each configuration.
-      out: the sweep's folder.
-      certified: record of each verification by the configuration's name.
       repeats: of each configuration, at most.
 
     Raises:

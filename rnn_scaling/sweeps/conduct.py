@@ -90,11 +90,6 @@ def conduct(
     """Runs the jobs that are not finished; says on stderr what stops it.
 
     Args:
-      jobs: in the order in which they run.
-      out: the folder that the user named.
-      options: how.
-      again: the name and words of the command that goes on after an interruption.
-      trainer: makes the runs.
       before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
     """
     outcome = Outcome()
@@ -151,13 +146,7 @@ def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> str:
-    """The table of a dry run and its estimate.
-
-    Args:
-      jobs: in the order in which they run.
-      survey: what is there already.
-      trainer: makes the runs.
-    """
+    """The table of a dry run and its estimate."""
     pending = {job.label for job in survey.pending}
     states = [
         "to run" if job.label in pending else "finished" if survey.finished[job.label].status == "ok" else "failed"
@@ -228,9 +217,6 @@ def run_job(
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
     Args:
-      job: the run and its place.
-      limit: of its time.
-      trainer: makes it.
       on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:

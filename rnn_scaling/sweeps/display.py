@@ -20,12 +20,7 @@ class Display:
     """Told of every run and of what it says. `left_s`: seconds for all runs that are not done; NaN: not known."""
 
     def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
-        """Args:
-        total: runs of the sweep, those of earlier rounds among them.
-        done: runs that were finished before.
-        stream: where to; sys.stderr when not given.
-        begun: runs of earlier rounds of the same command.
-        """
+        """stream: where to; sys.stderr when not given."""
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
         self._board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
         self._total, self._done = total, begun + done
@@ -62,8 +57,6 @@ class Display:
         """A run has ended.
 
         Args:
-          label: of the run.
-          result: its record.
           left_s: seconds that the others will take.
         """
         self._done += 1
@@ -97,8 +90,7 @@ def fitting(texts: Sequence[str], room: int) -> str:
     """The texts that find room, the first ones first, joined by commas.
 
     Args:
-      texts: the second may lose letters from its middle: the end of a run's name says on how many devices it runs.
-      room: letters.
+          texts: the second may lose letters from its middle: the end of a run's name says on how many devices it runs.
     """
     shown = list(texts)
     while len(shown) > 2 and len(", ".join(shown)) > room:

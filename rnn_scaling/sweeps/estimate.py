@@ -26,8 +26,7 @@ class Estimator:
         workers_share: bool = True,
         is_reckoned: bool = True,
     ) -> None:
-        """Args:
-        num_cores: that the runs share; those of this process when not given.
+        """num_cores: that the runs share; those of this process when not given.
         workers_share: whether all workers of a run share them; else each has as many.
         is_reckoned: whether `rough_s` says what a run is beside another; else they count as equally long, and nothing
           is known before the first has ended.
@@ -103,8 +102,7 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
     """Seconds of one run from its matrix products (`flops_a_sample` of its workload), its towers and its trace.
 
     Args:
-      options: flat options of a run.
-      num_cores: CPU cores that the devices of all its workers share, if they are CPU devices.
+        num_cores: CPU cores that the devices of all its workers share, if they are CPU devices.
     """
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]

@@ -26,14 +26,7 @@ INTERRUPTED_STATUSES = (130, 143)
 
 
 def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit) -> RunError:
-    """What is to be said of a run that left no result.
-
-    Args:
-      returncode: exit status, or minus the signal's number.
-      timed_out: the wall limit ended it.
-      lines: the last lines of its stderr.
-      limit: of its time.
-    """
+    """What is to be said of a run that left no result."""
     telling = _telling(lines)
     if timed_out:
         at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), telling)

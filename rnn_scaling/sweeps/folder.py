@@ -76,12 +76,6 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
 
     A job is finished when its file, or a file of the folder that is no job's, holds a finished record of its flags:
     a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
-
-    Args:
-      jobs: in the order in which they are to run.
-      retry_failed: failed records count as pending.
-      force: records of other flags count as pending.
-      before: jobs of earlier rounds, whose records are theirs.
     """
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
     for job in jobs:

@@ -13,13 +13,7 @@ WATCHED_S = 0.3  # of the cores before a sweep
 
 
 def before(configs: Sequence[RunConfig], dry_run: bool, elsewhere: bool = False) -> list[str]:
-    """What to warn of before runs.
-
-    Args:
-      configs: their options.
-      dry_run: they are not made now, so that the load does not matter.
-      elsewhere: a launcher starts them, on machines that are not known.
-    """
+    """What to warn of before runs."""
     if elsewhere:
         return []
     load = None if dry_run else load_now()
@@ -43,14 +37,7 @@ def crowding(configs: Sequence[RunConfig], num_cores: int) -> list[str]:
 
 
 def crowded(flag: str, count: int, each: int, num_cores: int) -> list[str]:
-    """What to say of devices that want more cores than there are, if they do.
-
-    Args:
-      flag: that says how many devices.
-      count: of the devices.
-      each: cores that one wants.
-      num_cores: that there are.
-    """
+    """What to say of devices that want more cores than there are, if they do."""
     if count == 1 and each > num_cores:
         return [f"--cpu_cores_per_device={each}: there are {num_cores}, so that a device has no more"]
     if count == 1 or count * each <= num_cores:
@@ -74,7 +61,6 @@ def load_now(
     Args:
       cores: that are watched; this process's when not given.
       sleep: waits for so many seconds.
-      meter: watches the cores from its call on.
     """
     cores = available_cores() if cores is None else cores
     watched = meter(cores)

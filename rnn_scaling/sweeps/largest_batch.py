@@ -50,7 +50,6 @@ def tried(record: RunRecord, limit_bytes: int | None) -> Tried:
     """What a run says of its batch size.
 
     Args:
-      record: of the run.
       limit_bytes: what its processes may use, so that dying by a signal is likely to come of that; None: anything.
     """
     batch_size = record.config["batch_size"]
@@ -79,12 +78,7 @@ def _peak(record: RunRecord) -> int | None:
 
 
 def next_batch(start: int, tries: Sequence[Tried]) -> int | None:
-    """The batch size to run next; None: the largest is known, or a run failed of something else.
-
-    Args:
-      start: where to begin.
-      tries: what was run.
-    """
+    """The batch size to run next; None: the largest is known, or a run failed of something else."""
     if any(each.outcome == FAILED for each in tries):
         return None
     if not tries:

@@ -39,11 +39,7 @@ class LastWords:
         self._after_file = text.startswith('File "')
 
     def text(self, lines: Sequence[str]) -> str:
-        """The last error, of a launcher's ranks that of the first that failed, and the last lines with words.
-
-        Args:
-          lines: the last ones.
-        """
+        """The last error, of a launcher's ranks that of the first that failed, and the last lines with words."""
         end = next((k for k, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines))
         summary = "\n".join(lines[end:])
         rank, killed = _RANK.search(summary), _KILLED.search(summary)

@@ -33,8 +33,6 @@ def of(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limi
     """The limit of a run.
 
     Args:
-      options: of the run.
-      estimator: what is known of runs.
       timeout_s: what the user set; None: nothing.
     """
     if timeout_s is not None:

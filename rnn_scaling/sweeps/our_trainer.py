@@ -23,10 +23,7 @@ class OurTrainer(Trainer):
     """Makes runs of `plan`."""
 
     def __init__(self, command: Sequence[str] = TRAINER, launch: str = "") -> None:
-        """Args:
-        command: of one process, without its flags.
-        launch: a launcher and its own flags, which starts the processes; empty: they are started here.
-        """
+        """launch: a launcher and its own flags, which starts the processes; empty: they are started here."""
         self._starter = Starter(command, launch)
 
     def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:

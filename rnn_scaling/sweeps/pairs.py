@@ -100,8 +100,6 @@ def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
     """A B B A A B B A ...: each side is as often first, and a steady drift cancels in every four runs.
 
     Args:
-      a, b: the two settings.
-      pairs: runs of each.
       out: folder whose folders `a` and `b` get the records.
     """
     jobs = []

@@ -53,12 +53,7 @@ class Run(AnyRun):
 
 
 def identity(config: Mapping[str, Any]) -> Identity:
-    """What makes two runs of this suite's trainer the same: every option's value but the outputs.
-
-    Args:
-      config: flat options, as a record holds them; an option that an older record lacks has its default. Those of
-        another trainer are nobody's here.
-    """
+    """What makes two runs of this suite's trainer the same: every option's value but the outputs."""
     if TRAINER in config:
         return ((TRAINER, config[TRAINER]),)
     return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
@@ -66,11 +61,6 @@ def identity(config: Mapping[str, Any]) -> Identity:
 
 def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -> list[Run]:
     """The configurations of a sweep, in order.
-
-    Args:
-      lists: values of each trainer flag that was given; the defaults of a sweep are added.
-      num_gpus: GPUs that are visible.
-      num_cores: CPU cores that there are.
 
     Raises:
       FlagErrors: naming every conflict of any combination, once.

@@ -53,8 +53,6 @@ class Starter:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
         Args:
-          config: of the run.
-          words: its flags.
           timeout_s: wall limit in seconds; 0: none.
           on_line: gets each line that they write, and None while they are silent.
           is_alive: says of a line whether the limit counts anew from it; None: of none.
@@ -68,8 +66,6 @@ class Starter:
         """The processes on this machine.
 
         Args:
-          config: of the run.
-          words: its flags.
           has_streams: what rank 0 says goes where this process's output goes.
         """
         environments = _on_loopback(config.num_processes)
@@ -151,10 +147,7 @@ def each_rank(
     """A task for each rank of a run, all with the same new token.
 
     Args:
-      config: of the run.
-      commands: of each rank.
-      environments: variables of each rank.
-      has_streams: what rank 0 says goes where this process's output goes.
+          has_streams: what rank 0 says goes where this process's output goes.
     """
     # A coordinator goes on when a worker dies; in all other modes nobody does.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
@@ -176,13 +169,7 @@ def _prefix(name: str) -> str:
 
 
 def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
-    """Why a run has no result.
-
-    Args:
-      ended: how its processes ended.
-      config: of the run.
-      limit: of its time.
-    """
+    """Why a run has no result."""
     if not ended.task:
         return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
     name = names(config)[ended.task]
@@ -202,12 +189,7 @@ def _who(config: RunConfig, rank: int) -> str:
 
 
 def answer(ended: Ended, config: RunConfig) -> int:
-    """Says on stderr which rank failed and why, where rank 0 has not said it; returns the exit status.
-
-    Args:
-      ended: how the processes ended.
-      config: of the run.
-    """
+    """Says on stderr which rank failed and why, where rank 0 has not said it; returns the exit status."""
     if not ended.returncode:
         return entry.EXIT_OK
     has_told = ended.returncodes[0] > 0
@@ -239,12 +221,7 @@ def relay(line: str | None) -> None:
 
 
 def own_options(words: Sequence[str], group: type[Group]) -> tuple[Group, list[str]]:
-    """(the own options of a command that starts ranks, defaults in place of what is wrong; what is wrong).
-
-    Args:
-      words: before --.
-      group: its option dataclass.
-    """
+    """(the own options of a command that starts ranks, defaults in place of what is wrong; what is wrong)."""
     options, lines = flags.fields([group]), []
     try:
         given = flags.parse(words, {**OPTIONS, **options})
@@ -265,9 +242,7 @@ def checked(
     """The flags of the trainer, the same for every rank, and what runs with them.
 
     Args:
-      words: flags that the user gave.
-      counts: what the command's own flags --workers and --ps say; None: nothing.
-      lines: what is already known to be wrong.
+          counts: what the command's own flags --workers and --ps say; None: nothing.
 
     Raises:
       FlagErrors: naming everything that is wrong.

@@ -37,11 +37,6 @@ def conduct_rounds(
 
     Args:
       choose: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
-      out: folder of the records.
-      how: runs are made.
-      minutes: that all of it may take; a run that has begun is ended.
-      again: the name and words of the command that goes on after an interruption.
-      trainer: the command that runs one configuration.
     """
     rounds, before, began, ours = Rounds(), list[Made](), time.monotonic(), OurTrainer(trainer, how.launch)
     estimator = ours.estimator()

@@ -42,11 +42,7 @@ class AnyRun(abc.ABC):
 
     @abc.abstractmethod
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
-        """What a record says of the options by which such runs are told apart.
-
-        Args:
-          config: of a record.
-        """
+        """What a record says of the options by which such runs are told apart."""
 
     @property
     def identity(self) -> Identity:
@@ -62,9 +58,6 @@ class Trainer(Protocol):
         """Makes a run; errors as in `process.run_together`.
 
         Args:
-          run: which one.
-          result_file: where its record is to be.
-          limit: of its time.
           on_line: gets each line that it writes, and None while it is silent.
         """
 
@@ -77,21 +70,12 @@ class Trainer(Protocol):
         """What became of a run; None: it has left no result, and how it ended says why.
 
         Args:
-          run: which one.
-          result_file: where its record is to be.
           written: the record that it wrote there; None: none that can be read.
-          ended: how its processes ended.
         """
 
     @abc.abstractmethod
     def reason(self, run: AnyRun, ended: Ended, limit: Limit) -> RunError:
-        """Why a run has no result.
-
-        Args:
-          run: which one.
-          ended: how its processes ended.
-          limit: of its time.
-        """
+        """Why a run has no result."""
 
     @abc.abstractmethod
     def estimator(self) -> Estimator:
@@ -99,12 +83,7 @@ class Trainer(Protocol):
 
     @abc.abstractmethod
     def forewarnings(self, runs: Sequence[AnyRun], dry_run: bool) -> list[str]:
-        """What to warn of before runs.
-
-        Args:
-          runs: that are to be made.
-          dry_run: they are not made now.
-        """
+        """What to warn of before runs."""
 
     def remarks(self, runs: Sequence[AnyRun]) -> list[str]:
         """What a dry run says below its table, a line each."""

@@ -22,11 +22,7 @@ class Template:
     words: tuple[str, ...]
 
     def filled(self, values: Mapping[str, str]) -> list[str]:
-        """The words of one run; one that is nothing but a place is left out where its value is empty.
-
-        Args:
-          values: text of each place.
-        """
+        """The words of one run; one that is nothing but a place is left out where its value is empty."""
         filled = [(word, fill(word, values)) for word in self.words]
         return [text for word, text in filled if text or not word]
 

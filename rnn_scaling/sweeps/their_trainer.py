@@ -49,9 +49,6 @@ class TheirTrainer(Trainer):
     """Makes runs of `any_trainer.plan`."""
 
     def __init__(self, reader: Reader) -> None:
-        """Args:
-        reader: reads the output of a run that wrote no record.
-        """
         self._reader = reader
         self._load: load.Load | None = None  # of others, during the run that was made last
         self._is_cut = False  # whether that run printed more than is kept
@@ -218,12 +215,7 @@ def _text(run: TheirRun) -> str:
 
 
 def command(run: TheirRun, result_file: Path) -> list[str]:
-    """The words of a run.
-
-    Args:
-      run: which one.
-      result_file: where its record is to be.
-    """
+    """The words of a run."""
     own = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
     return template.parse(_text(run)).filled({**run.texts, **own})
 

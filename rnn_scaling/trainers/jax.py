@@ -36,7 +36,6 @@ def build(work: Work, rank: int) -> Callable[[], float]:
     """A step on all devices; returns the loss a word of all towers once the devices have finished.
 
     Args:
-      work: network, weights and batches.
       rank: 0, as one process has all devices.
 
     Raises:
@@ -179,7 +178,6 @@ def with_scans(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
     Args:
       layers: kernel [D+U, 4U] and bias [4U] of each direction of each layer, gates i, j, f, o.
       x: [T, B, D].
-      states: to start from, in the order of the cells.
     """
     last: list[State] = []
     for cells in layers:
@@ -197,10 +195,8 @@ def _scan(x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backwa
 
     Args:
       x: [T, B, D].
-      state: to start from.
       kernel: [D+U, 4U], the rows of the input first.
       bias: [4U].
-      backward: from the last word to the first.
     """
     width = x.shape[2]
 
@@ -258,9 +254,6 @@ def _updated(
 
     Args:
       optimizer: "sgd", "momentum" or "adam".
-      weight: to update.
-      slots: what the rule keeps of it.
-      gradient: of the loss a word.
       rate: what `_rate` gives.
     """
     if optimizer == "sgd":

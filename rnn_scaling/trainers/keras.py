@@ -30,8 +30,7 @@ def build(work: Work, rank: int) -> Callable[[], float]:
     """A batch of `model.fit` on all devices; returns the loss a word once they have finished.
 
     Args:
-      work: network, weights and batches.
-      rank: 0, as one process has all devices.
+        rank: 0, as one process has all devices.
 
     Raises:
       ValueError: if the devices cannot do what was asked.
@@ -65,11 +64,6 @@ class _Fit:
     """
 
     def __init__(self, work: Work, towers: Sequence[int], scope: Scope) -> None:
-        """Args:
-        work: network, weights and batches.
-        towers: whose batches are joined.
-        scope: gives what the network is built and trained in.
-        """
         self._permits: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._run, args=(work, towers, scope), daemon=True, name=f"fit {towers[0]}").start()
@@ -246,9 +240,8 @@ def cell_weights(kernel: np.ndarray, bias: np.ndarray, forget_bias: float) -> li
     """Kernel [D, 4U], recurrent kernel [U, 4U] and bias [4U] of Keras' LSTM, whose gates are in the order i, f, c, o.
 
     Args:
-      kernel: [D + U, 4U], gates i, j, f, o.
-      bias: [4U].
-      forget_bias: part of the bias there.
+        kernel: [D + U, 4U], gates i, j, f, o.
+        bias: [4U].
     """
     units = len(bias) // 4
     bias = bias.copy()

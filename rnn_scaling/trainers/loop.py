@@ -48,9 +48,7 @@ class Group(Protocol):
         """Returns when all ranks have.
 
         Args:
-          address: that rank 0 has.
-          rank: of this process.
-          work: that all train.
+        address: that rank 0 has.
         """
 
 
@@ -102,13 +100,7 @@ def run(framework: Framework, work: Work) -> int:
 
 
 def _towers_of(framework: Framework, work: Work, rank: int) -> range:
-    """Numbers of the towers that a process trains.
-
-    Args:
-      framework: that it runs.
-      work: of all.
-      rank: its own.
-    """
+    """Numbers of the towers that a process trains."""
     return range(rank, rank + 1) if framework.group else range(work.num_devices)
 
 
@@ -116,9 +108,7 @@ def check(step: Step, work: Work, towers: range) -> None:
     """Compares the losses of as many steps as there are references.
 
     Args:
-      step: built of `work.as_reference()`.
-      work: has the references.
-      towers: that the step trains.
+        step: built of `work.as_reference()`.
 
     Raises:
       RefusedError: naming the step, both its losses and the first one.
@@ -139,12 +129,6 @@ class _Run:
     """One process of a run."""
 
     def __init__(self, framework: Framework, work: Work, rank: int, leave: Callable[[], None]) -> None:
-        """Args:
-        framework: that trains.
-        work: that it trains.
-        rank: of this process.
-        leave: removes the folder of a record that nobody asked for.
-        """
         self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
         self._towers = _towers_of(framework, work, rank)
         self._num_ranks = work.num_devices if framework.group else 1

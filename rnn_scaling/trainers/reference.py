@@ -30,8 +30,6 @@ def make(config: RunConfig, state: RunState, started: float) -> Work:
     """The work of a run; TensorFlow starts in this process.
 
     Args:
-      config: of the run, of another framework.
-      state: of the run, with the cores that it is bound to.
       started: `time.perf_counter()` when the program started.
 
     Raises:
@@ -48,9 +46,7 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
     """The work of a run whose reference is trained on these devices.
 
     Args:
-      engine: has the devices.
       config, started: as of `make`.
-      resolved: the cores that the run is bound to, and what else is known of it.
     """
     ours, devices = _reference_config(config), config.devices
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)

@@ -33,7 +33,6 @@ def run(config: RunConfig, started: float) -> int:
     """Hands the run over and does not return, unless it fails before: then the exit status.
 
     Args:
-      config: resolved options without a conflict, of another framework than ours.
       started: `time.perf_counter()` when the program started.
     """
     state = RunState(config, started=started)
@@ -65,12 +64,7 @@ def run(config: RunConfig, started: float) -> int:
 
 
 def environment(config: RunConfig, threads: int) -> dict[str, str]:
-    """The variables of the framework's process; memory and what else a user sets are those of this one.
-
-    Args:
-      config: resolved options.
-      threads: of a device, inside its operators.
-    """
+    """The variables of the framework's process; memory and what else a user sets are those of this one."""
     kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
     pools = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     return {**kept, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}

@@ -70,8 +70,6 @@ def optimizer_of(name: str, parameters: list[torch.nn.Parameter], learning_rate:
 
     Args:
       name: "sgd", "momentum" or "adam".
-      parameters: that it updates.
-      learning_rate: of each step.
     """
     if name == "adam":
         return torch.optim.Adam(parameters, learning_rate, betas=(0.9, 0.999), eps=1e-7, fused=True)

@@ -50,12 +50,6 @@ def readable(run: RunRecord) -> RunRecord:
 def items(number: int, value: Any, unit: str, before: int) -> int:
     """The items of a step.
 
-    Args:
-      number: of the step, for the message.
-      value: as the program gave it.
-      unit: of the items.
-      before: items of all steps before.
-
     Raises:
       ValueError: if it is no whole number above 0, or more than a record may have.
     """
@@ -77,13 +71,7 @@ def loss(number: int, value: Any) -> float:
 
 
 def time_fault(seconds: float, count: int, unit: str) -> str:
-    """What is wrong with the time of a step; empty if nothing is.
-
-    Args:
-      seconds: of the step.
-      count: items of the step.
-      unit: of the items.
-    """
+    """What is wrong with the time of a step; empty if nothing is."""
     if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
         return ""
     return f"{count:g} {unit} in {seconds:g} s; expected {SMALLEST:g} s or more and at most {LARGEST:g} {unit} a second"

@@ -35,9 +35,6 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
     """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
 
     Args:
-      config: resolved options.
-      state: of the run.
-      cluster: the processes of the run.
       start_watch: of a run that somebody watches; what it sees becomes the state's `certificate`.
 
     Returns:
@@ -121,13 +118,7 @@ def _end(step: TrainStep) -> None:
 
 
 def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
-    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement.
-
-    Args:
-      log_dir: folder of the files.
-      step: whose graph is shown.
-      result: record of the run.
-    """
+    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
     event_files.write(log_dir, step.graph(), result)
 
 
@@ -152,8 +143,6 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     """The training step of a run.
 
     Args:
-      config: resolved options.
-      engine: has the devices that it runs on.
       state: of the run, in which the step describes itself; None: nobody asks.
     """
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)
@@ -180,12 +169,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
 
 
 def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
-    """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`.
-
-    Args:
-      workload: whose variables they are.
-      states: of the variables of all towers.
-    """
+    """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`."""
     trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
     slots = sum(slot.shape.num_elements() for each in states if each.tower in (None, 0) for slot in each.slots)
     return {"trainable": trainable, "bytes": trainable * tf.float32.size, "moving": moving, "optimizer": slots}
@@ -205,14 +189,7 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
 
 
 def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0) -> Feed:
-    """What the towers want of a data source.
-
-    Args:
-      config: resolved options.
-      engine: has the towers' devices.
-      workload: the network that is trained.
-      first_step: number of the first step; the batches of those before are left out.
-    """
+    """What the towers want of a data source."""
     batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
     if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
         batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False

@@ -108,12 +108,6 @@ def held(directory: str) -> Iterator[None]:
 def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0) -> Checkpoint | None:
     """The last checkpoint of a folder; None where there is none. Rank 0 removes what was left half-written.
 
-    Args:
-      directory: --checkpoint_dir.
-      config: of the run that is to go on.
-      files: that it reads its data from.
-      rank: of this process.
-
     Raises:
       CheckpointError: if it is damaged, of a run of other options or data, or beyond the last batch of this one.
     """
@@ -207,11 +201,6 @@ class Writing:
     """
 
     def __init__(self, directory: str, checkpoint: Checkpoint, files: Sequence[str] = ()) -> None:
-        """Args:
-        directory: --checkpoint_dir, made if missing.
-        checkpoint: what this rank had done; its folder is made here.
-        files: that it reads its data from.
-        """
         self._checkpoint, self._files = checkpoint, files
         self._target = Path(directory) / f"batch_{checkpoint.batches:08d}"
         self._temporary = self._target.with_name(f".{self._target.name}.tmp")
@@ -222,11 +211,7 @@ class Writing:
         self._temporary.mkdir(parents=True)
 
     def write_own(self, save: Callable[[str], None]) -> None:
-        """Writes this rank's part.
-
-        Args:
-          save: writes the variables to files whose names begin with what it gets.
-        """
+        """Writes this rank's part."""
         own = dataclasses.replace(self._checkpoint, folder=self._temporary)
         save(own.variables)
         if own.rank:

@@ -66,12 +66,6 @@ class Saver:
     """Saves a run every so many batches, and resumes it.
 
     Made from:
-
-    Args:
-      config: resolved options.
-      state: of the run; holds the checkpoint to go on from, if any.
-      files: that the run reads its data from.
-      cluster: the processes that save together.
     """
 
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:

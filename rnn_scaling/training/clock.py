@@ -26,8 +26,7 @@ class StepTimer:
     """
 
     def __init__(self, warmup_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Args:
-        warmup_steps: steps at the start that `measured` leaves out.
+        """warmup_steps: steps at the start that `measured` leaves out.
         clock: returns seconds; tests give a fake one.
         """
         self._clock = clock
@@ -77,9 +76,7 @@ def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_s
     """Seconds and items of the steps after the warm-up.
 
     Args:
-      step_s: seconds of each step, the warm-up among them.
-      step_items: items of each.
-      warmup_steps: how many come first and are left out.
+        step_s: seconds of each step, the warm-up among them.
 
     Raises:
       ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
@@ -98,8 +95,7 @@ def steady_state(
     """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have.
 
     Args:
-      step_s, step_items, warmup_steps: as in `measured_window`.
-      unit: of the items.
+        step_s, step_items, warmup_steps: as in `measured_window`.
     """
     try:
         from rnn_scaling.analysis.steady_state import analyse

@@ -140,14 +140,7 @@ class Cluster(Alone):
     """A run of several processes."""
 
     def __init__(self, launch: Launch, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Args:
-        launch: which of the launcher's processes this is.
-        config: resolved options without a conflict.
-        clock: returns seconds.
-
-        Raises:
-          ClusterError: if this host has no address for the others.
-        """
+        """clock: returns seconds."""
         roles = config.roles()
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
@@ -279,8 +272,7 @@ def of(launch: Launch | None, config: RunConfig) -> Alone:
     """The cluster of a run.
 
     Args:
-      launch: of this process; None: nothing has started several.
-      config: resolved options without a conflict.
+        launch: of this process; None: nothing has started several.
 
     Raises:
       ClusterError: if this host has no address for the others.

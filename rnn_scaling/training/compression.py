@@ -35,13 +35,7 @@ class Compression(Protocol):
     """What becomes of gradients before and after their exchange, on the devices of the towers."""
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
-        """`[tower][gradient]`: the sums over all towers.
-
-        Args:
-          names: of the gradients.
-          dense: of each tower of this process, float32.
-          reduce: sums what it gets over all towers.
-        """
+        """`[tower][gradient]`: the sums over all towers."""
 
     def shrink(self, rows: tf.Tensor) -> tf.Tensor:
         """Touched rows `[R, D]` of an embedding, as they travel: `[R, ...]`."""
@@ -56,11 +50,8 @@ def build(
     """What --compress_gradients names.
 
     Args:
-      kind: its value.
-      shapes: of the gradients that are exchanged as dense ones, by name.
-      devices: of this process's towers.
-      group: of them and those of other workers; None: there are no others.
-      num_towers: of all workers.
+        shapes: of the gradients that are exchanged as dense ones, by name.
+        group: of them and those of other workers; None: there are no others.
     """
     if kind in HALVES:
         return Half(HALVES[kind], devices, num_towers, group)
@@ -84,12 +75,7 @@ class Half:
     """Half precision, in which the all-reduce adds too."""
 
     def __init__(self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: Group | None = None) -> None:
-        """Args:
-        dtype: bfloat16 or float16.
-        devices: of this process's towers.
-        num_towers: of all workers.
-        group: of them and those of other workers; None: there are no others.
-        """
+        """group: of them and those of other workers; None: there are no others."""
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
         self._top = 15 - (num_towers - 1).bit_length()  # finite elements stay below 2^top, and their sum below 2^15
@@ -152,9 +138,7 @@ class Quantised:
     """int8; keeps what each step loses of dense gradients for the next."""
 
     def __init__(self, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: Group | None) -> None:
-        """Args:
-        shapes: of the dense gradients, by name.
-        devices: of this process's towers.
+        """shapes: of the dense gradients, by name.
         group: of them and those of other workers; None: there are no others.
         """
         self._devices, self._group = list(devices), group

@@ -17,9 +17,6 @@ class FirstCall(Generic[T]):
     """Calls a function and keeps the graphs that its first call made."""
 
     def __init__(self, function: Callable[[], T]) -> None:
-        """Args:
-        function: a callable around a tf.function that was not called yet.
-        """
         self._function = function
         self.graphs: list[Any] = []  # RunMetadata.FunctionGraphs: pre- and post-optimization and partition GraphDefs
 

@@ -51,7 +51,6 @@ def all_gather_sparse(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]
 
     Args:
       slices: tower i's rows `[R_i, ...]`.
-      devices: tower i's device.
 
     Returns:
       One IndexedSlices a tower with `sum(R_i)` rows.

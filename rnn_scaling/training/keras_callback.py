@@ -39,10 +39,7 @@ def options_of(num_samples: int, batch_size: int, items_a_sample: int, num_devic
     """Options of the record.
 
     Args:
-      num_samples: of an epoch.
-      batch_size: samples of a batch of all devices.
-      items_a_sample: items of each.
-      num_devices: that `fit` trains on.
+        num_devices: that `fit` trains on.
 
     Raises:
       ValueError: if a number is not positive.
@@ -91,13 +88,8 @@ class ItemsPerSecond(keras.callbacks.Callback):
         num_devices: int,
         num_warmup_batches: int,
     ) -> None:
-        """Args:
-        recorders: makes the clock of a `fit`, not started.
-        num_samples: of an epoch, all batches together.
-        batch_size: samples of every batch but the last one.
-        items_a_sample: items of each.
+        """recorders: makes the clock of a `fit`, not started.
         num_devices: that `fit` trains on.
-        num_warmup_batches: batches at the start that no rate counts.
         """
         super().__init__()
         self._recorders, self._warmup, self._num_devices = recorders, num_warmup_batches, num_devices

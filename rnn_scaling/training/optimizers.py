@@ -73,9 +73,7 @@ class Optimizer:
         """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
         Args:
-          variable: what the gradient belongs to.
           slots: what `slots` gave for it.
-          gradient: dense or IndexedSlices, in the variable's dtype.
           scale: scalar that multiplies the gradient, such as `gradients.clip_scale`'s; None: 1.
           step: int64 scalar, the updates done so far: 0 for the first.
         """
@@ -90,8 +88,7 @@ def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
     """An optimizer.
 
     Args:
-      name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
-      learning_rate: of each update, or of all.
+          name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
 
     Raises:
       ValueError: if there is none of that name.

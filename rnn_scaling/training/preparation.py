@@ -19,8 +19,6 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
     """Cores and thread pools; before TensorFlow loads, since it sizes itself by them.
 
     Args:
-      config: resolved options.
-      state: gets what was resolved.
       launch: which of several processes this is; None: it is alone.
     """
     cores = available_cores()

@@ -26,15 +26,9 @@ class Progress:
         whose: str = "",
         before: int = 0,
     ) -> None:
-        """Args:
-        enabled: False shows nothing.
-        total: batches of the run, warm-up included; 0: nobody knows, and a terminal has lines, too.
-        warmup: warm-up batches.
-        unit: of the items.
+        """total: batches of the run, warm-up included; 0: nobody knows, and a terminal has lines, too.
         stream: where to; sys.stderr when not given.
         clock: returns seconds.
-        whose: follows the rate, where it is not that of the whole run.
-        before: batches that were done when this process started.
         """
         first = "warm-up" if warmup else "measuring"
         self._board = Board(total, LAYOUT, enabled=enabled, stream=stream, desc=first, postfix="compiling", leave=False)
@@ -46,8 +40,6 @@ class Progress:
 
         Args:
           step_s: its seconds.
-          items: that it counted.
-          loss: of the batch.
           accuracy: share of its right predictions; None: not counted.
         """
         self._done += 1

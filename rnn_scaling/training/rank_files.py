@@ -41,15 +41,8 @@ class RankFiles:
         timeout_s: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Args:
-        result_file: the run's, the same for all ranks.
-        rank: of this process.
-        num_ranks: of the run, two at least.
-        timeout_s: how long the others are waited for.
+        """num_ranks: of the run, two at least.
         sleep: waits for so many seconds.
-
-        Raises:
-          OSError: if its file cannot be written.
         """
         self.rank, self.num_ranks, self._timeout_s, self._sleep = rank, num_ranks, timeout_s, sleep
         self._result_file, self._key = result_file, uuid.uuid4().hex
@@ -107,11 +100,7 @@ class RankFiles:
         return is_same and not any("report" in line for line in lines) and not self._dead(0, lines)
 
     def gather(self, waits: bool) -> tuple[dict[int, Line], str]:
-        """What the other ranks have told at their end, by rank, and what is wrong with the first that is not well.
-
-        Args:
-          waits: for those that have not ended, as long as they live and there is time.
-        """
+        """What the other ranks have told at their end, by rank, and what is wrong with the first that is not well."""
         reports: dict[int, Line] = {}
         deadline = time.monotonic() + (self._timeout_s if waits else 0.0)
         while True:

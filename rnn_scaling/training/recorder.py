@@ -81,28 +81,21 @@ class Recorder:
         started: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Args:
-        result_file: where the record goes.
-        unit: what is counted, in the plural: "images", "tokens".
-        num_devices: that the program trains on, those of all its ranks.
+        """unit: what is counted, in the plural: "images", "tokens".
         trainer: what it is called in reports; the program's name when not given.
-        num_warmup_batches: steps at the start that no rate counts.
         device_type: "CPU" or "GPU".
         options: what else tells this run from others: single values by name; a name of our trainer's means the same.
         rank: number of this process among those of the run; None: as its launcher says (torchrun, mpirun, srun).
         num_ranks: how many processes record the run together; None: as its launcher says, else one.
         timeout_s: how long ranks wait for each other at a barrier, and rank 0 for the others at the end, in seconds.
         flops_per_item: floating-point operations of forward and backward; None: not known.
-        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for it.
+        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for
+          it.
         num_steps: that there will be, warm-up included, for these lines; 0: not known.
-        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`, `options`.
+        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`,
+          `options`.
         started: the clock's reading when the program started; now when not given.
         clock: returns seconds.
-
-        Raises:
-          ValueError: if an option is no single value, or a number is none that a record may have.
-          ClusterError: if the launcher's variables contradict each other.
-          OSError: if the record cannot be written; before anything is timed.
         """
         if not (isinstance(unit, str) and unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
@@ -172,10 +165,6 @@ class Recorder:
     def step(self, items: Any, loss: Any = math.nan) -> float:
         """A step has ended on all devices, or will have when the loss is read, which this does first.
 
-        Args:
-          items: that it processed, on all devices of this process, padding left out: a number, or an array of one.
-          loss: of the step, likewise; NaN: not told. What is beyond float32 counts as infinite.
-
         Returns:
           Its seconds.
 
@@ -219,12 +208,9 @@ class Recorder:
 
         Args:
           result_file: where the record goes; of another `fit` of this process: the same name with -2, -3 and so on.
-          num_samples: of an epoch of this process, all batches together.
           batch_size: samples of every batch but the last one, as `fit` has it: of all devices that this process drives.
-          unit: what is counted, in the plural.
           items_a_sample: units of one sample: 1 for images, the tokens of a sentence where all have one length.
           num_devices: that `fit` trains on.
-          num_warmup_batches: batches at the start that no rate counts.
           recorder: another clock for the first `fit`; tests give one.
 
         Raises:

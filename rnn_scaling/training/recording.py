@@ -43,10 +43,7 @@ class Recording:
         clock: Callable[[], float] = time.perf_counter,
         started: float | None = None,
     ) -> None:
-        """Args:
-        config: of the record; `num_warmup_batches` and `num_devices` are read.
-        unit: of the items.
-        resolved: what is known of what really runs, as the record has it.
+        """config: of the record; `num_warmup_batches` and `num_devices` are read.
         clock: returns seconds.
         started: the clock's reading when the program started; now when not given.
         """
@@ -71,7 +68,6 @@ class Recording:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
         Args:
-          with_clocks: False leaves these to another rank.
           sample: of the load, as of `machine.load.LoadMeter`; None: what this process itself does not use is others'.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
@@ -130,7 +126,6 @@ class Recording:
 
         Args:
           status: "ok", "failed" or "interrupted".
-          error: what happened when not ok.
           workers: all processes of the run; None: this one is alone.
         """
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for

@@ -51,7 +51,7 @@ class VariableUpdate(Protocol):
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
 
         Args:
-          items: that each tower's loss is a sum over, float32 scalars on the host.
+        items: that each tower's loss is a sum over, float32 scalars on the host.
 
         Returns:
           For each tower the items of all towers, of other processes too, that it shares its update with.
@@ -67,9 +67,7 @@ class VariableUpdate(Protocol):
         """Rows of an embedding, `ids.shape + [D]`, on the tower's device.
 
         Args:
-          tower: its number.
-          name: of the embedding.
-          ids: numbers of the rows, of any shape.
+        ids: numbers of the rows, of any shape.
         """
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
@@ -92,10 +90,7 @@ def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, t
     """Creates the variables of `specs` with these initial values on one device.
 
     Args:
-      specs: of the variables.
-      values: initial value by name.
-      device: where.
-      prefix: begins each variable's name in the graph.
+        values: initial value by name.
     """
     with tf.device(device):
         return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
@@ -137,11 +132,9 @@ class Updater:
     """
 
     def __init__(self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str) -> None:
-        """Args:
-        variables: by name.
-        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); whether
-          the loss is scaled dynamically (float16).
-        device: where what belongs to all the variables is computed.
+        """variables: by name.
+        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); whether the loss is scaled
+          dynamically (float16).
         """
         self._variables, self._optimizer = dict(variables), rule.optimizer
         self._max_gradient_norm, self._device = rule.max_gradient_norm, device
@@ -163,8 +156,8 @@ class Updater:
         """Updates every variable once.
 
         Args:
-          grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not
-            finite skip the update and halve the scale; after 2,000 finite steps it doubles.
+        grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
+          update and halve the scale; after 2,000 finite steps it doubles.
 
         Returns:
           What must have run until all variables are updated, as `tf.control_dependencies` takes it.
@@ -208,10 +201,7 @@ class Replicas:
     """A copy of the variables on every tower's device, each with its updater: what three of the modes start from.
 
     Args:
-      specs: of one copy of the variables.
-      values: their initial values, by name.
-      devices: of the towers.
-      rule: what is done with a complete gradient.
+        values: their initial values, by name.
     """
 
     def __init__(self, specs: Specs, values: Values, devices: Sequence[str], rule: UpdateRule) -> None:
@@ -265,10 +255,6 @@ class Deferred:
     """Holds one tower's gradients back for exactly one step; the first step yields zeros."""
 
     def __init__(self, specs: Specs, device: str) -> None:
-        """Args:
-        specs: of the variables; the gradients of embeddings are IndexedSlices.
-        device: the tower's.
-        """
         self._device, self._specs = device, list(specs)
         self._dense: dict[str, tf.Variable] = {}
         self._rows: dict[str, tuple[tf.Variable, tf.Variable]] = {}

@@ -44,9 +44,7 @@ class ScheduledStep(TrainStep):
         num_workers: int,
         timeout_s: float,
     ) -> None:
-        """Args:
-        workload, source, update, engine, seed: as of `TrainStep`, for a step of one worker.
-        num_workers: that steps are handed to, one at a time each.
+        """workload, source, update, engine, seed: as of `TrainStep`, for a step of one worker.
         timeout_s: how long a step may be without a worker.
         """
         super().__init__(workload, source, update, engine, seed)
@@ -129,10 +127,6 @@ class ScheduledStep(TrainStep):
 def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
     """The result of a step. If its worker dies between the step and the fetch, another runs the step again.
 
-    Args:
-      step: what the coordinator gave for it.
-      timeout_s: how long that may take.
-
     Raises:
       tf.errors.OpError: if it takes longer, or the step fails.
     """
@@ -158,8 +152,7 @@ def build(
     """Steps for the workers of a coordinator; those of `towers.build` where one process does all.
 
     Args:
-      workload, source, update, engine: as of `TrainStep`.
-      config: resolved options.
+        workload, source, update, engine: as of `TrainStep`.
     """
     if engine.strategy is None:
         return towers.build(workload, source, update, engine, config)

@@ -58,15 +58,10 @@ class Session:
         launch: Launch | None,
         watch: StartWatch | None = None,
     ) -> None:
-        """Args:
-        config: resolved options without a conflict.
-        started: `time.perf_counter()` when the program started.
+        """started: `time.perf_counter()` when the program started.
         look_inside: fills the state's `graph` and `trace` from the step that was run; called where the user asked.
         launch: which of several processes this is; None: it is alone.
         watch: begins to watch the run's batches; None: nobody does.
-
-        Raises:
-          ClusterError: if this host has no address for the others.
         """
         self._watch = watch
         self._config, self._state = _of_rank(config, launch), RunState(config, started=started)
@@ -200,12 +195,7 @@ class Session:
         self._table = table.render_runs([result])  # also when the record cannot be written
 
     def _trace(self, step: Any, result: record.RunRecord) -> record.RunRecord:
-        """The record with the inside of the step, or with the reason why it is not there.
-
-        Args:
-          step: that was run; all ranks run it again, or none can.
-          result: the record without.
-        """
+        """The record with the inside of the step, or with the reason why it is not there."""
         output = self._config.output
         try:
             if output.log_dir and self._cluster.rank == 0:  # stays when the trace is interrupted or fails

@@ -19,8 +19,6 @@ def build(devices: Sequence[str], gather_devices: Sequence[str], shards: int) ->
     (`shards` = 1) spread over the devices too.
 
     Args:
-      devices: tower i's device.
-      gather_devices: where the additions run.
       shards: pieces a tensor is cut into.
 
     Returns:

@@ -39,13 +39,6 @@ class Slices:
         cuts_on_host: bool,
         elsewhere: Collection[str],
     ) -> None:
-        """Args:
-        workload: says what reads which part of the batch.
-        batch: on the current device, which is the host.
-        batch_sizes: samples of each tower.
-        cuts_on_host: whether a slice is cut where the batch is; otherwise where it is asked for.
-        elsewhere: embeddings that do not lie on the host.
-        """
         self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
         self._axis = workload.layout.sample_axis
         self._edges = [0, *itertools.accumulate(batch_sizes)]
@@ -112,12 +105,8 @@ class SlicedStep(TrainStep):
         slice_on: str,
         accuracy: bool = False,
     ) -> None:
-        """Args:
-        workload, update, engine, seed, collects_graphs: as of `TrainStep`.
-        source: of one global batch a step, on the host.
-        batch_sizes: samples of each tower.
+        """workload, update, engine, seed, collects_graphs: as of `TrainStep`.
         slice_on: "host" or "device".
-        accuracy: also count the right predictions.
         """
         super().__init__(workload, source, update, engine, seed, collects_graphs)
         self._batch_sizes, self._slice_on, self._accuracy = tuple(batch_sizes), slice_on, accuracy
@@ -162,9 +151,6 @@ class SlicedStep(TrainStep):
         """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits.
 
         Args:
-          batch: the global one.
-          logits: of each tower, on its device.
-          denominator: what the loss is a mean over.
           loss_scale: what the mean is multiplied by; None: nothing.
         """
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
@@ -197,8 +183,7 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
     """The step of `keras_slicing`.
 
     Args:
-      workload, source, update, engine: as of `SlicedStep`.
-      config: resolved options.
+          workload, source, update, engine: as of `SlicedStep`.
     """
     return SlicedStep(
         workload,

@@ -69,9 +69,7 @@ class RunState(Recording):
     def __init__(
         self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
     ) -> None:
-        """Args:
-        config: resolved options.
-        clock: returns seconds.
+        """clock: returns seconds.
         started: the clock's reading when the program started; now when not given.
         """
         self._config = config
@@ -102,9 +100,6 @@ class RunState(Recording):
         """Keeps what the towers did in the batch that has just ended.
 
         Args:
-          tower_items: that each tower processed.
-          tower_positions: the same with padding.
-          loss_items: of all towers; what the loss is a mean over.
           ready_s: seconds until the last tower's gradients were computed; None: not told.
           correct: of `loss_items`, how many were predicted right; None: not asked.
         """

@@ -78,14 +78,6 @@ class TrainStep:
         seed: int,
         collects_graphs: bool = False,
     ) -> None:
-        """Args:
-        workload: says what is computed and counted.
-        source: batches of every tower; kept alive here.
-        update: variables and what becomes of gradients.
-        engine: devices.
-        seed: of dropout.
-        collects_graphs: keep the graphs that TensorFlow makes when the step is first called.
-        """
         self._workload, self._source, self._update = workload, source, update
         self._embedding_rows = {spec.name: spec.shape[0] for spec in workload.variables if spec.kind == "embedding"}
         self.engine, self._seed = engine, seed
@@ -197,8 +189,6 @@ class TrainStep:
         """Gradients of a tower's variables.
 
         Args:
-          index: the tower's.
-          inputs: that it computed with.
           result: what it computed, scaled as `inputs` says.
           d_result: the loss's gradient of it; None: it is the loss.
         """
@@ -249,7 +239,6 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
     """The step of most modes.
 
     Args:
-      workload, source, update, engine: as of `TrainStep`.
-      config: resolved options.
+          workload, source, update, engine: as of `TrainStep`.
     """
     return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)

@@ -26,11 +26,6 @@ class AsynchronousCertifier:
     """A watch; see `benchmark.Watch`. It looks at the variables once, when all steps have ended."""
 
     def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
-        """Args:
-        config: resolved options.
-        engine: of the coordinator.
-        step: that hands steps to workers, before its first call.
-        """
         self._config, self._step = config, step
         self._gradients = SerialGradients(config, engine)
         self._first = first_values(self._gradients.specs, config.training.seed)

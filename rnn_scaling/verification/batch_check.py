@@ -17,19 +17,11 @@ class BatchCheck:
     """Remembers every batch by a digest."""
 
     def __init__(self, data_source: str) -> None:
-        """Args:
-        data_source: name.
-        """
         self._is_fresh = data_source in FRESH
         self._seen: dict[bytes, tuple[int, int]] = {}
 
     def fault(self, number: int, towers: Towers) -> str:
-        """What is wrong with the batches of a step; empty: nothing.
-
-        Args:
-          number: of the step.
-          towers: their batches.
-        """
+        """What is wrong with the batches of a step; empty: nothing."""
         text = ""
         for tower, batch in enumerate(towers.batches):
             digest = _digest(batch)

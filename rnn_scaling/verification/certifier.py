@@ -44,12 +44,6 @@ class Certifier:
     def __init__(
         self, config: RunConfig, engine: Engine, step: TrainStep, gradients: SerialGradients | None = None
     ) -> None:
-        """Args:
-        config: resolved options.
-        engine: of the run.
-        step: that it trains with, before its first call.
-        gradients: of serial training; its own where none are given.
-        """
         self._config, self._engine, self._step = config, engine, step
         self._promise = promise.of(config)
         self._gradients = gradients or SerialGradients(config, engine)
@@ -246,9 +240,6 @@ class Certifier:
 
         Args:
           training: that it must equal.
-          name: of the variable.
-          value: what it is.
-          number: of the batch.
         """
         # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
         rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))

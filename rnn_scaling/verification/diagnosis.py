@@ -94,10 +94,7 @@ def right_gradient(
     """What a mode without staleness applies.
 
     Args:
-      promise: of the mode.
-      tower: whose replica it is applied to; None: all towers'.
-      parts: of each tower.
-      shares: of each tower.
+          tower: whose replica it is applied to; None: all towers'.
     """
     if promise.shares_one_model or tower is None:
         return summed([part.gradient for part in parts.values()])
@@ -284,13 +281,7 @@ class Findings:
     first: int | None = None
 
     def add(self, number: int, replica: int, labels: Mapping[str, Sequence[Label]]) -> None:
-        """Adds what is said of one more batch.
-
-        Args:
-          number: of the batch.
-          replica: whose variables.
-          labels: the explanations of each variable that fit, best first.
-        """
+        """Adds what is said of one more batch."""
         self.first = number if self.first is None else self.first
         for name, each in labels.items():
             known = self.by_place.get((replica, name))
@@ -309,7 +300,6 @@ class Findings:
 
         Args:
           replicas: how each is called, as "tower 0"; empty names where there is one for all.
-          shares_one_model: whether the mode adds the towers' gradients.
         """
         wrong = {place: labels[0] for place, labels in self.by_place.items() if labels[0] is not RIGHT}
         if not wrong:

@@ -53,10 +53,6 @@ class SerialGradients:
     """Computes on one device what the towers of a run compute side by side."""
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:
-        """Args:
-        config: resolved options of the run.
-        engine: of the run; the first of this process's devices does everything.
-        """
         self.num_towers, self._seed = config.num_towers, config.training.seed
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
@@ -101,11 +97,7 @@ class SerialGradients:
         """One tower's loss, and the gradient of `factor` times it.
 
         Args:
-          weights: at which.
-          batch: of the tower.
           factor: 1 / the items of all towers that share an update, times the loss scale.
-          draw: number of the batch among those of all towers and steps, which draws the dropout.
-          moving: the tower's averages, such as a batch normalisation's; the first ones where nobody reads the next.
         """
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)

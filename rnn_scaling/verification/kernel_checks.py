@@ -29,7 +29,6 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
     """Outputs, final states and gradients of each kernel on a device, beside those of the reference on the host.
 
     Args:
-      device: full name.
       device_type: "CPU" or "GPU".
     """
     tf.get_logger().setLevel("ERROR")  # it takes functions of several kernels for one that is traced again and again

@@ -39,11 +39,6 @@ class MachineCheck:
     """A watch as `Certifier`, and at the end the machine's checks; the step must have collected its graphs."""
 
     def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
-        """Args:
-        config: resolved options.
-        engine: of the run.
-        step: that it trains with, before its first call.
-        """
         self._certifier = Certifier(config, engine, step)
         self._engine, self._step = engine, step
 

@@ -37,13 +37,7 @@ class Fault(NamedTuple):
 
 
 def faults(model: ModelConfig, engine: Engine, seed: int) -> tuple[Fault, ...]:
-    """What of the network is not as its papers say.
-
-    Args:
-      model: options of the run's network.
-      engine: of the run.
-      seed: of the run, which draws the first weights.
-    """
+    """What of the network is not as its papers say."""
     return _found(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
 
 

@@ -57,10 +57,7 @@ def cause(config: RunConfig, promise: Promise, tower: int | None, updates: Seque
     """The change that explains all updates best; None: none does.
 
     Args:
-      config: resolved options.
-      promise: of the mode.
       tower: whose replica it is; None: all towers'.
-      updates: from the first batch on.
     """
     candidates = [Cause("right", "", RIGHT), *_candidates(config, promise), *_factors(config, promise, tower, updates)]
     off = [_off(config, promise, tower, candidate, updates) for candidate in candidates]

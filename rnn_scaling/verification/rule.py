@@ -55,12 +55,6 @@ class Rule:
     def __init__(
         self, training: TrainingOptions, scales_loss: bool = False, num_towers: int = 1, constants: Constants = RIGHT
     ) -> None:
-        """Args:
-        training: optimizer and clipping.
-        scales_loss: whether the loss is scaled (float16).
-        num_towers: of all workers, by which --lr_scaling=linear multiplies the learning rate.
-        constants: of the optimizer.
-        """
         self._last_rate = training.learning_rate * (num_towers if training.lr_scaling == "linear" else 1)
         self._constants = constants
         self._training, self._scales_loss = training, scales_loss

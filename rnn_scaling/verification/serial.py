@@ -63,13 +63,6 @@ class Serial:
     def __init__(
         self, config: RunConfig, gradients: SerialGradients, weights: Arrays, promise: Promise, towers: Sequence[int]
     ) -> None:
-        """Args:
-        config: resolved options of the run.
-        gradients: computes the towers' parts.
-        weights: the first ones.
-        promise: what the run's mode promises.
-        towers: numbers of this process's.
-        """
         self._gradients, self._promise = gradients, promise
         self.exchange = exchange_of(config)
         self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
@@ -127,11 +120,8 @@ class Serial:
         """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
 
         Args:
-          number: of the step.
-          towers: its batches.
-          weights: by tower, those at which it computes.
-          loss_scale: what losses are multiplied by on the way.
-          moving: by tower, its averages; None: nobody reads the next ones.
+        weights: by tower, those at which it computes.
+        moving: by tower, its averages; None: nobody reads the next ones.
         """
         items, num_towers = sum(towers.loss_items[tower] for tower in weights), self._gradients.num_towers
         parts = {}
@@ -163,11 +153,7 @@ class Exchange:
     """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers."""
 
     def __init__(self, quantises: bool, gathers: bool, keeps: bool = True, factor: float = 1.0) -> None:
-        """Args:
-        quantises: whether int8 travels.
-        gathers: whether an embedding's rows travel one by one.
-        keeps, factor: as of `int8.Feedback`.
-        """
+        """keeps, factor: as of `int8.Feedback`."""
         self._quantises, self._gathers, self._fault = quantises, gathers, (keeps, factor)
         self._towers: dict[int, int8.Feedback] = {}
 
@@ -191,8 +177,7 @@ def exchange_of(config: RunConfig, keeps: bool = True, factor: float = 1.0) -> E
     """That of a run.
 
     Args:
-      config: of the run.
-      keeps, factor: as of `int8.Feedback`.
+        keeps, factor: as of `int8.Feedback`.
     """
     update = config.update
     return Exchange(update.compress_gradients == "int8", update.sparse_gradients != "densify", keeps, factor)

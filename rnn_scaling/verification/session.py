@@ -37,14 +37,8 @@ class VerifySession(Session):
     """As `Session`; its exit status is 1 where the mode does not do what it promises."""
 
     def __init__(self, config: RunConfig, started: float, launch: Launch | None, checks_machine: bool = False) -> None:
-        """Args:
-        config: resolved options without a conflict.
-        started: `time.perf_counter()` when the program started.
+        """started: `time.perf_counter()` when the program started.
         launch: which of several processes this is; None: it is alone.
-        checks_machine: also checks kernels, all-reduces, placement and the clock; the step collects its graphs.
-
-        Raises:
-          ClusterError: if this host has no address for the others.
         """
         super().__init__(config, started, _look_nowhere, launch, watch=_check_machine if checks_machine else _watch)
         self._holds = False

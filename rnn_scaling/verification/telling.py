@@ -76,7 +76,6 @@ def right_by_steps(outcome: Outcome, first: int) -> Certificate:
     """The certificate of a run whose weights leave those of serial training though each of its updates is right.
 
     Args:
-      outcome: of all batches.
       first: number of the first batch after which they are farther off than they may be.
     """
     sentence = (
@@ -87,14 +86,7 @@ def right_by_steps(outcome: Outcome, first: int) -> Certificate:
 
 
 def wrong(outcome: Outcome, word: str, text: str, first: int) -> Certificate:
-    """The certificate of a run that does not do what its mode promises.
-
-    Args:
-      outcome: of all batches.
-      word: the verdict.
-      text: what is wrong.
-      first: number of the first batch in which it is.
-    """
+    """The certificate of a run that does not do what its mode promises."""
     sentence = f"WRONG from batch {first} on: {text}."
     if outcome.config.training.optimizer != "sgd":
         sentence += f" --optimizer=sgd says more: {outcome.config.training.optimizer} mixes batches."

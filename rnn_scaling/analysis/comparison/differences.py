@@ -288,13 +288,7 @@ def _work_in_words(work: tuple[Any, ...] | None) -> str:
 
 
 def option_difference(name: str, a: str, b: str) -> Difference:
-    """The difference that an option of these values makes.
-
-    Args:
-      name: of the option.
-      a: its values on one side, as text.
-      b: those on the other.
-    """
+    """The difference that an option of these values makes."""
     if name in WORK_OPTIONS:
         return Difference(f"--{name}", a, b, WORK_OPTIONS[name], INCOMPARABLE)
     effect = COMPARED_EFFECT if name in configs.OPTIONS else OWN_EFFECT

@@ -137,10 +137,6 @@ def read(before: Path, after: Path) -> tuple[Side, Side]:
 def judge(before: Side, after: Side, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable.
 
-    Args:
-      before, after: the runs.
-      question: what is asked of them.
-
     Raises:
       InputError: if no configuration is on both sides.
     """

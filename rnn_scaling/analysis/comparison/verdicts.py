@@ -54,14 +54,7 @@ class Result:
 
 
 def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:
-    """Compares one configuration, by itself: `conclude` judges them together.
-
-    Args:
-      configuration: its runs before and after.
-      metric: what is compared.
-      paired: whether runs of the same repeat number ran beside each other.
-      two_sittings: whether all runs of one side ended before the other's began; their drift then widens the interval.
-    """
+    """Compares one configuration, by itself: `conclude` judges them together."""
     before, after = configuration.before, configuration.after
     label, notes = configuration.label, _not_ok(configuration)
     counts = (_good_runs(before), _good_runs(after))
@@ -124,7 +117,6 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
     """Adds the verdicts of all configurations together.
 
     Args:
-      results: each configuration by itself.
       max_regression: the largest slow-down that is let through, as a share.
     """
     p_values = {i: r.comparison.p_value for i, r in enumerate(results) if not r.reason and r.comparison}
@@ -164,10 +156,8 @@ def _fewest(spread: float, degrees_each: float, target: float, rounding: float =
     """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`.
 
     Args:
-      spread: relative, of one run.
       degrees_each: degrees of freedom for each further run.
       target: a slow-down, as a share.
-      rounding: that no number of runs makes smaller.
     """
     limit = -math.log1p(-target) - rounding if target < 1 else math.inf
 

@@ -38,8 +38,6 @@ def of_runs(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str
 
     Args:
       runs: those that may be repeats of each other, or points of one series.
-      keys: the options of each run.
-      also: names of further facts that are told of every run.
     """
     works: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):

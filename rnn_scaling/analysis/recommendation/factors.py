@@ -151,10 +151,6 @@ def allowed(text: str) -> frozenset[str]:
 def base(lists: Mapping[str, Sequence[Any]], machine: Machine) -> dict[str, Any]:
     """The options of the base: the first of each list, on all devices, trained as one model.
 
-    Args:
-      lists: values of each trainer flag that was given.
-      machine: what there is to run on.
-
     Raises:
       FlagErrors: if several values of an option that cannot be compared are given.
     """
@@ -177,10 +173,6 @@ def base(lists: Mapping[str, Sequence[Any]], machine: Machine) -> dict[str, Any]
 
 def modes(lists: Mapping[str, Sequence[Any]], machine: Machine) -> list[Candidate]:
     """The update modes that train one model, each with the all-reduces or places that fit; one where nothing varies.
-
-    Args:
-      lists: values of each trainer flag that was given.
-      machine: what there is to run on.
 
     Raises:
       FlagErrors: naming every conflict, if none of them can run or the user named one that cannot.
@@ -235,10 +227,8 @@ def options(
     """The pivot with one option changed: the first alternative of each option first, since time may run out.
 
     Args:
-      pivot: what they are compared with.
       lists: values of each trainer flag that was given: one value is fixed unless `allow` names it.
       allow: options that change training and may be taken.
-      machine: what there is to run on.
     """
     first, may_change = base(lists, machine), set(allow)
     config = resolved(pivot.given(first), machine)
@@ -263,13 +253,7 @@ def resolved(given: Mapping[str, Any], machine: Machine) -> RunConfig:
 
 
 def _problems_of(candidate: Candidate, first: Mapping[str, Any], machine: Machine) -> list[str]:
-    """Why a candidate cannot run; what the base gives and this one does not read is no reason.
-
-    Args:
-      candidate: that is to run.
-      first: options of the base.
-      machine: what there is to run on.
-    """
+    """Why a candidate cannot run; what the base gives and this one does not read is no reason."""
     given = readable(candidate.given(first), machine)
     return conflicts.problems(resolved(given, machine), given, num_gpus=machine.num_gpus)
 
@@ -293,13 +277,7 @@ def in_words(candidate: Candidate) -> str:
 
 
 def change_in_words(candidate: Candidate, pivot: RunConfig, machine: Machine) -> str:
-    """ "batch_size=64 instead of 32", of the option that a candidate changes.
-
-    Args:
-      candidate: with one option changed.
-      pivot: what it is compared with.
-      machine: what there is to run on.
-    """
+    """ "batch_size=64 instead of 32", of the option that a candidate changes."""
     name = candidate.factor
     own = _value(pivot, name)
     threads = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")
@@ -311,13 +289,7 @@ def change_in_words(candidate: Candidate, pivot: RunConfig, machine: Machine) ->
 
 
 def effect(factor: Factor, candidate: Candidate, pivot: RunConfig) -> str:
-    """What of training an option changes, with its numbers; empty: nothing.
-
-    Args:
-      factor: the option.
-      candidate: that changes it.
-      pivot: what it is compared with.
-    """
+    """What of training an option changes, with its numbers; empty: nothing."""
     if factor.option == "batch_size":
         towers, samples = pivot.num_towers, WORKLOADS[pivot.model.model].samples
         sizes = candidate.value("batch_size") * towers, pivot.training.batch_size * towers

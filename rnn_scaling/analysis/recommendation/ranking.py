@@ -97,12 +97,7 @@ def _standing(rate: Interval, reference: Interval, count: int, is_reference: boo
 
 
 def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
-    """Which undecided candidates another run of each, and of the reference, could tell from it or show to be equal.
-
-    Args:
-      ranking: so far.
-      among: candidates that matter.
-    """
+    """Which undecided candidates another run of each, and of the reference, could tell from it or show to be equal."""
     undecided = [name for name in among if name in ranking.undecided]
     return [name for name in undecided if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)]
 

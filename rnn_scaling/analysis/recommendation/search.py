@@ -106,12 +106,7 @@ class Search:
         return factors.readable(candidate.given(self.base), self.machine)
 
     def candidates(self, stage: int, rates: Rates) -> list[Candidate]:
-        """What a stage compares, given what is known; fewer than two: there is nothing to compare.
-
-        Args:
-          stage: one of STAGES.
-          rates: of what was measured in the stages before.
-        """
+        """What a stage compares, given what is known; fewer than two: there is nothing to compare."""
         if stage == MODES:
             return self.modes
         pivot = self._pivot(rates)
@@ -123,12 +118,7 @@ class Search:
         return [single[0], _combined(pivot, single)] if len(single) > 1 else []
 
     def next_trials(self, rates: Rates, budget: Budget) -> list[Trial]:
-        """The runs of the next round, without those that were made; none: all is measured that helps and that fits.
-
-        Args:
-          rates: of what was measured.
-          budget: time.
-        """
+        """The runs of the next round, without those that were made; none: all is measured that helps and that fits."""
         begun = max((trial.stage for trial in rates), default=MODES)
         for stage in STAGES[begun:]:
             trials = self._next_of(stage, self.candidates(stage, rates), rates, budget)

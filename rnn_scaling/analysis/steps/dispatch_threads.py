@@ -77,7 +77,6 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
     """An answer for each configuration and number of devices, of each machine by itself.
 
     Args:
-      records: runs that differ in threads, devices, and what else the user varied.
       defaults: number of devices -> the trainer's own number of threads.
     """
     machines = by_machine(records)

@@ -62,11 +62,6 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
     The latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
     whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
     more, and is more than it differs from batch to batch by. By chance another rank is the last one every time.
-
-    Args:
-      workers: of a run.
-      warmup: batches that come before the measured ones.
-      exchanges: whether the ranks exchange gradients within a batch.
     """
     timed = [
         RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
@@ -98,7 +93,6 @@ def _named(ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: 
       ranks: of which each row of `at` is one.
       at: seconds of each batch `[ranks, batches]` by which they are judged.
       whole: seconds of a batch.
-      exchanges: whether it is the gradients that are waited for.
     """
     order = np.argsort(-at.mean(axis=1), kind="stable")
     count = at.shape[1]

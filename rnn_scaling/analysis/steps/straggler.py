@@ -25,11 +25,6 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     first kernel to that end, and its own forward and backward compute. The second excludes a tower that only started
     later, the third one that only stood still: in a barrier, or because nobody launched its kernels. A difference below
     LEAST_SHARE of a step, or no larger than its own standard deviation between steps, is none.
-
-    Args:
-      steps: the traced steps.
-      synchronous: whether the towers exchange a step's gradients within it.
-      clustered: whether XLA made clusters of operators, which say neither tower nor phase.
     """
     reason = _no_evidence(steps, synchronous, clustered)
     if reason:

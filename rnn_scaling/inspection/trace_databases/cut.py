@@ -50,12 +50,6 @@ class Cut:
 def write(db: TraceDatabase, window: Window, output: Path, force: bool = False) -> Cut:
     """Writes the cut whole or not at all. A row that straddles an edge of the window is kept as it is.
 
-    Args:
-      db: the whole trace.
-      window: the time that is kept.
-      output: the file to write.
-      force: whether it may replace another file.
-
     Raises:
       TraceDbError: if `output` is the database itself, or exists and `force` is not set, or the schema cannot be made.
       OSError: if it cannot be written.
@@ -97,11 +91,6 @@ def _signals() -> Iterator[list[int]]:
 
 def check(file: Path, output: Path, force: bool) -> None:
     """Refuses an output that would destroy something.
-
-    Args:
-      file: the database that is read.
-      output: the file to write.
-      force: whether it may replace another file.
 
     Raises:
       TraceDbError: with the reason.

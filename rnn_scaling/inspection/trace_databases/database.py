@@ -37,11 +37,7 @@ class TraceDatabase:
     """
 
     def __init__(self, file: Path, uri: str, connection: sqlite3.Connection) -> None:
-        """Args:
-        file: the database, as the user named it.
-        uri: of the file, as SQLite opens it.
-        connection: to it, read-only.
-        """
+        """connection: to it, read-only."""
         self.file = file
         self.uri = uri
         self.connection = connection
@@ -63,8 +59,6 @@ class TraceDatabase:
         """Rows of a query one by one; a fault of the file ends them and is noted.
 
         Args:
-          what: is read, for the note.
-          sql: the query.
           parameters: of the query, by name.
         """
         try:

@@ -102,9 +102,7 @@ def string_lookup(db: TraceDatabase, table: str, key: str) -> Callable[[object],
     """id -> text of a string table, read as asked: the table is never loaded.
 
     Args:
-      db: the trace.
       table: the string table; where the file has none, every text is None.
-      key: the column of its ids.
     """
     if not db.has(table, key, "value"):
         return lambda _: None

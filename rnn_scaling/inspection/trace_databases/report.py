@@ -22,14 +22,7 @@ docs/trace-db.md has more.
 
 
 def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -> str:
-    """All tables.
-
-    Args:
-      summary: the numbers.
-      source: the file, as the user named it.
-      problems: what could not be used, a line each.
-      top: rows that are shown of a table of names.
-    """
+    """All tables."""
     layout, window_ns = summary.layout, summary.window[1] - summary.window[0]
     versions = "".join(f"; {name} {value}" for name, value in layout.versions.items())
     ran = any(sweep.count for sweep in summary.sweeps.values())
@@ -189,13 +182,7 @@ def _copies(title: str, totals: Sequence[CopyTotal]) -> Table:
 
 
 def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
-    """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest.
-
-    Args:
-      summary: the numbers.
-      source: the file, as the user named it.
-      problems: what could not be used, a line each.
-    """
+    """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest."""
     layout = summary.layout
     document = {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,

@@ -112,15 +112,7 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 
 
 def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: Window, largest_gaps: int) -> Summary:
-    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`.
-
-    Args:
-      db: the trace.
-      layout: what its tables mean.
-      span: first start and last end of the whole trace, in ns.
-      window: the time that is looked at, within the span.
-      largest_gaps: how many of the longest gaps are kept of each device.
-    """
+    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`."""
 
     def by_name(what: str) -> tuple[Total, ...]:
         return merged(total for events in layout.of(what) for total in _by_name(db, layout, events, window))
@@ -223,12 +215,6 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
     """One sweep for each device over everything that ran on it, in order of time.
 
     The database sorts, in temporary files where a table is large; here is never more than one row of a table.
-
-    Args:
-      db: the trace.
-      layout: what its tables mean.
-      window: the time that is looked at.
-      largest_gaps: how many of the longest gaps are kept of each device.
     """
     devices: dict[object, DeviceSweep] = {}
     whose: dict[tuple, object] = {}
@@ -253,13 +239,7 @@ class _Communication:
         self._known: dict[tuple[str, object], bool] = {}
 
     def __call__(self, what: str, table: str, name: object) -> bool:
-        """Whether an event does.
-
-        Args:
-          what: KERNEL, COPY or MEMSET.
-          table: it is from.
-          name: of a kernel, as the table has it, or the kind of a copy.
-        """
+        """Whether an event does."""
         if what == COPY:
             return name == cupti.PEER_TO_PEER
         if what != KERNEL:

@@ -82,16 +82,7 @@ class DeviceSweep:
         label: Label = ("", None),
         communicates: bool = False,
     ) -> None:
-        """Adds one event.
-
-        Args:
-          what: KERNEL, COPY or MEMSET.
-          start: in ns, not before that of the event added last.
-          end: in ns; the event does not hold this moment.
-          stream: on which it ran.
-          label: how a gap beside it names it.
-          communicates: whether it carries data between devices.
-        """
+        """Adds one event."""
         last_end = self.any.end
         if last_end is not None and start > last_end:
             self._gap(Gap(start - last_end, last_end, self._last, label))

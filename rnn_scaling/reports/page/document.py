@@ -36,12 +36,7 @@ MOST_STEADY = 500  # runs in the table of steady states
 
 
 def render(summary: Summary, made_by: str = "") -> bytes:
-    """The page as UTF-8.
-
-    Args:
-      summary: what it says.
-      made_by: the command that shows these pictures, where it is not the command report.
-    """
+    """The page as UTF-8."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(TEMPLATES)

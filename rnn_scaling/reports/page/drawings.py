@@ -67,14 +67,7 @@ def bars(losses: Sequence[Attribution]) -> list[Key]:
 
 
 def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str = "") -> Figure:
-    """One metric over the number of devices.
-
-    Args:
-      series: of one kind of scaling.
-      metric: what is drawn.
-      name: what the ids in the picture begin with, unique on the page.
-      group: the kind of scaling, where the page has several.
-    """
+    """One metric over the number of devices."""
     about = f"A line for each series. {_numbers(series, metric)} {curves.frame_of(series, metric).sentence}"
     return figure_of(curves.lines(series, metric, name=name), name, titled(metric.caption, group), about)
 
@@ -98,13 +91,7 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
 
 
 def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
-    """The waterfall of a series.
-
-    Args:
-      series: whose loss it is.
-      split: the loss.
-      k: number of the picture, unique on the page.
-    """
+    """The waterfall of a series."""
     devices = series.largest.devices if series.largest else ""
     parts = [f"{name} {plus_minus(points, 1)}" for name, _, points in waterfall.parts_of(split)]
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value

@@ -58,12 +58,7 @@ def _head(texts: tuple[str, ...], text_columns: tuple[int, ...]) -> str:
 
 
 def cells(texts: Sequence[str], text_columns: Sequence[int] = ()) -> Markup:
-    """The cells of a line as HTML.
-
-    Args:
-      texts: of each; escaped here.
-      text_columns: those that are set to the left.
-    """
+    """The cells of a line as HTML."""
     from markupsafe import Markup
 
     begins = ['<td class="text">' if k in text_columns else "<td>" for k in range(len(texts))]
@@ -93,9 +88,6 @@ def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
 
     Args:
       svg: of `figures.as_svg`.
-      name: what its ids begin with, unique on the page.
-      title: its name in a few words.
-      description: what it shows, for who does not see it.
     """
     from markupsafe import Markup, escape
 

@@ -55,8 +55,6 @@ def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (),
     """An axis on which the numbers can be told apart: from 0, or closer about them where they are near each other.
 
     Args:
-      values: with their intervals; one that is much wider than its number is cut.
-      factor: printed number / value.
       also: printed numbers that must be seen too.
       near: lowest / highest from which on the axis does not begin at 0.
     """
@@ -89,14 +87,7 @@ def frame_of(series: Sequence[SeriesSummary], metric: Metric) -> Frame:
 
 
 def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False, name: str = "") -> str:
-    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed.
-
-    Args:
-      series: of one unit; the first MOST_LINES are drawn.
-      metric: what is drawn.
-      legend: whether the picture says which line is which.
-      name: what the ids in the picture begin with, unique on a page.
-    """
+    """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed."""
     few = series[: figures.MOST_LINES]
     below = 0.45 + (0.17 * (len(few) + 2) + 0.1 if legend else 0)
     with figures.style():
@@ -112,10 +103,7 @@ def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, idea
     """Draws one metric over the number of devices.
 
     Args:
-      axes: to draw in.
       series: at most MOST_LINES.
-      metric: what is drawn.
-      ideal: colour of the ideal.
     """
     counts, edges = _counts(series, metric), frame_of(series, metric)
     if metric.ideal is not None and counts:
@@ -134,12 +122,7 @@ def _x_label(edges: Frame) -> str:
 
 
 def dots(series: Sequence[SeriesSummary], name: str) -> str:
-    """The efficiency of each series on its most devices, one below the other, with 95 % intervals; the ideal dashed.
-
-    Args:
-      series: with an efficiency on several devices; the first MOST_LINES are drawn.
-      name: what the ids in the picture begin with, unique on a page.
-    """
+    """The efficiency of each series on its most devices, one below the other, with 95 % intervals; the ideal dashed."""
     few = series[: figures.MOST_LINES]
     edges = dots_frame(few)
     with figures.style():

@@ -87,13 +87,7 @@ def themed(svg: str) -> str:
 
 @contextmanager
 def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None]:
-    """matplotlib's settings for these figures.
-
-    Args:
-      ink: colour of text.
-      muted: of what stands back: axes' labels, marks.
-      grid: of lines behind.
-    """
+    """matplotlib's settings for these figures."""
     import matplotlib
 
     settings: dict[Any, Any] = {
@@ -143,7 +137,6 @@ def set_margins(figure: Figure, left: float, right: float, top: float, bottom: f
     """Sets fixed margins: a layout that is worked out from text widths would draw everything twice.
 
     Args:
-      figure: with one pair of axes.
       left: in inches.
       right: in inches.
       top: in inches.

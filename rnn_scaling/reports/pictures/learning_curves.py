@@ -26,8 +26,6 @@ def title(learning: Learning, kind: str, over: str) -> str:
     """What stands over a picture.
 
     Args:
-      learning: of a folder.
-      kind: accuracy or loss.
       over: items or seconds.
     """
     unit = common_unit(learning.windows)
@@ -38,9 +36,6 @@ def points(learned: Learned, learning: Learning, kind: str, over: str) -> list[t
     """The line of a configuration, that of its first run; accuracy in per cent.
 
     Args:
-      learned: the configuration.
-      learning: of its folder.
-      kind: accuracy or loss.
       over: items or seconds.
     """
     run = learned.row.good[0]
@@ -57,12 +52,7 @@ def draw(
     """A line for each configuration, the target dashed.
 
     Args:
-      learning: of a folder; the first MOST_LINES configurations are drawn.
-      names: of the lines, by the identities of their rows.
-      kind: accuracy or loss.
       over: items or seconds.
-      name: what the ids in the picture begin with, unique on a page.
-      legend: whether the picture says which line is which.
     """
     few = learning.learned[: figures.MOST_LINES]
     below = 0.45 + (0.17 * (len(few) + 1) + 0.1 if legend else 0)

@@ -29,10 +29,6 @@ def waterfall(loss: Attribution, name: str) -> str:
     """From n times one device down to what was measured: each part with its 95 % interval, and the rest.
 
     A loss is positive, as in the tables: its bar goes to the left, and the number beside it is points of efficiency.
-
-    Args:
-      loss: of one row.
-      name: what the ids in the picture begin with, unique on a page.
     """
     parts = parts_of(loss)
     ideal, measured = loss.ideal.value, loss.ideal.value - loss.loss.value

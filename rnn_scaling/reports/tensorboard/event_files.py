@@ -22,11 +22,8 @@ class Scalars:
     """The batches of a run that goes on, written a few seconds' worth at a time, between two steps."""
 
     def __init__(self, log_dir: str, unit: str, clock: Callable[[], float] = time.monotonic, before: int = 0) -> None:
-        """Args:
-        log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
-        unit: of the items.
+        """log_dir: folder, made if missing; "": nothing is ever due, and nothing is written.
         clock: returns seconds.
-        before: batches that another process has written.
         """
         self._writer = tf.summary.create_file_writer(log_dir) if log_dir else None
         self._rate, self._clock, self._last, self._written = RATE.of(unit).name, clock, clock(), before
@@ -45,9 +42,6 @@ class Scalars:
         """Writes the batches that have not been written; a disk that is full ends the writing, and not the run.
 
         Args:
-          seconds: of every batch so far.
-          items: of each.
-          losses: of each.
           accuracies: share of right predictions of each; empty: not counted.
         """
         if self._writer is None:
@@ -77,13 +71,7 @@ class Scalars:
 
 
 def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
-    """Writes what is known when a run has ended into an event file of its own.
-
-    Args:
-      log_dir: folder, made if missing.
-      graph: of the training step.
-      run: the run's record.
-    """
+    """Writes what is known when a run has ended into an event file of its own."""
     rate = RATE.of(run.unit).name
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():

@@ -32,9 +32,7 @@ class ReportPlugin(base_plugin.TBPlugin):
     plugin_name = run_text.PLUGIN
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        """Args:
-        context: TensorBoard's; only its logdir is read.
-        """
+        """context: TensorBoard's; only its logdir is read."""
         # The scalars' reader expands "~" itself, which a shell leaves in --logdir=~/logs.
         self._runs = LogFolder(Path(context.logdir).expanduser()) if context.logdir else None
 

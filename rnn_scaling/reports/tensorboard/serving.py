@@ -32,7 +32,6 @@ def options(plugins: Sequence[Any], without: Sequence[str] = ()) -> type:
 
     Args:
       plugins: from `loaders`.
-      without: flags to leave out.
     """
     parser = argparse.ArgumentParser(add_help=False)
     for plugin in plugins:
@@ -99,7 +98,6 @@ def serve(words: Sequence[str], plugins: Sequence[Any]) -> int:
     """Serves until Ctrl-C, or answers --inspect and --version_tb.
 
     Args:
-      words: flags of TensorBoard.
       plugins: from `loaders`.
 
     Returns:

@@ -27,12 +27,6 @@ def folder(switch: str) -> Path:
 def connect(stack: contextlib.ExitStack, switch: str, bridges: Sequence[str], delay_s: float) -> None:
     """Lets frames pass between bridges, each after the delay, until the stack is closed.
 
-    Args:
-      stack: gets what ends the programs.
-      switch: the namespace of the bridges.
-      bridges: one for each node.
-      delay_s: between any two of them, one way.
-
     Raises:
       CallFailed: if a program does not start.
     """

@@ -25,7 +25,6 @@ def namespace(process: str, name: str) -> str:
 
     Args:
       process: of `alive.this_process`: number, start, boot.
-      name: of the node.
     """
     number, start, _ = process.split(" ")
     return f"rnn_scaling-{number}-{start}-{name}"
@@ -36,18 +35,12 @@ def nodes(process: str, names: Sequence[str]) -> tuple[Node, ...]:
 
     Args:
       process: of `alive.this_process`.
-      names: of the ranks, such as worker0, worker1, ps0.
     """
     return tuple(Node(name, namespace(process, name), f"{SUBNET}.{rank + 1}") for rank, name in enumerate(names))
 
 
 def makers(namespaces: Iterable[str], boot: str) -> dict[str, list[str]]:
-    """Process that made them, as `alive.is_alive` takes it -> its namespaces; names of others are left out.
-
-    Args:
-      namespaces: names of all there are.
-      boot: of the running system: namespaces do not outlive one.
-    """
+    """Process that made them, as `alive.is_alive` takes it -> its namespaces; names of others are left out."""
     of_process: dict[str, list[str]] = {}
     for each in namespaces:
         if match := _NAME.fullmatch(each):

@@ -30,10 +30,6 @@ BRIDGE, DEVICE = "bridge", "eth0"
 def network(wanted: Sequence[str], link: Link) -> Iterator[tuple[Node, ...]]:
     """The nodes of a network that stands while the block runs; afterwards no namespace and no process in one is left.
 
-    Args:
-      wanted: names of the nodes, in rank order.
-      link: of every node to the switch.
-
     Raises:
       Refusal: naming what the kernel or this process lacks.
     """

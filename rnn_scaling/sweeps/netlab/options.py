@@ -65,10 +65,6 @@ class Wanted:
 def read(words: Sequence[str], of_trainer: Sequence[str]) -> Wanted:
     """What the command line asks for.
 
-    Args:
-      words: before --.
-      of_trainer: behind it.
-
     Raises:
       FlagErrors: naming everything that is wrong.
     """

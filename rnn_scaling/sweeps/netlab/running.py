@@ -24,10 +24,6 @@ PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 def run(wanted: Wanted, trainer: Sequence[str]) -> int:
     """Runs the ranks; returns the exit status.
 
-    Args:
-      wanted: what the command line asks for.
-      trainer: the command that each rank runs.
-
     Raises:
       Refusal: naming what the kernel or this process lacks.
     """
@@ -48,13 +44,7 @@ def run(wanted: Wanted, trainer: Sequence[str]) -> int:
 
 
 def environment(nodes: Sequence[Node], rank: int, described: str) -> dict[str, str]:
-    """The variables of one rank.
-
-    Args:
-      nodes: of all ranks.
-      rank: whose they are.
-      described: the network in words.
-    """
+    """The variables of one rank."""
     return {
         **dict.fromkeys(PROXIES, ""),
         "RNN_SCALING_LAUNCHER": "netlab",

@@ -67,11 +67,6 @@ def call(*words: str) -> str:
 def need(feature: str, module: str, *words: str) -> None:
     """Asks the kernel for something that it may not have.
 
-    Args:
-      feature: what it is, for the error.
-      module: of the kernel that has it.
-      words: of the call.
-
     Raises:
       Refusal: naming the feature and what to do.
     """

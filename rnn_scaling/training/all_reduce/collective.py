@@ -40,7 +40,6 @@ class Group:
 
         Args:
           tensors: one a device, on it; of all members of one static shape.
-          merge: how two are made one.
         """
         instance_key = next(_instance_keys)
         results = []
@@ -92,9 +91,8 @@ def build(
     trace the same steps count them alike.
 
     Args:
-      devices: tower i's device.
-      shards: 1; the ring cuts tensors itself.
-      group: with the towers of other processes; None: there are none.
+          shards: 1; the ring cuts tensors itself.
+          group: with the towers of other processes; None: there are none.
 
     Raises:
       ValueError: if shards is not 1.

@@ -25,12 +25,10 @@ def reduce_dense(
 
     Args:
       tower_grads: `[tower][gradient]`; towers agree in number, shapes and dtypes, and the shapes are static.
-      devices: tower i's device.
       segments: which algorithm takes a tensor of which size; a pack counts as one tensor.
       repacking: exchange all gradients in this many equal pieces; 0: off.
       agg_max_bytes: pack gradients of at most this many bytes; 0: off.
       agg_max_group: at most this many gradients in such a pack.
-      group: of the towers with those of other workers, which algorithms that span workers then sum over too.
 
     Returns:
       `[tower][gradient]`, the sums, on each tower's device.

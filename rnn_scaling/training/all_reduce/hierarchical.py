@@ -15,7 +15,6 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
     """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
 
     Args:
-      devices: tower i's device; the first half are one group.
       shards: 1; whole tensors are added, on devices that take turns.
 
     Raises:

@@ -16,7 +16,6 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
     Every tower's result must be used: a step that fetches only some of them waits for ever.
 
     Args:
-      devices: tower i's device, a GPU that no other tower uses.
       shards: 1; NCCL cuts tensors itself.
 
     Raises:

@@ -14,7 +14,6 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
     """One tensor a tower -> their sum on each tower's device.
 
     Args:
-      devices: tower i's device.
       shards: 1; the algorithm's own pieces are n-ths of the tensor.
 
     Raises:

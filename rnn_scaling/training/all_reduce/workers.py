@@ -16,9 +16,6 @@ class Workers:
     """The workers of an engine: their towers, and their hosts for what is small and concerns a process."""
 
     def __init__(self, engine: Engine) -> None:
-        """Args:
-        engine: of this worker.
-        """
         # NCCL takes one rank a GPU, so logical GPUs go through the hosts.
         has_gpus = engine.device_type == "GPU" and engine.num_physical == len(engine.devices)
         self.towers = Group(engine.devices, engine.num_towers, "nccl" if has_gpus else "auto")
@@ -51,7 +48,6 @@ class Workers:
 
         Args:
           slices: one a tower of this worker, rows `[R_i, D]`.
-          most_rows: R of the largest tower of all.
         """
         values, indices = [], []
         for device, rows in zip(self.towers.devices, slices, strict=True):

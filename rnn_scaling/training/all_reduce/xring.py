@@ -14,7 +14,6 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
     """One tensor a tower -> their sum on each tower's device.
 
     Args:
-      devices: tower i's device; the ring's order.
       shards: rings that run at once, each in a rotated order over its share of the tensor.
 
     Raises:

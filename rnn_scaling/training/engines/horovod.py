@@ -65,12 +65,7 @@ def load() -> ModuleType:
 
 
 def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
-    """Where a worker stands among all, in the variables that Horovod reads.
-
-    Args:
-      hosts: of each worker, in the order of ranks.
-      rank: whose variables these are.
-    """
+    """Where a worker stands among all, in the variables that Horovod reads."""
     local = [other for other, host in enumerate(hosts) if host == hosts[rank]]
     local_rank = local.index(rank)
     # Those that have the same number on their hosts.

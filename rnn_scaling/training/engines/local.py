@@ -98,9 +98,6 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
 
     Args:
       request: as `configure` had it.
-      task: name of this process, which begins those of its devices.
-      rank: of this process among those that run the step.
-      size: how many these are.
 
     Raises:
       DeviceError: if it has other devices than were asked for.

@@ -22,9 +22,6 @@ class AsyncParameterServer(ParameterServer):
 
     Made from arguments as in `independent.build`, and:
 
-    Args:
-      server_devices: that hold the parts; the first one the counter too.
-
     Attributes:
       staleness: an int64 scalar of the step being traced, once it was applied: updates of other steps that were counted
         since it read the counter.

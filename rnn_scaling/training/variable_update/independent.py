@@ -29,10 +29,6 @@ def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, 
     """See `VariableUpdate`.
 
     Args:
-      specs: of one copy of the variables.
       values: their initial values, by name.
-      engine: has the towers' devices.
-      options: of the update, of which each mode reads its own.
-      rule: what is done with a complete gradient.
     """
     return Independent(specs, values, engine.devices, rule)

@@ -43,10 +43,8 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
     Args:
-      specs: of the variables.
-      devices: of the parameter servers.
-      partition: split variables larger than a device's share (all bytes / devices) along their first
-        dimension, into as many equal parts as it takes to fit.
+      partition: split variables larger than a device's share (all bytes / devices) along their first dimension, into as
+        many equal parts as it takes to fit.
 
     Returns:
       The parts of each variable in the order of their rows, by name, in the order of `specs`.
@@ -73,9 +71,6 @@ class ParameterServer:
     """One copy of the variables in parts, each part with its device.
 
     Made from arguments as in `independent.build`, and:
-
-    Args:
-      server_devices: that hold the parts.
     """
 
     synchronous = True

@@ -20,7 +20,6 @@ def context(kind: str, query: Array, memory: Array, lengths: Array, w: Mapping[s
     appendix A.1.2; normalised g v' / |v| tanh(Q query + W m + b), arXiv:1602.07868.
 
     Args:
-      kind: luong or bahdanau.
       query: [B, U].
       memory: [S, B, D].
       lengths: [B] words of each source sentence.
@@ -57,11 +56,7 @@ def step_wise(
 
     Args:
       kind, memory, lengths, w: as of `context`.
-      unit_type: name of the cells.
       words: embedded target words, [T, B, E].
-      states: of each layer's cell before the first word.
-      decoder: each layer's cell.
-      forget_bias: of every cell.
     """
     step = cells.CELLS[unit_type][0]
     output, states = w["attention/output"], list(states)
@@ -93,7 +88,6 @@ def gnmt_decoder(
 
     Args:
       kind, unit_type, words, memory, decoder, w, forget_bias: as of `step_wise`.
-      lengths: of the source's sentences and of the target's.
     """
     source, target = lengths
     queries, _ = cells.layers(unit_type, words, target, [[decoder[0]]], forget_bias)
@@ -115,7 +109,6 @@ def residual(
     Args:
       unit_type, lengths, forget_bias: as of `cells.layers`.
       x: [T, B, U], what the layer below gave.
-      cells_of_layers: each layer's cell.
       first: number of the first of these layers in the network, from 0.
       context: [T, B, D] that each layer reads next to x; None: none.
     """

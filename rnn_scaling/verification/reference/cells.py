@@ -25,9 +25,6 @@ def lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
 
     Args:
       x: [B, D].
-      state: c and h.
-      w: kernel, bias, and with two biases a gate recurrent_bias.
-      forget_bias: added to f.
     """
     c, h = state
     gates = np.concatenate([x, h], 1) @ w["kernel"] + w["bias"] + w.get("recurrent_bias", 0.0)
@@ -102,12 +99,9 @@ def direction(
     """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end).
 
     Args:
-      unit_type: name of the cell.
       x: [T, B, D].
       lengths: [B].
       state: before the first step; None: zeros.
-      w: of the cell.
-      forget_bias: of the cell.
     """
     step, num_states = CELLS[unit_type]
     if state is None:
@@ -141,11 +135,9 @@ def layers(
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 
     Args:
-      unit_type: name of the cell.
       x: [T, B, D].
       lengths: [B].
       cells: `[layer][direction]`: forward, and where there are two backward.
-      forget_bias: of every cell.
       states: of each cell before the first step; None: zeros.
     """
     last: list[State] = []

@@ -20,20 +20,12 @@ class Feedback:
     """What one tower loses of each dense gradient, which comes with the next."""
 
     def __init__(self, keeps: bool = True, factor: float = 1.0) -> None:
-        """Args:
-        keeps: False is a fault that it is compared with.
-        factor: of what arrives; another than 1 is one, too.
-        """
+        """factor: of what arrives; another than 1 is one, too."""
         self._keeps, self._factor = keeps, factor
         self._lost: dict[str, np.ndarray] = {}
 
     def dense(self, name: str, gradient: np.ndarray) -> np.ndarray:
-        """What arrives of a gradient, of any shape.
-
-        Args:
-          name: of the variable.
-          gradient: of this step.
-        """
+        """What arrives of a gradient, of any shape."""
         whole = gradient + self._lost.get(name, np.float32(0.0))
         arrived = sent(whole.reshape(1, -1), self._factor).reshape(whole.shape)
         if self._keeps:
@@ -45,10 +37,10 @@ def gathered(shape: tuple[int, ...], ids: np.ndarray, rows: np.ndarray, factor: 
     """The dense gradient of an embedding whose touched rows travel one by one, each with a scale of its own.
 
     Args:
-      shape: [V, D] of the embedding.
-      ids: [R].
-      rows: [R, D].
-      factor: as of `sent`.
+          shape: [V, D] of the embedding.
+          ids: [R].
+          rows: [R, D].
+          factor: as of `sent`.
     """
     total = np.zeros(shape, np.float32)
     np.add.at(total, ids, sent(rows, factor))

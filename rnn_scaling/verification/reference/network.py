@@ -19,7 +19,6 @@ def loss_sum(config: Any, weights: Mapping[str, Array], batch: Mapping[str, Arra
 
     Args:
       config: the network's options (`ModelConfig`).
-      weights: by the names of the product's variables.
       batch: its fields, time first: ids [T, B], lengths [B].
     """
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}

@@ -24,7 +24,7 @@ COMMANDS = {
     "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),
     "phases": ("rnn_scaling.commands.phases", "where each tower's step goes, from a traced run"),
     "netlab": ("rnn_scaling.commands.netlab", "one run whose processes stand behind limited network links (root)"),
-    "trace-db": ("rnn_scaling.commands.trace_db", "an Nsight Systems or nvprof database in numbers, and a cut"),
+    "trace-db": ("rnn_scaling.commands.trace_db", "an Nsight Systems or nvprof database in numbers"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "shows a log folder: graph, trace, report"),
 }
 HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")

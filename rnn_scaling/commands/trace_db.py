@@ -1,4 +1,4 @@
-"""python -m rnn_scaling trace-db FILE.sqlite: what a Nsight Systems or nvprof database holds, and a cut of it."""
+"""python -m rnn_scaling trace-db FILE.sqlite: summarizes a Nsight Systems or nvprof database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ device, copies hidden behind kernels and exposed, gaps with what stands before a
 Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databases of nvprof -o. FILE is never changed.
 
     nsys export --type=sqlite report1.nsys-rep;  ./run.sh trace-db report1.sqlite
-    ./run.sh trace-db report1.sqlite --from=2.0 --to=2.5 --output=step.sqlite
+    ./run.sh trace-db report1.sqlite --from=2.0 --to=2.5
 
 TIME is in seconds after the trace's first event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns.
 The summary goes to stdout; what could not be used goes to stderr as "error: FILE: reason", the rest is still reported.
@@ -26,7 +26,7 @@ Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Prints the summary and writes the cut; returns the exit status."""
+    """Prints the summary and returns the exit status."""
     options = flags.read(words, USAGE, looking.TraceDbOptions, "trace-db")
     try:
         text, problems = looking.look(options)

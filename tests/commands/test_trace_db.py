@@ -17,7 +17,6 @@ WRONG = [
     (["a", "--speed=1"], "--speed is not a flag"),
     (["a", "--from"], "--from needs a value"),
     (["a", "-f"], "--f is not a flag"),
-    (["a", "--output="], "--output= must not be empty"),
     (["a", "--format=csv"], "--format=csv must be one of markdown, json"),
     (["a", "--top=0"], "--top=0 must be at least 1"),
     (["a", "--top=many"], "--top=many must be a whole number"),

@@ -31,15 +31,12 @@ class TraceDatabase:
     """A database opened read-only: its tables with their columns, queries that stream, and the faults met on the way.
 
     Attributes:
-      uri: by which it was opened, and can be attached to another connection.
       columns: names of the columns of each table, in order.
       problems: what could not be used, one line each; everything else was.
     """
 
-    def __init__(self, file: Path, uri: str, connection: sqlite3.Connection) -> None:
-        """connection: to it, read-only."""
+    def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         self.file = file
-        self.uri = uri
         self.connection = connection
         self.problems: list[str] = []
         self.columns: Mapping[str, tuple[str, ...]] = {name: self._columns(name) for name in self._tables()}
@@ -102,7 +99,7 @@ def opened(file: Path) -> Iterator[TraceDatabase]:
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute("PRAGMA temp_store = FILE")
         connection.execute("BEGIN")  # every query sees the same state, and no writer comes between
-        database = TraceDatabase(file, uri, connection)
+        database = TraceDatabase(file, connection)
     except FAULTS as e:
         connection.close()
         locked = "; another program is writing to it" if "locked" in str(e) else ""

@@ -1,4 +1,4 @@
-"""A database, a window of its trace -> the summary's text, and a smaller database with the rows of that window."""
+"""Summarizes a window of a trace database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from rnn_scaling.inspection.trace_databases import cut, nsys, nvprof, report, summary
+from rnn_scaling.inspection.trace_databases import nsys, nvprof, report, summary
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, TraceDbError, opened
 from rnn_scaling.inspection.trace_databases.layout import Layout
 from rnn_scaling.inspection.trace_databases.summary import Window
@@ -48,11 +48,6 @@ class TraceDbOptions:
     file: Path = flags.positional("the database", shown="FILE.sqlite")
     from_: str = option("", "look at the trace from here (default: its first event) ...", parse=_time, shown="TIME")
     to: str = option("", "... to here (default: its last event)", parse=_time, shown="TIME")
-    output: Path | None = option(
-        None,
-        "also write a smaller database: the rows of the window, all tables, indices and views (default: no)",
-    )
-    force: bool = option(False, "replace the output where it exists")
     format: str = option(
         "markdown",
         "markdown, or json: every name (20,000 of a table at most, the rest added up), times in ns",
@@ -62,14 +57,12 @@ class TraceDbOptions:
 
 
 def look(options: TraceDbOptions) -> tuple[str, list[str]]:
-    """The summary's text, and what could not be used; writes the cut where one is wanted.
+    """Returns the text of the summary and the problems of the file.
 
     Raises:
-      TraceDbError, OSError: if nothing can be read, or the cut not be written.
+      TraceDbError, OSError: if nothing can be read.
     """
     with opened(options.file) as db:
-        if options.output:
-            cut.check(options.file, options.output, options.force)  # before reading for minutes
         layout = _recognized(db)
         span = summary.trace_span(db, layout)
         if span is None:
@@ -78,14 +71,9 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
             )
         window = _window_of(options, span)
         summarised = summary.summarize(db, layout, span, window.within(span), min(options.top, 1000))
-        note = ""
-        if options.output:
-            # What is not summarized, such as samples, may come before the first event that is.
-            wanted = window if options.from_ else Window(summary.EVER, window.end)
-            note = _written(options.output, cut.write(db, wanted, options.output, options.force))
         if options.format == "json":
             return report.as_json(summarised, str(options.file), db.problems), db.problems
-        return report.markdown(summarised, str(options.file), db.problems, options.top) + note, db.problems
+        return report.markdown(summarised, str(options.file), db.problems, options.top), db.problems
 
 
 def _recognized(db: TraceDatabase) -> Layout:
@@ -120,8 +108,3 @@ def _window_of(options: TraceDbOptions, span: tuple[int, int]) -> Window:
         wanted = f"--from={options.from_ or 0}" + (f" and --to={options.to}" if options.to else "")
         raise TraceDbError(options.file, f"nothing of the trace is in the window of {wanted}; {length}")
     return Window(start, end)
-
-
-def _written(output: Path, written: cut.Cut) -> str:
-    share = 100 * written.bytes / written.bytes_before
-    return f"\nWrote {output}: {written.bytes} of {written.bytes_before} bytes ({share:.3g} %), with all tables.\n"

@@ -117,7 +117,7 @@ def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
         db.execute(f"PRAGMA journal_mode = {mode}")
     before = (file.read_bytes(), os.stat(file).st_mtime_ns)
     file.chmod(stat.S_IRUSR)
-    assert trace_db.main([str(file), f"--output={tmp_path / 'cut'}", "--from=0.01"]) == 0
+    assert trace_db.main([str(file), "--from=0.01"]) == 0
     assert (file.read_bytes(), os.stat(file).st_mtime_ns) == before
     assert list(folder.iterdir()) == [file]
 
@@ -133,13 +133,10 @@ def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
     content = bytearray((tmp_path / "db").read_bytes())
     content[(root - 1) * size : root * size] = b"\xff" * size
     (tmp_path / "db").write_bytes(content)
-    assert trace_db.main([str(tmp_path / "db"), f"--output={tmp_path / 'cut'}"]) == 1
+    assert trace_db.main([str(tmp_path / "db")]) == 1
     out, err = capsys.readouterr()
     assert "CUPTI_ACTIVITY_KIND_KERNEL: database disk image is malformed" in err and "HtoD" in out
     assert all(line.startswith(f"error: {tmp_path / 'db'}: CUPTI_ACTIVITY_KIND_KERNEL") for line in err.splitlines())
-    with contextlib.closing(sqlite3.connect(tmp_path / "cut")) as db:
-        assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (0,)
-        assert db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchone() == (1,)
 
 
 VALUES = (None, "", "x", "1", -1, 0, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf"), b"\xff", "9" * 400, "\x1b[2J")
@@ -186,9 +183,8 @@ def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
     for _ in range(rng.choice([1, 10, 200])):
         content[rng.randrange(100, len(content))] = rng.randrange(256)
     (tmp_path / "db").write_bytes(content)
-    status = trace_db.main([str(tmp_path / "db"), f"--output={tmp_path / 'cut'}"])
+    status = trace_db.main([str(tmp_path / "db")])
     out, err = capsys.readouterr()
     assert status in (0, 1) and all(line.startswith("error: ") for line in err.splitlines()), err
     assert bool(err) == (status == 1)
     assert (tmp_path / "db").read_bytes() == bytes(content)
-    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]

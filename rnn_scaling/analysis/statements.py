@@ -1,0 +1,37 @@
+"""Statements: what holds of a report, a comparison or a check, as data without a word of English.
+
+Whoever knows a fact returns a `Statement`; `reports/wording.py` turns it into a sentence, and JSON gives it as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """One fact.
+
+    Attributes:
+      kind: key of its template, as "fastest"; a different case is a different kind.
+      subject: what it is about, as the title of a series or the name of a check; "" is the whole report.
+      values: plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
+    """
+
+    kind: str
+    subject: str = ""
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """The statement as JSON: `{"kind": ..., "subject": ..., "values": {...}}`."""
+        return {"kind": self.kind, "subject": self.subject, "values": dict(self.values)}
+
+
+def interval_values(interval: Interval) -> dict[str, Any]:
+    """An interval as a value of a statement; `low` and `high` are None where the data cannot give them."""
+    fields = ("value", "low", "high", "spread", "is_wide")
+    return {field: getattr(interval, field) for field in fields}

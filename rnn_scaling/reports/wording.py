@@ -1,0 +1,99 @@
+"""The sentence of each statement: one template per kind, filled in by one kit for lists, plurals and numbers.
+
+A template is a format string over the statement's values and `subject`:
+
+    {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
+    {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
+    {n:is|are}          the first word for one, the second otherwise; n is a number or a list
+    {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
+    {part:share}        0.052 as "5.2 %"
+    {rate:,.1f}         anything else is Python's own format
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import pkgutil
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports import numbers, templates
+
+MOST_NAMES = 5  # names of a list; the rest is counted
+
+
+def sentence(statement: Statement) -> str:
+    """The statement in English.
+
+    Raises:
+      KeyError: there is no template of its kind, or a value that the template names is missing.
+    """
+    return _KIT.format(all_templates()[statement.kind], subject=statement.subject, **statement.values)
+
+
+def sentences(statements: Iterable[Statement]) -> str:
+    """Several statements as one paragraph."""
+    return " ".join(map(sentence, statements))
+
+
+@functools.cache
+def all_templates() -> Mapping[str, str]:
+    """Template by kind, of every file of `templates`.
+
+    Raises:
+      ValueError: two files have a template of the same kind.
+    """
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules(templates.__path__):
+        topic = importlib.import_module(f"{templates.__name__}.{module.name}").TEMPLATES
+        if twice := found.keys() & topic.keys():
+            raise ValueError(f"templates/{module.name}.py: {', '.join(sorted(twice))}: the kind has a template already")
+        found |= topic
+    return found
+
+
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """ "A", "A and B", "A, B and C"; beyond `most` names "A, B and 4 more"."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 run", "3 runs"; `noun` is "run" or, irregular, "process|processes"."""
+    singular, _, plural = noun.partition("|")
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+class _Kit(string.Formatter):
+    """Python's format strings with the specifications that the head of this file lists."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        word, _, rest = format_spec.partition(" ")
+        if word == "list":
+            return listed(value)
+        if word == "count":
+            return counted(_size(value), rest)
+        if word == "interval":
+            return numbers.plus_minus(_interval(value), int(rest or 0))
+        if word == "share":
+            return numbers.share(value)
+        if "|" in format_spec:
+            return format_spec.split("|")[_size(value) != 1]
+        return str(super().format_field(value, format_spec))
+
+
+_KIT = _Kit()
+
+
+def _size(value: Any) -> int:
+    return value if isinstance(value, int) else len(value)
+
+
+def _interval(values: Mapping[str, Any]) -> Interval:
+    return Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **values)

@@ -1,0 +1,72 @@
+"""Every statement becomes one sentence, whatever number of things it is about."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+
+import pytest
+
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports import wording
+
+INTERVAL = {"value": 120.34, "low": 118.8, "high": 121.9, "spread": 1.0, "is_wide": False}
+
+
+def sample(spec: str, count: int):
+    """A value that the specification can print, of `count` things."""
+    if spec.startswith("interval"):
+        return INTERVAL
+    if spec == "list":
+        return [f"name{i}" for i in range(count)]
+    if spec.startswith("count") or "|" in spec:
+        return count
+    return 0.052 * count if spec else f"text{count}"
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("kind", sorted(wording.all_templates()))
+def test_every_template_makes_a_sentence(kind, count):
+    template = wording.all_templates()[kind]
+    fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(template) if name and name != "subject"]
+    specs: dict[str, list[str]] = {}
+    for name, spec in fields:
+        specs.setdefault(name, []).append(spec)
+    # A list has a count as well, so the specification that restricts the value most decides.
+    values = {
+        name: sample(max(of_name, key=lambda spec: (spec == "list", bool(spec), "|" not in spec)), count)
+        for name, of_name in specs.items()
+    }
+    statement = Statement(kind, "series", values)
+    text = wording.sentence(statement)
+    assert text and not re.search(r"[{}]|  |\bNone\b|\bnan\b", text)
+    assert json.loads(json.dumps(statement.data()))["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "expected"),
+    [
+        ("list", ["A"], "A"),
+        ("list", ["A", "B"], "A and B"),
+        ("list", ["A", "B", "C"], "A, B and C"),
+        ("list", list("ABCDEFG"), "A, B, C, D, E and 2 more"),
+        ("list", [], "none"),
+        ("count run", 1, "1 run"),
+        ("count run", 2000, "2,000 runs"),
+        ("count process|processes", 2, "2 processes"),
+        ("count run", ["A", "B"], "2 runs"),
+        ("is|are", 1, "is"),
+        ("is|are", ["A", "B"], "are"),
+        ("interval 1", INTERVAL, "120.3 ± 1.6"),
+        ("share", 0.052, "5.2 %"),
+        (".2f", 1.234, "1.23"),
+    ],
+)
+def test_kit(spec, value, expected):
+    assert wording._KIT.format(f"{{x:{spec}}}", x=value) == expected
+
+
+def test_a_kind_without_a_template_is_an_error():
+    with pytest.raises(KeyError):
+        wording.sentence(Statement("there is no such kind"))

@@ -48,7 +48,7 @@ SLOW = (
     "inspection/test_inspection.py",
     "reports/test_graph_view.py",
     "test_keras.py",
-    "machine/cluster/test_failures.py",
+    "cluster/test_failures.py",
 )
 # What takes seconds of the rest, which --quick runs: neither of the two processes is to be left alone with it.
 LONG = ("test_entry.py", "test_suite.py", "test_wheel.py", "reports/test_cluster.py", "sweeps")

@@ -129,7 +129,7 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
     import sys
     from rnn_scaling import entry
     from rnn_scaling.commands import local_cluster
-    from rnn_scaling.machine import process
+    from rnn_scaling.processes import process
     process.SEVERAL_GRACE_S = 0.2  # these let nobody go
     entry.leave(lambda: local_cluster.main(["--workers=3", "--"], trainer={trainer!r}))
     """

@@ -53,7 +53,7 @@ AS_A_PROCESS = """
 import sys
 from rnn_scaling import entry
 from rnn_scaling.commands import netlab
-from rnn_scaling.machine import process
+from rnn_scaling.processes import process
 from rnn_scaling.sweeps.netlab import calibrate, tools
 tools.PACKAGES = {"ip": "iproute2"}
 calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)

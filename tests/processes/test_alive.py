@@ -12,7 +12,7 @@ from rnn_scaling.processes import alive
 
 def test_a_process_is_alive_until_it_ends():
     assert alive.is_alive(alive.this_process())
-    code = "from rnn_scaling.machine import alive; print(alive.this_process(), flush=True); input()"
+    code = "from rnn_scaling.processes import alive; print(alive.this_process(), flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         process = child.stdout.readline().strip()

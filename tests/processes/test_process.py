@@ -108,7 +108,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(subprocess.Popen(["sleep", "600"]
 
 def test_a_child_dies_with_its_parent():
     code = (
-        "import sys; from rnn_scaling.machine import process; "
+        "import sys; from rnn_scaling.processes import process; "
         "process.run([sys.executable, '-c', "
         "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'], 0, "
         "lambda line: line and print(line, flush=True))"
@@ -297,7 +297,7 @@ open({str(ended)!r}, "w")
 
 def test_the_first_of_several_can_have_the_streams_of_this_process():
     code = (
-        "from rnn_scaling.machine import process; import sys; "
+        "from rnn_scaling.processes import process; import sys; "
         "says = 'import sys; print(1); print(2, file=sys.stderr)'; "
         "one = process.Task([sys.executable, '-c', says], has_streams=True); "
         "two = process.Task([sys.executable, '-c', 'import os; print(os.environ[\"A\"])'], {'A': 'b'}); "

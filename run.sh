@@ -17,7 +17,8 @@ USAGE
   cat <<'USAGE'
   test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without
                  TensorFlow; --clusters: with those that start clusters of processes, as .ci/run does)
-  lint           ruff's checks of style and mypy's of types
+  lint           ruff's checks of style, mypy's of types, and the links of the documents
+  docs           builds the documentation as a site with search into build/docs; docs serve shows it
   setup          only sets up the environment
   setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
   setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
@@ -191,6 +192,19 @@ setup_profile() {
   return 1
 }
 
+# Builds the documents as a site, with packages in an environment of its own: build_docs MKDOCS_WORDS...
+build_docs() {
+  local venv=${VENV:-.venv}-docs wanted
+  wanted=$(cat requirements-docs.txt constraints.txt; "${venv%-docs}/bin/python" --version)
+  if ! is_there "$venv/.installed" "$wanted"; then
+    make_environment "$venv" "${venv%-docs}/bin/python"
+    install_files "$venv" "$venv/.installed" "$wanted" requirements-docs.txt
+  fi
+  RNN_SCALING_PYTHON=$PWD/${venv%-docs}/bin/python NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true \
+    "$venv/bin/mkdocs" "${1:-build}" --strict --quiet "${@:2}"
+  if [ "${1:-build}" = build ]; then echo "open build/docs/index.html"; fi
+}
+
 # Whether programs can be built with MPI: mpicxx alone, as openmpi-bin has it, lacks the headers.
 has_mpi() { mpicxx -E -x c++ - <<<'#include <mpi.h>' >/dev/null 2>&1; }
 
@@ -272,7 +286,7 @@ main() {
   SETUP_TIMEOUT=${SETUP_TIMEOUT:-$([ "$command" = setup-horovod ] && echo 7200 || echo 900)}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | test | lint | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
+    "" | test | lint | docs | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
@@ -292,7 +306,8 @@ main() {
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
     setup-kernels) "$bin/python" -m rnn_scaling.models.extension.build ;;
-    lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy ;;
+    lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy && "$bin/python" tools/docs/links.py ;;
+    docs) build_docs "$@" ;;
   esac
 }
 
@@ -300,7 +315,7 @@ main() {
 # environment: run ROOT WORDS...
 run() {
   case "${2:-}" in
-    -h | --help | help | lint | setup | setup-*) main "$@"; return ;;
+    -h | --help | help | lint | docs | setup | setup-*) main "$@"; return ;;
   esac
   (main "$@")
   case "${2:-}" in

@@ -1,0 +1,69 @@
+"""Checks the links of the documents without a network: files, headings, and documents that the code names.
+
+python tools/docs/links.py      exit status 1 and one line for each broken link
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED_BY_CODE = re.compile(r"\bdocs/[a-z_/-]+\.md\b|\b(?:README|BUILD_NOTES|CHANGELOG)\.md\b")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
+def without_code(text: str) -> str:
+    """The text with fenced blocks and inline code blanked; the number of lines stays."""
+    text = re.sub(r"^```.*?^```", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub and Python-Markdown both make them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+
+
+def fault(document: Path, link: str) -> str:
+    """Why a link of a document leads nowhere, or an empty string."""
+    if re.match(r"[a-z]+:", link):
+        return ""  # another site: not checked, since lint needs no network
+    place, _, anchor = link.partition("#")
+    target = (document.parent / place).resolve() if place else document
+    if not target.exists():
+        return f"{link}: no such file"
+    if anchor and anchor not in anchors(target):
+        return f"{link}: {target.name} has no such heading"
+    return ""
+
+
+def main() -> int:
+    faults = []
+    for document in tracked("*.md"):
+        if document.is_relative_to(ROOT / "tests"):
+            continue
+        for number, line in enumerate(without_code(document.read_text()).splitlines(), start=1):
+            reasons = filter(None, (fault(document, link) for link in LINK.findall(line)))
+            faults += [f"{document.relative_to(ROOT)}:{number}: {reason}" for reason in reasons]
+    for source in tracked("rnn_scaling/*.py", "models/*.py", "benchmarks/*.py", "run.sh"):
+        for number, line in enumerate(source.read_text().splitlines(), start=1):
+            missing = [name for name in NAMED_BY_CODE.findall(line) if not (ROOT / name).exists()]
+            faults += [f"{source.relative_to(ROOT)}:{number}: {name}: no such file" for name in missing]
+    print("\n".join(faults) or "every link of the documents leads somewhere", file=sys.stderr if faults else sys.stdout)
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Hooks of mkdocs: pages that are made when the site is built, and links that lead out of docs/.
+
+README.md, BUILD_NOTES.md and CHANGELOG.md become pages, and flags.md is written from the help of every command.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {"README.md": "index.md", "BUILD_NOTES.md": "BUILD_NOTES.md", "CHANGELOG.md": "CHANGELOG.md"}
+FLAGS = "# Flags\n\nThis page is written from the program's own help.\n"
+
+
+def _program(*words: str) -> str:
+    python = os.environ.get("RNN_SCALING_PYTHON", sys.executable)
+    done = subprocess.run([python, "-m", "rnn_scaling", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _group(text: str) -> str:
+    """A paragraph of a help text; a group of flags gets a heading, so that the search finds it."""
+    first, _, rest = text.partition("\n")
+    if not rest.startswith("  --"):
+        return f"```text\n{text}\n```"
+    name = re.split(r"[:.]", first)[0]
+    return f"### {name}\n\n{first}\n\n```text\n{rest}\n```"
+
+
+def _flags_page() -> str:
+    commands = re.findall(r"^  ([a-z_-]+) {2,}\S", _program("--help"), flags=re.MULTILINE)
+    sections = [FLAGS]
+    for command in commands:
+        text = _program(command, "--help")
+        groups = map(_group, text.strip().split("\n\n"))
+        sections.append(f"## {command}\n\n" + "\n\n".join(groups) + "\n")
+    return "\n".join(sections)
+
+
+def _links_inside_docs(text: str) -> str:
+    """Links of a page in the root of the repository, as seen from docs/."""
+    text = text.replace("](docs/", "](").replace('src="docs/', 'src="')
+    return text.replace("](README.md", "](index.md")
+
+
+def on_files(files, config):
+    from mkdocs.structure.files import File
+
+    made = {page: _links_inside_docs((ROOT / name).read_text()) for name, page in PAGES.items()}
+    made["flags.md"] = _flags_page()
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site."""
+    markdown = markdown.replace("](../README.md", "](index.md")
+    return re.sub(r"\]\(\.\./(BUILD_NOTES|CHANGELOG)\.md", r"](\1.md", markdown)

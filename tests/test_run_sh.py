@@ -56,7 +56,7 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
     assert compiled == f"-m compileall -qq -j0 {tmp_path}/venv/lib", (
         "nobody else does where PYTHONDONTWRITEBYTECODE is set"
     )
-    assert "-c constraints.txt -r requirements.txt -r requirements-dev.txt" in line
+    assert "constraints.txt -r requirements.txt -r requirements-dev.txt" in line
     again = run("setup")
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
 
@@ -96,7 +96,7 @@ def test_without_a_network_it_says_what_can_be_done(run):
 
 def test_set_up_has_a_limit(run):
     done = run("setup", pip="exec sleep 50", SETUP_TIMEOUT="1")
-    assert done.returncode == 1 and "error: set-up took longer than SETUP_TIMEOUT=1 seconds; " in done.stderr
+    assert done.returncode == 1 and "set-up took longer than SETUP_TIMEOUT=1" in done.stderr
     done = run("setup", SETUP_TIMEOUT="1h")
     assert done.returncode == 2 and done.notes == []
     assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"

@@ -70,7 +70,7 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     lines = good_run[0].stderr.splitlines()
     assert any(line.startswith("2 logical CPU devices: ") for line in lines)
     assert any(line.endswith(", 2 inter-op threads, 1 intra-op thread") for line in lines)
-    assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad here: cuDNN needs a GPU" in lines
+    assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad" in lines
     assert "all-reduce auto is pscpu here" in lines
     assert any(line.startswith("measuring: 5/5 batches, ") for line in lines)
     assert lines[-1].startswith("too short to judge: 5 batches")
@@ -160,7 +160,7 @@ def traced_lm(tmp_path_factory):
 def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(traced_lm):
     done, folder, _ = traced_lm
     assert done.returncode == 0, done.stderr
-    assert "tracing 2 batches to count kernels and 2 to time them" in done.stderr
+    assert "tracing 2 batches to count" in done.stderr
     result = record.read(folder / "run.json")
     assert result.status == "ok" and len(result.batches.seconds) == 5, "traced batches are not measured ones"
     first, second = result.trace.kernels.steps
@@ -197,7 +197,7 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.batches.measured == 68 and "Total time to process 68 batches" in done.stdout
+    assert result.batches.measured == 68 and "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
     assert result.steady_state.text in done.stderr and result.steady_state.kind != "too short"
 

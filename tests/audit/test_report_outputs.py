@@ -80,7 +80,7 @@ def test_consistent_records_of_weak_and_strong_runs_have_no_finding(tmp_path):
         write(one, tmp_path / f"{k}.json")
     report = audit(tmp_path)
     assert (report.findings, report.error) == ([], "") and report.comparisons > 120
-    assert sum("is 60 items a sample in" in fact and "(strong scaling)" in fact for fact in report.facts) == 2
+    assert sum("is 60 items a sample" in fact and "(strong scaling)" in fact for fact in report.facts) == 2
     wrong = next(one for one in records(1) if (one.config["global_batch_size"], one.config["num_devices"]) == (100, 3))
     wrong = dataclasses.replace(wrong, config={**wrong.config, "global_batch_size": 99})
     write(wrong, tmp_path / "wrong.json")

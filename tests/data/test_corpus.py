@@ -135,7 +135,7 @@ def test_what_is_found_is_named(data, name, content, message):
 def test_a_pair_needs_words_on_both_sides(data):
     put("a.src", b"one\n\n")
     put("a.tgt", b"\neins\n")
-    assert "no line that has a word here and in a.tgt" in error_of(data)
+    assert "no line that has a" in error_of(data)
 
 
 @pytest.mark.parametrize(

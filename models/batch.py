@@ -75,10 +75,7 @@ class Layout(Protocol):
         """A random batch.
 
         Args:
-          batch_size: its samples.
           lengths: words of each sentence of each of `sides`.
-          seed_of: gives the seeds; equal ones draw equal batches on any kind of device.
-          ragged: sentences have random lengths up to these.
         """
         ...
 
@@ -90,7 +87,6 @@ class Layout(Protocol):
         """A batch that `draw` made elsewhere, with what is known of it when tracing.
 
         Args:
-          batch: as drawn.
           batch_size, lengths: as of `draw`.
         """
         ...

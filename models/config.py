@@ -28,13 +28,8 @@ def option(
     Args:
       default: value when the flag is not given; None means "resolved from other options".
       help: one sentence for `--help`, with the unit where there is one.
-      choices: the allowed words, if they are few.
-      minimum: smallest allowed number, inclusive.
-      maximum: largest allowed number, inclusive.
       parse: text -> value, where the type alone does not say it; a ValueError says what the text "must be".
-      shown: what stands for the value in the help page, where the type alone does not say it.
       bare: it may stand without a value and then is "true".
-      whole: commas belong to the value, also where others are lists.
     """
     metadata: dict[str, Any] = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
     metadata |= {"parse": parse, "shown": shown, "bare": bare, "whole": whole}

@@ -38,7 +38,6 @@ def loss_sum(
       labels: [N] int64, each in [0, V).
       weights: [N] float32, 1 for a word that counts and 0 for padding.
       bias: [V] float32, added to the logits; None: there is none.
-      accuracy: also count the words whose label has the largest logit, of equal ones the first.
 
     Returns:
       The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `hidden`.
@@ -69,7 +68,6 @@ def next_words(
       projection: [U, V] float32.
       labels: [T, B] int64, or [B, T].
       lengths: [B] words of each sentence.
-      time_major: whether time comes first.
       bias: [V] float32, added to the logits; None: there is none.
       accuracy: as of `loss_sum`.
     """

@@ -56,7 +56,6 @@ def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
     Args:
       name: of the kernel; None is the cell's first.
       device_type: "GPU" or "CPU".
-      unit_type: the cell that it has to compute.
 
     Raises:
       ValueError: if the table has no such kernel of this cell, or there is no such kind of device.

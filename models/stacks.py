@@ -59,11 +59,7 @@ class RecurrentStack:
         return specs
 
     def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
-        """Every cell's variables.
-
-        Args:
-          cells: their names, in the order of the cells.
-        """
+        """Every cell's variables."""
         for cell, name in enumerate(cells):
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
@@ -72,7 +68,6 @@ class RecurrentStack:
         """The weights of the cells.
 
         Args:
-          cells: their names, in the order of the cells.
           weights: all of the network, by the names of `variables`.
         """
         names = [spec.name for spec in self.cell_weights(0)]
@@ -84,7 +79,6 @@ class RecurrentStack:
         Args:
           x: [B, D], the input.
           state: of the step before, each [B, U].
-          weights: the cell's.
         """
         following: State = self.cell.step(x, state, weights, self.forget_bias)
         return following
@@ -98,8 +92,6 @@ def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> Recur
     """So many layers, with what the options say of every cell.
 
     Args:
-      config: the network's options.
-      num_layers: layers.
       num_directions: 1, or 2 for bidirectional layers.
     """
     return RecurrentStack(
@@ -135,7 +127,6 @@ def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
       x: of any shape.
       rate: the share, 0 to below 1.
       seed: [2] int.
-      stream: tells apart what draws from the same seed.
     """
     return x if rate == 0.0 else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
 
@@ -178,11 +169,7 @@ class Ends:
     """Where sentences end in sequences [T, B, U] of states that were computed past their ends too."""
 
     def __init__(self, lengths: tf.Tensor, num_steps: tf.Tensor, batch: tf.Tensor) -> None:
-        """Args:
-        lengths: [B], 1 to T.
-        num_steps: T.
-        batch: B.
-        """
+        """lengths: [B], 1 to T."""
         self.inside = tf.cast(tf.range(num_steps)[:, None] < lengths, tf.float32)[:, :, None]  # [T, B, 1]
         self._last_rows = (lengths - 1) * batch + tf.range(batch)
 
@@ -240,9 +227,8 @@ def run_lstm_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Ten
     """The function of a whole LSTM stack.
 
     Args:
-      stack: its layers.
-      run_steps: one direction of one layer, (x, lengths, c, h, kernel, bias) -> outputs, last c and h. It gets x and
-        the kernel in bfloat16 where the stack is, else in float32, and all else in float32.
+      run_steps: one direction of one layer, (x, lengths, c, h, kernel, bias) -> outputs, last c and h. It gets x
+        and the kernel in bfloat16 where the stack is, else in float32, and all else in float32.
     """
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 

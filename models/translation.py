@@ -32,7 +32,6 @@ class Translation(NextWords):
 
         Args:
           rows: what `lookups` found.
-          batch: of one tower.
         """
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]

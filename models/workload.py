@@ -84,7 +84,6 @@ class Workload(Protocol):
         Args:
           weights: the dense and the moving variables by name.
           rows: what `lookups` found, `ids.shape + [E]`, by the embedding's name.
-          batch: of one tower.
           seed: [2] int; draws the dropout.
         """
         ...

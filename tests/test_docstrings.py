@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 
 def documented_functions():
     """(place, names listed below `Args:`, parameter names) of every function with such a list."""
-    for path in sorted((ROOT / "rnn_scaling").rglob("*.py")):
+    for path in sorted([*ROOT.glob("rnn_scaling/**/*.py"), *ROOT.glob("models/**/*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef):
                 continue

@@ -15,13 +15,7 @@ _SECOND_BIAS = "recurrent_bias"
 
 
 def variables(stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelConfig) -> Iterator[VariableSpec]:
-    """Every cell's variables; with --biases_per_gate=2 a second bias, of zeros as the first.
-
-    Args:
-      stack: the layers.
-      cells: their names, in the order of the cells.
-      config: the network's options.
-    """
+    """Every cell's variables; with --biases_per_gate=2 a second bias, of zeros as the first."""
     for spec in stack.variables(cells):
         yield spec
         if config.biases_per_gate == 2 and spec.name.endswith("/bias"):
@@ -34,8 +28,6 @@ def weights_of(
     """The weights of the cells; two biases are one, their sum.
 
     Args:
-      stack: the layers.
-      cells: their names, in the order of the cells.
       weights: all of the network, by name.
     """
     added = {
@@ -50,8 +42,6 @@ def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> s
     """A layer by itself, whose inputs somebody else drops.
 
     Args:
-      config: the network's options.
-      input_dim: width of its input.
       num_directions: 1 or 2.
     """
     return dataclasses.replace(stacks.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0)

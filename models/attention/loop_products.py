@@ -55,10 +55,6 @@ class Deferred:
     """
 
     def __init__(self, num_steps: tf.Tensor | int, batch: tf.Tensor | int) -> None:
-        """Args:
-        num_steps: T.
-        batch: B.
-        """
         self._num_steps, self._batch = num_steps, batch
         self._products: list[_DeferredProduct] = []
 
@@ -150,13 +146,7 @@ def _outer_sum(x: tf.Tensor, y: tf.Tensor, rank: int) -> tf.Tensor:
 
 
 def repeated(bias: tf.Tensor, num_steps: tf.Tensor | int, batch: tf.Tensor | int) -> tf.Tensor:
-    """A bias [N] at every step of every sentence, [T, B, N].
-
-    Args:
-      bias: float32.
-      num_steps: T.
-      batch: B.
-    """
+    """A bias [N] at every step of every sentence, [T, B, N]."""
 
     @tf.custom_gradient
     def repeat(bias: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -27,12 +27,7 @@ MEMORY, QUERY = "attention/memory", "attention/query"
 
 
 def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
-    """What the scores are made with.
-
-    Args:
-      config: the network's options.
-      memory_dim: D.
-    """
+    """What the scores are made with."""
     units = config.num_units
     yield VariableSpec(MEMORY, (memory_dim, units), "dense")
     if config.attention == "bahdanau":
@@ -48,7 +43,6 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 
     Args:
       lengths: [B], each >= 1.
-      num_words: S.
     """
     # GPUs compare int32 on the host.
     words, lengths = tf.cast(tf.range(num_words), tf.int64), tf.cast(lengths, tf.int64)
@@ -61,11 +55,9 @@ def step_scores(
     """The scores inside of a loop over the target words.
 
     Args:
-      config: the network's options.
       weights: by name, in the dtype of products.
       memory: [B, S, D].
       masked: what `mask` gives.
-      products: makes the loop's products.
     """
     keys = _keys(weights, memory)
     if config.attention == "luong":
@@ -80,7 +72,6 @@ def contexts(
     """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
 
     Args:
-      config: the network's options.
       weights: by name, in the dtype of products.
       queries: [B, T, U].
       memory: [B, S, D].

@@ -71,8 +71,6 @@ class StepWise:
           weights: by name.
           source: embedded words [S, B, E], or [B, S, E].
           target: [T, B, E], or [B, T, E].
-          batch: of one tower.
-          seed: draws the dropout.
         """
         config = self._config
         seed_of_encoder = stacks.fold_in(seed, _ENCODER_STREAM) if config.dropout else seed
@@ -175,11 +173,7 @@ def _run_loop(
 
     Args:
       step: (t, states, fed) -> the next states and fed, and what is kept of the step.
-      states: of the cells before the first step.
       fed: [B, N] for the first step.
-      num_steps: T.
-      widths: of what is kept.
-      products: those that the step calls.
     """
     results = tuple(tf.TensorArray(tf.float32, num_steps, element_shape=[None, width]) for width in widths)
 
@@ -206,8 +200,6 @@ def _plain_cell(stack: stacks.RecurrentStack, weights: stacks.CellWeights, words
     """The cell as `models/cells/` has it.
 
     Args:
-      stack: the layers.
-      weights: the cell's, in the dtype of products.
       words: [T, B, E] that come before the rest of its input.
     """
     by_step = None
@@ -232,12 +224,7 @@ def _fused_cell(
     """An LSTM's cell whose gates are one product, and one operator on the way back.
 
     Args:
-      stack: the layers.
-      kernel: in the dtype of products.
-      bias: float32.
       words: [T, B, E] that come before the rest of its input; their product is made here.
-      shape: T, B and more.
-      products: makes the gates' product.
     """
     units = stack.num_units
     bias += tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), units)

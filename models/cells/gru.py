@@ -41,8 +41,6 @@ def step(
     Args:
       x: [B, D], the input.
       state: h of the step before, [B, U].
-      weights: kernel, recurrent_kernel and bias.
-      forget_bias: has no effect, there is no forget gate.
     """
     (h,), (kernel, recurrent_kernel, bias) = state, weights
     units = h.shape[1]

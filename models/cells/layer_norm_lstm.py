@@ -41,8 +41,6 @@ def step(
     Args:
       x: [B, D], the input.
       state: c and h of the step before, [B, U].
-      weights: kernel, gain and shift.
-      forget_bias: is added to f after its norm.
     """
     (c, h), (kernel, gain, shift) = state, weights
     units = h.shape[1]
@@ -56,7 +54,7 @@ def step(
 def _norm(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     """x [..., U] with mean `shift` and deviation `gain` over its units; computed in float32 at least."""
     dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
-    precise, gain, shift = (tf.cast(each, dtype) for each in (x, gain, shift))
+    precise, gain, shift = (tf.cast(tensor, dtype) for tensor in (x, gain, shift))
     centred = precise - tf.reduce_mean(precise, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
     return tf.cast(centred * tf.math.rsqrt(variance + _EPSILON) * gain + shift, x.dtype)

@@ -34,8 +34,6 @@ def step(
     Args:
       x: [B, D], the input.
       state: c and h of the step before, [B, U].
-      weights: kernel and bias.
-      forget_bias: is added to f.
     """
     (c, h), (kernel, bias) = state, weights
     i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)

@@ -36,8 +36,6 @@ def step(
     Args:
       x: [B, D], the input.
       state: c and h of the step before, [B, U].
-      weights: kernel and recurrent_kernel.
-      forget_bias: has no effect, there is no forget gate.
     """
     (c, h), (kernel, recurrent_kernel) = state, weights
     a, b = (tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel))

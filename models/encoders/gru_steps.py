@@ -95,7 +95,6 @@ def _run_backward(
     """Gradients of the input's products and of the state's [T * B, 3U], in the products' dtype, and of the first h.
 
     Args:
-      forward: what the steps computed.
       h_prev: h before each step, [T, B, U].
       recurrent: [U, 3U], in the products' dtype.
       d_sequence: gradient of each h as an output, [T, B, U].
@@ -136,7 +135,6 @@ def _large_products(
       h_prev: h before each step, [T, B, U].
       kernel: [D, 3U].
       d_input: gradient of the input's products, [T * B, 3U].
-      d_state: that of the state's products.
       d_h: that of the first h, [B, U].
     """
     units = h_prev.shape[2]

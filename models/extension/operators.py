@@ -31,9 +31,6 @@ def usable(dtype: Any) -> bool:
 
     They were built and not switched off, the processor has what they need, TensorFlow has one thread an operator, no
     GPU computes, and no other process is sent parts of the step, since it may not have them.
-
-    Args:
-      dtype: float32, or bfloat16; no other has them.
     """
     dtype = tf.as_dtype(dtype)
     if os.environ.get(SWITCH) == "off":

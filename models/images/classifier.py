@@ -17,10 +17,7 @@ class ImageClassifier:
     """See `Workload`."""
 
     def __init__(self, network: Network, config: ModelConfig) -> None:
-        """Args:
-        network: from images to logits.
-        config: has the images' `data_format` and `compute_dtype`, and whether right predictions are counted.
-        """
+        """config: has the images' `data_format` and `compute_dtype`, and whether right predictions are counted."""
         self._network, self._dtype = network, tf.as_dtype(config.compute_dtype)
         self._accuracy = config.accuracy
         self.layout: Layout = ImageLayout(network.image_size, network.num_classes, config.data_format)

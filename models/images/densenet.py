@@ -26,10 +26,6 @@ FIRST_CHANNELS = 16
 def body(depth: int, growth: int) -> Body:
     """The layers below the logits.
 
-    Args:
-      depth: layers with weights, the logits' included.
-      growth: channels that a layer adds.
-
     Raises:
       ValueError: if `depth` is not 3n + 4.
     """

@@ -43,16 +43,11 @@ class KerasNetwork:
     """See `Network`."""
 
     def __init__(self, application: _Application, config: ModelConfig, image_size: int, num_classes: int) -> None:
-        """Args:
-        application: which model.
-        config: has its `data_format` and `compute_dtype`.
-        image_size: height and width of the images.
-        num_classes: of the labels.
-        """
+        """config: has its `data_format` and `compute_dtype`."""
         self.image_size, self.num_classes = image_size, num_classes
         self._model = _build(application, config, image_size, num_classes)
-        self.variables = tuple(_spec(each, "dense") for each in self._model.trainable_variables)
-        self.moving = tuple(_spec(each, "moving") for each in self._model.non_trainable_variables)
+        self.variables = tuple(_spec(weight, "dense") for weight in self._model.trainable_variables)
+        self.moving = tuple(_spec(weight, "moving") for weight in self._model.non_trainable_variables)
         self.flops_an_image = flops(_products(self._model))
 
     def logits(
@@ -106,10 +101,7 @@ def build(
     """The network that `config.model` names.
 
     Args:
-      config: of the model.
       device_type: "GPU" or "CPU"; Keras' layers run on both.
-      image_size: smaller than the published one, for tests.
-      num_classes: of the labels.
     """
     application = _APPLICATIONS[config.model]
     return ImageClassifier(KerasNetwork(application, config, image_size or application.image_size, num_classes), config)

@@ -16,8 +16,6 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
         Args:
           inputs: [B, H, W, C], or [B, C, H, W] where `axis` is 1.
-          training: else Keras' own layer computes, from the averages.
-          mask: of none.
         """
         if not training:
             return super().call(inputs, training=training, mask=mask)

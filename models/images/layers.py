@@ -36,9 +36,7 @@ class Layers:
     def __init__(
         self, data_format: str, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
     ) -> None:
-        """Args:
-        data_format: "NHWC" or "NCHW".
-        images: that the network is given, in the data type of its arithmetic; no gradient goes to them.
+        """data_format: "NHWC" or "NCHW".
         value_of: a variable -> its float32 value.
         seed: [2] int; draws the dropout. None: nothing is dropped.
         """
@@ -75,12 +73,7 @@ class Layers:
         """`x` convolved with a square window.
 
         Args:
-          x: activations.
-          channels: of the result.
-          window: rows and columns of the kernel.
-          stride: rows and columns from one position to the next.
           padding: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone.
-          biased: adds a number to each channel; needless where a batch normalisation follows.
         """
         kernel = self._variable("kernel", (window, window, self.channels(x), channels), "he_normal")
         y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
@@ -116,13 +109,7 @@ class Layers:
         return normalized.y
 
     def local_response_normalization(self, x: tf.Tensor, radius: int, alpha: float, beta: float) -> tf.Tensor:
-        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32.
-
-        Args:
-          x: activations.
-          radius: channels to each side.
-          alpha, beta: see above.
-        """
+        """x / (1 + alpha * the sum of squares over the 2 * radius + 1 nearest channels) ** beta, in float32."""
         last = tf.cast(self._channels_last(x), tf.float32)  # the operator has no kernel for bfloat16
         y = tf.nn.local_response_normalization(last, depth_radius=radius, bias=1.0, alpha=alpha, beta=beta)
         y = tf.cast(y, x.dtype)
@@ -168,7 +155,6 @@ class Layers:
 
         Args:
           x: [B, F].
-          features: of the result.
           initial: first values of the matrix, a name of `INITIAL`.
         """
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
@@ -198,13 +184,7 @@ class LayeredNetwork:
     """A `Network` whose layers a function says; its logits are one more dense layer."""
 
     def __init__(self, body: Body, image_size: int, num_classes: int, data_format: str, dtype: str) -> None:
-        """Args:
-        body: the layers below the logits.
-        image_size: rows, and columns, of an image of three channels.
-        num_classes: of the logits.
-        data_format: "NHWC" or "NCHW", of the images too.
-        dtype: of the arithmetic; variables and logits are float32.
-        """
+        """data_format: "NHWC" or "NCHW", of the images too."""
         self.image_size, self.num_classes = image_size, num_classes
         self._body, self._data_format, self._dtype = body, data_format, tf.as_dtype(dtype)
         specs: list[VariableSpec] = []
@@ -252,7 +232,6 @@ def build(body: Body, image_size: int, num_classes: int, config: ModelConfig) ->
 
     Args:
       body, image_size, num_classes: as of `LayeredNetwork`.
-      config: has the images' data format and the type of the arithmetic.
     """
     network = LayeredNetwork(body, image_size, num_classes, config.data_format, config.compute_dtype)
     return ImageClassifier(network, config)

@@ -41,13 +41,7 @@ def body(num_layers: int) -> Body:
 
 
 def residual_block(layers: Layers, x: tf.Tensor, channels: int) -> tf.Tensor:
-    """relu(x + two convolutions of x), with half the rows and columns where channels become more.
-
-    Args:
-      layers: computes.
-      x: activations.
-      channels: of the result.
-    """
+    """relu(x + two convolutions of x), with half the rows and columns where channels become more."""
     shortcut, stride = x, 1
     if channels != layers.channels(x):
         shortcut, stride = layers.pad_channels(layers.every_second(x), channels), 2

@@ -128,7 +128,7 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
     """Items a second of one process with the interval over its batches, which says nothing about other processes.
 
     Args:
-          step_s: seconds of its measured batches; warm-up left out.
+      step_s: seconds of its measured batches; warm-up left out.
     """
     value, n = process_rate(step_s, items), len(step_s)
     error = within_process(step_s, items)
@@ -142,9 +142,9 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
     Args:
-          rates: items a second of each process.
-          shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not
-            given.
+      rates: items a second of each process.
+      shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not
+        given.
     """
     logs = _logs(rates)
     k = len(logs)
@@ -292,7 +292,7 @@ def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, fl
     """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
 
     Args:
-          terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
+      terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
     """
     variance = math.fsum(error**2 for error in errors)
     if not variance:

@@ -77,8 +77,8 @@ def analyse(
     """Finds the steady part of a run.
 
     Args:
-        step_s: seconds of every batch from the first, warm-up included.
-        items: items of the same batches; where they differ, seconds an item are judged.
+      step_s: seconds of every batch from the first, warm-up included.
+      items: items of the same batches; where they differ, seconds an item are judged.
 
     Raises:
       ValueError: if the lists differ in length or a value is not positive and finite.

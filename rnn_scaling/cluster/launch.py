@@ -109,7 +109,7 @@ def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str
     """Which process of a launcher's this is; None: one alone.
 
     Args:
-          coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
+      coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
 
     Raises:
       ClusterError: if the variables are malformed or contradict each other.

@@ -28,7 +28,7 @@ def tell(text: str, stream: TextIO | None = None) -> None:
     """Prints a text with Markdown tables; on a terminal these are drawn to fit it, and long lines of prose are wrapped.
 
     Args:
-          stream: where to; sys.stdout when not given.
+      stream: where to; sys.stdout when not given.
     """
     stream = stream or sys.stdout
     stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)

@@ -42,7 +42,7 @@ class LogError(ValueError):
     """A log of which nothing can be used; the text is "FILE:LINE: reason".
 
     Args:
-          line: where, the first one being 1.
+      line: where, the first one being 1.
     """
 
     def __init__(self, source: str, line: int, reason: str) -> None:
@@ -217,7 +217,7 @@ def printed(text: str, what: str, check: Callable[[str, str], float] = positive)
     """A number as it was printed.
 
     Args:
-          check: `positive` or `not_negative`.
+      check: `positive` or `not_negative`.
 
     Raises:
       ValueError: with `what` and the text, for anything else.

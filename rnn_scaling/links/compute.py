@@ -74,9 +74,9 @@ def measure(
     """Times of every product and type, in rounds.
 
     Args:
-        shapes: m, k, n of [m, k] x [k, n], by increasing operations.
-        dtypes: "float32", "bfloat16", "float16".
-        cores_per_device: of a CPU device; 0 of GPUs.
+      shapes: m, k, n of [m, k] x [k, n], by increasing operations.
+      dtypes: "float32", "bfloat16", "float16".
+      cores_per_device: of a CPU device; 0 of GPUs.
     """
     work: dict[str, list[Work]] = {}
     notes: dict[str, tuple[str, ...]] = {}

@@ -80,7 +80,7 @@ def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -
     """The links of each device with the host, pinned and pageable, and within itself; or those of one with the others.
 
     Args:
-          origin: the GPU whose links with each of the others are meant; None: the links with the host.
+      origin: the GPU whose links with each of the others are meant; None: the links with the host.
     """
     if origin is not None:
         return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
@@ -116,8 +116,8 @@ def measure(
     """Times of `links` over the sizes, and whether bytes arrive unchanged.
 
     Args:
-          sizes: bytes, increasing.
-          origin: the GPU whose links with the others are meant; None: the links with the host.
+      sizes: bytes, increasing.
+      origin: the GPU whose links with the others are meant; None: the links with the host.
 
     Raises:
       DeviceError: if CUDA fails; everything that was allocated is freed.
@@ -217,7 +217,7 @@ def _arrival_errors(
     """Link -> what is wrong, for every link on which bytes arrive changed or not at all.
 
     Args:
-          buffers, devices, origin: as in `links`.
+      buffers, devices, origin: as in `links`.
     """
     cuda, errors = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}

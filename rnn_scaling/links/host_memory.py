@@ -123,8 +123,8 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: Tell
     """Times of copy, read and write on one core, and on all cores where there are several.
 
     Args:
-        sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
-        cores: that may be used.
+      sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
+      cores: that may be used.
 
     Raises:
       MemoryError: if there is no memory for twice the largest size.

@@ -112,7 +112,7 @@ def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockS
     """Begins to sample the devices of a run.
 
     Args:
-          resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
+      resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
     """
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]

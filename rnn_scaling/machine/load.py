@@ -52,8 +52,8 @@ def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
     """What `share` of a run's cores is of one device's, for all of it may have fallen on that device.
 
     Args:
-        share: of all cores, 0 to 1.
-        num_cores: that the run was bound to; 0 where that is not known.
+      share: of all cores, 0 to 1.
+      num_cores: that the run was bound to; 0 where that is not known.
     """
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 

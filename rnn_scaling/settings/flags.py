@@ -51,8 +51,8 @@ def positional(help: str, shown: str, several: bool = False) -> Any:
     """Declares one field that a word without dashes fills.
 
     Args:
-        help: one sentence for `--help`.
-        several: it takes all words that are left, at least one, as a tuple.
+      help: one sentence for `--help`.
+      several: it takes all words that are left, at least one, as a tuple.
     """
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
     return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
@@ -84,8 +84,8 @@ def _parse_value(name: str, kind: str, text: str) -> Any:
     """Text -> value of an option.
 
     Args:
-        kind: the option's type: "bool", "int", "float", "str" or "Path".
-        text: what stands behind the `=`.
+      kind: the option's type: "bool", "int", "float", "str" or "Path".
+      text: what stands behind the `=`.
 
     Raises:
       ValueError: naming the flag, the value and the rule.
@@ -136,7 +136,7 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     """Parses a command line.
 
     Args:
-        argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
+      argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
 
     Returns:
       The values (lists of values) of the options that were given, by flag.
@@ -184,7 +184,7 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str
     """Answers --help and --version.
 
     Args:
-        usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
+      usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
 
     Raises:
       Answer: what to print, if the command line asks for one of them.
@@ -199,8 +199,8 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """The options of a command that reads files and has one group of them, as an instance of it.
 
     Args:
-        usage: as in `answer`.
-        group: its option dataclass; how large files may be is told to the door.
+      usage: as in `answer`.
+      group: its option dataclass; how large files may be is told to the door.
 
     Raises:
       Answer: if the command line asks for help or the version.

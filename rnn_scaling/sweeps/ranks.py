@@ -147,7 +147,7 @@ def each_rank(
     """A task for each rank of a run, all with the same new token.
 
     Args:
-          has_streams: what rank 0 says goes where this process's output goes.
+      has_streams: what rank 0 says goes where this process's output goes.
     """
     # A coordinator goes on when a worker dies; in all other modes nobody does.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
@@ -242,7 +242,7 @@ def checked(
     """The flags of the trainer, the same for every rank, and what runs with them.
 
     Args:
-          counts: what the command's own flags --workers and --ps say; None: nothing.
+      counts: what the command's own flags --workers and --ps say; None: nothing.
 
     Raises:
       FlagErrors: naming everything that is wrong.

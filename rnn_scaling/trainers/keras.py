@@ -30,7 +30,7 @@ def build(work: Work, rank: int) -> Callable[[], float]:
     """A batch of `model.fit` on all devices; returns the loss a word once they have finished.
 
     Args:
-        rank: 0, as one process has all devices.
+      rank: 0, as one process has all devices.
 
     Raises:
       ValueError: if the devices cannot do what was asked.
@@ -240,8 +240,8 @@ def cell_weights(kernel: np.ndarray, bias: np.ndarray, forget_bias: float) -> li
     """Kernel [D, 4U], recurrent kernel [U, 4U] and bias [4U] of Keras' LSTM, whose gates are in the order i, f, c, o.
 
     Args:
-        kernel: [D + U, 4U], gates i, j, f, o.
-        bias: [4U].
+      kernel: [D + U, 4U], gates i, j, f, o.
+      bias: [4U].
     """
     units = len(bias) // 4
     bias = bias.copy()

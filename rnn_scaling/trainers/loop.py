@@ -48,7 +48,7 @@ class Group(Protocol):
         """Returns when all ranks have.
 
         Args:
-        address: that rank 0 has.
+          address: that rank 0 has.
         """
 
 
@@ -108,7 +108,7 @@ def check(step: Step, work: Work, towers: range) -> None:
     """Compares the losses of as many steps as there are references.
 
     Args:
-        step: built of `work.as_reference()`.
+      step: built of `work.as_reference()`.
 
     Raises:
       RefusedError: naming the step, both its losses and the first one.

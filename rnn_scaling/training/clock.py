@@ -76,7 +76,7 @@ def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_s
     """Seconds and items of the steps after the warm-up.
 
     Args:
-        step_s: seconds of each step, the warm-up among them.
+      step_s: seconds of each step, the warm-up among them.
 
     Raises:
       ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
@@ -95,7 +95,7 @@ def steady_state(
     """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have.
 
     Args:
-        step_s, step_items, warmup_steps: as in `measured_window`.
+      step_s, step_items, warmup_steps: as in `measured_window`.
     """
     try:
         from rnn_scaling.analysis.steady_state import analyse

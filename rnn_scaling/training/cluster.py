@@ -272,7 +272,7 @@ def of(launch: Launch | None, config: RunConfig) -> Alone:
     """The cluster of a run.
 
     Args:
-        launch: of this process; None: nothing has started several.
+      launch: of this process; None: nothing has started several.
 
     Raises:
       ClusterError: if this host has no address for the others.

@@ -50,8 +50,8 @@ def build(
     """What --compress_gradients names.
 
     Args:
-        shapes: of the gradients that are exchanged as dense ones, by name.
-        group: of them and those of other workers; None: there are no others.
+      shapes: of the gradients that are exchanged as dense ones, by name.
+      group: of them and those of other workers; None: there are no others.
     """
     if kind in HALVES:
         return Half(HALVES[kind], devices, num_towers, group)

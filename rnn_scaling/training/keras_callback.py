@@ -39,7 +39,7 @@ def options_of(num_samples: int, batch_size: int, items_a_sample: int, num_devic
     """Options of the record.
 
     Args:
-        num_devices: that `fit` trains on.
+      num_devices: that `fit` trains on.
 
     Raises:
       ValueError: if a number is not positive.

@@ -88,7 +88,7 @@ def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
     """An optimizer.
 
     Args:
-          name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
+      name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
 
     Raises:
       ValueError: if there is none of that name.

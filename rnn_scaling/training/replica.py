@@ -51,7 +51,7 @@ class VariableUpdate(Protocol):
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
 
         Args:
-        items: that each tower's loss is a sum over, float32 scalars on the host.
+          items: that each tower's loss is a sum over, float32 scalars on the host.
 
         Returns:
           For each tower the items of all towers, of other processes too, that it shares its update with.
@@ -67,7 +67,7 @@ class VariableUpdate(Protocol):
         """Rows of an embedding, `ids.shape + [D]`, on the tower's device.
 
         Args:
-        ids: numbers of the rows, of any shape.
+          ids: numbers of the rows, of any shape.
         """
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
@@ -90,7 +90,7 @@ def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, t
     """Creates the variables of `specs` with these initial values on one device.
 
     Args:
-        values: initial value by name.
+      values: initial value by name.
     """
     with tf.device(device):
         return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
@@ -156,8 +156,8 @@ class Updater:
         """Updates every variable once.
 
         Args:
-        grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
-          update and halve the scale; after 2,000 finite steps it doubles.
+          grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
+            update and halve the scale; after 2,000 finite steps it doubles.
 
         Returns:
           What must have run until all variables are updated, as `tf.control_dependencies` takes it.
@@ -201,7 +201,7 @@ class Replicas:
     """A copy of the variables on every tower's device, each with its updater: what three of the modes start from.
 
     Args:
-        values: their initial values, by name.
+      values: their initial values, by name.
     """
 
     def __init__(self, specs: Specs, values: Values, devices: Sequence[str], rule: UpdateRule) -> None:

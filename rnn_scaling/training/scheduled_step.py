@@ -152,7 +152,7 @@ def build(
     """Steps for the workers of a coordinator; those of `towers.build` where one process does all.
 
     Args:
-        workload, source, update, engine: as of `TrainStep`.
+      workload, source, update, engine: as of `TrainStep`.
     """
     if engine.strategy is None:
         return towers.build(workload, source, update, engine, config)

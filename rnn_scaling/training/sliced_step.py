@@ -183,7 +183,7 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
     """The step of `keras_slicing`.
 
     Args:
-          workload, source, update, engine: as of `SlicedStep`.
+      workload, source, update, engine: as of `SlicedStep`.
     """
     return SlicedStep(
         workload,

@@ -239,6 +239,6 @@ def build(workload: Workload, source: Source, update: VariableUpdate, engine: En
     """The step of most modes.
 
     Args:
-          workload, source, update, engine: as of `TrainStep`.
+      workload, source, update, engine: as of `TrainStep`.
     """
     return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)

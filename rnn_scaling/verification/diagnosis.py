@@ -94,7 +94,7 @@ def right_gradient(
     """What a mode without staleness applies.
 
     Args:
-          tower: whose replica it is applied to; None: all towers'.
+      tower: whose replica it is applied to; None: all towers'.
     """
     if promise.shares_one_model or tower is None:
         return summed([part.gradient for part in parts.values()])

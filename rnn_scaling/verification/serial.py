@@ -120,8 +120,8 @@ class Serial:
         """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
 
         Args:
-        weights: by tower, those at which it computes.
-        moving: by tower, its averages; None: nobody reads the next ones.
+          weights: by tower, those at which it computes.
+          moving: by tower, its averages; None: nobody reads the next ones.
         """
         items, num_towers = sum(towers.loss_items[tower] for tower in weights), self._gradients.num_towers
         parts = {}
@@ -177,7 +177,7 @@ def exchange_of(config: RunConfig, keeps: bool = True, factor: float = 1.0) -> E
     """That of a run.
 
     Args:
-        keeps, factor: as of `int8.Feedback`.
+      keeps, factor: as of `int8.Feedback`.
     """
     update = config.update
     return Exchange(update.compress_gradients == "int8", update.sparse_gradients != "densify", keeps, factor)

@@ -91,8 +91,8 @@ def build(
     trace the same steps count them alike.
 
     Args:
-          shards: 1; the ring cuts tensors itself.
-          group: with the towers of other processes; None: there are none.
+      shards: 1; the ring cuts tensors itself.
+      group: with the towers of other processes; None: there are none.
 
     Raises:
       ValueError: if shards is not 1.

@@ -37,10 +37,10 @@ def gathered(shape: tuple[int, ...], ids: np.ndarray, rows: np.ndarray, factor: 
     """The dense gradient of an embedding whose touched rows travel one by one, each with a scale of its own.
 
     Args:
-          shape: [V, D] of the embedding.
-          ids: [R].
-          rows: [R, D].
-          factor: as of `sent`.
+      shape: [V, D] of the embedding.
+      ids: [R].
+      rows: [R, D].
+      factor: as of `sent`.
     """
     total = np.zeros(shape, np.float32)
     np.add.at(total, ids, sent(rows, factor))

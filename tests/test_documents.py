@@ -1,0 +1,48 @@
+"""The commands of the documents: each exists, and so does each of its flags."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from rnn_scaling.__main__ import COMMANDS
+from tests.support.paths import ROOT
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = [path for path in DOCUMENTS if not path.is_relative_to(ROOT / "docs" / "results")]
+TAKES_TRAINER_FLAGS = {"sweep", "verify", "recommend", "inspect", "threads", "netlab", "local-cluster", "ab"}
+PASSED_ON = {"tensorboard"}  # its flags are TensorBoard's
+
+
+@functools.cache
+def flags_of(command: str) -> set[str]:
+    words = [sys.executable, "-m", "rnn_scaling", command, "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    flags = set(re.findall(r"--(\w+)", done.stdout)) | {"help", "flagfile", "version"}
+    return flags | flags_of("train") if command in TAKES_TRAINER_FLAGS else flags
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of every `./run.sh COMMAND ...` in fenced blocks and in inline code."""
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).replace("\\\n", " ")
+    lines = [line for line in blocks.splitlines() if "sh -c" not in line] + re.findall(
+        r"`(\./run\.sh [^`]*)`", text.replace("\n", " ")
+    )
+    found = [re.search(r"\./run\.sh ([a-z_-]+.*)", line) for line in lines]
+    return [shlex.split(match[1].replace("...", ""), comments=True) for match in found if match]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_and_flag_exists(path):
+    for command, *words in commands_of(path.read_text()):
+        if command not in COMMANDS or command in PASSED_ON:
+            assert f" {command} " in (ROOT / "run.sh").read_text() or command in PASSED_ON, command
+            continue
+        flags = {re.match(r"--(\w+)", word)[1] for word in words if re.match(r"--\w", word)}
+        unknown = {flag for flag in flags - flags_of(command) if f"--axis:{flag}=" not in " ".join(words)}
+        assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"

@@ -192,17 +192,22 @@ setup_profile() {
   return 1
 }
 
-# Builds the documents as a site, with packages in an environment of its own: build_docs MKDOCS_WORDS...
-build_docs() {
-  local venv=${VENV:-.venv}-docs wanted
-  wanted=$(cat requirements-docs.txt constraints.txt; "${venv%-docs}/bin/python" --version)
+# Builds the documents as a site, with packages in an environment of its own; "serve" shows it: make_site [MKDOCS_WORDS...]
+make_site() {
+  local python venv wanted
+  python=$(python_of "$PWD") venv=${VENV:-.venv}-docs
+  wanted=$(cat requirements-docs.txt constraints.txt; "$python" --version)
   if ! is_there "$venv/.installed" "$wanted"; then
-    make_environment "$venv" "${venv%-docs}/bin/python"
+    make_environment "$venv" "$python"
     install_files "$venv" "$venv/.installed" "$wanted" requirements-docs.txt
   fi
-  RNN_SCALING_PYTHON=$PWD/${venv%-docs}/bin/python NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true \
-    "$venv/bin/mkdocs" "${1:-build}" --strict --quiet "${@:2}"
-  if [ "${1:-build}" = build ]; then echo "open build/docs/index.html"; fi
+  export RNN_SCALING_PYTHON=$python NO_MKDOCS_2_WARNING=1
+  if [ $# -gt 0 ]; then
+    "$venv/bin/python" -m mkdocs "$@"
+  else
+    "$venv/bin/python" -m mkdocs build --strict --quiet
+    echo "build/docs/index.html is the site"
+  fi
 }
 
 # Whether programs can be built with MPI: mpicxx alone, as openmpi-bin has it, lacks the headers.
@@ -307,7 +312,7 @@ main() {
     setup-frameworks) setup_frameworks "$@" ;;
     setup-kernels) "$bin/python" -m rnn_scaling.models.extension.build ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy && "$bin/python" tools/docs/links.py ;;
-    docs) build_docs "$@" ;;
+    docs) make_site "$@" ;;
   esac
 }
 

@@ -70,6 +70,13 @@ def test_of_many_that_start_at_once_one_sets_up(run, tmp_path):
     assert sum("setting up" in done.stderr for done in ended) == 1
 
 
+def test_the_site_has_packages_of_its_own(run, tmp_path):
+    notes = run("docs").notes
+    assert sum("-r requirements-docs.txt" in line for line in notes) == 1
+    assert notes[-1] == "-m mkdocs build --strict --quiet"
+    assert run("docs", "serve").notes == ["-m mkdocs serve"], "what was installed is not installed again"
+
+
 @pytest.mark.parametrize("flag", ["--profile", "--profile=true"])
 def test_only_the_tab_profile_brings_its_packages(run, flag):
     assert "requirements-profile.txt" not in "".join(run("tensorboard", "--port=0").notes)

@@ -18,7 +18,7 @@ USAGE
   test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without
                  TensorFlow; --clusters: with those that start clusters of processes, as .ci/run does)
   lint           ruff's checks of style, mypy's of types, and the links of the documents
-  docs           builds the documentation as a site with search into build/docs; docs serve shows it
+  docs           builds the documentation as a site with search into build/docs; docs serve shows it at http://localhost:8000
   setup          only sets up the environment
   setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
   setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
@@ -206,7 +206,7 @@ make_site() {
     "$venv/bin/python" -m mkdocs "$@"
   else
     "$venv/bin/python" -m mkdocs build --strict --quiet
-    echo "build/docs/index.html is the site"
+    echo "build/docs/index.html is the site; ./run.sh docs serve shows it with its search"
   fi
 }
 

@@ -27,7 +27,7 @@ def _group(text: str) -> str:
     first, _, rest = text.partition("\n")
     if not rest.startswith("  --"):
         return f"```text\n{text}\n```"
-    name = re.split(r"[:.]", first)[0]
+    name = re.split(r"[:.(]", first)[0].strip()
     return f"### {name}\n\n{first}\n\n```text\n{rest}\n```"
 
 

@@ -51,6 +51,7 @@ class ReportOptions:
         maximum=1.0,
     )
     target_loss: float | None = option(None, "the same for a loss", minimum=1e-9)
+    full: bool = option(False, "print every table and remark, and the runs that would complete the analysis")
     force: bool = option(False, "overwrite files of the same names that the report did not write")
 
 
@@ -75,7 +76,7 @@ def main(words: Sequence[str]) -> int:
         target = Target(LOSS, options.target_loss)
 
     try:
-        writing.report(first, options.output or first, options.force, target)
+        writing.report(first, options.output or first, options.force, target, options.full)
     except OSError as e:
         if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
             raise

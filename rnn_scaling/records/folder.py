@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
@@ -68,15 +67,9 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
 
 
 def _read_all(paths: Sequence[Path]) -> list[RunRecord | str | None]:
-    """What `_read_one` says of each file; of many another process reads half."""
-    half = len(paths) // 2
+    """What `_read_one` gives for each file."""
     kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
-
-    def read_each(part: Sequence[Path]) -> list[RunRecord | str | None]:
-        return [_read_one(path, kept) for path in part]
-
-    with beside(lambda: read_each(paths[half:]), pays=len(paths) >= MANY) as others:
-        return [*read_each(paths[:half]), *others()]
+    return [_read_one(path, kept) for path in paths]
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:

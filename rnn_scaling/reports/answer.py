@@ -18,7 +18,7 @@ from rnn_scaling.reports import certified
 from rnn_scaling.reports.fastest import MOST_NAMED, common_count, conditions, fastest, most_devices, places
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.series_sentence import is_known, is_too_wide, percent, sentence
-from rnn_scaling.reports.summary import SeriesSummary, Summary, listed, once
+from rnn_scaling.reports.summary import SeriesSummary, Summary, listed
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
@@ -26,7 +26,6 @@ from rnn_scaling.settings.spelling import command
 MOST_LOADED = 3  # runs that are worth to be repeated alone; with more the machine is the matter
 
 
-@once
 def lead(summary: Summary) -> str:
     """What to know first: the only series' own sentence, or which series is fastest, as far as that can be told.
 
@@ -40,7 +39,6 @@ def lead(summary: Summary) -> str:
     return " ".join([*certified.alarms(summary), *lines])
 
 
-@once
 def overview(summary: Summary) -> str:
     """The range over several series, and how many could be judged; empty for one series."""
     return _of_each_scaling(summary, _overview)
@@ -167,7 +165,6 @@ def _overview(series: Sequence[SeriesSummary]) -> str:
     return " ".join(texts)
 
 
-@once
 def missing(series: SeriesSummary) -> list[str]:
     """Commands that supply what the sentence could not say, each once and with as many repeats as the series has."""
     row = series.largest
@@ -183,7 +180,6 @@ def missing(series: SeriesSummary) -> list[str]:
     return [f"{line}{repeats}" for line in dict.fromkeys(lines)]
 
 
-@once
 def loaded(summary: Summary) -> list[tuple[str, Row]]:
     """(file, its row) of the good runs beside which other processes ran, where these are few: they are run anew."""
     rows = [row for series in summary.series for row in series.rows]

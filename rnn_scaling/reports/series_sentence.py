@@ -17,12 +17,11 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_text import parts_sentence, rounded_up, untold
 from rnn_scaling.reports.numbers import differing, plus_minus, share
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, listed, once
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, listed
 
 TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
 
 
-@once
 def sentence(series: SeriesSummary) -> str:
     """One series at its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
     row = series.largest

@@ -14,7 +14,6 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
-from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
@@ -44,17 +43,15 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     rows = [row for own in rows_of.values() for row in own]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
+    series = _series(list(rows_of.values()), names, steady)
     grown = tuple(run.name for run in runs if divergence.growth(run.record.batches.loss))
-    with beside(lambda: (environment.facts(records), differences.within(good)), pays=len(rows) >= MANY) as of_all:
-        series = _series(list(rows_of.values()), names, steady)
-        facts, differing = of_all()
     return Summary(
         name=entry.plain(name),
         series=series,
         failures=_failures(series, names),
         left_out=folder.left_out,
-        facts=facts,
-        differences=tuple(differing),
+        facts=environment.facts(records),
+        differences=tuple(differences.within(good)),
         unjudged=sum(bool(record.batches.seconds) for record in good) - sum(map(len, steady.values())),
         runs=len(runs),
         machines=tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items()),

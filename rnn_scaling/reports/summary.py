@@ -6,9 +6,8 @@ import dataclasses
 import functools
 import math
 import shlex
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from rnn_scaling.analysis import divergence, same_work, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -35,23 +34,6 @@ LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
 TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
-
-
-P = TypeVar("P")
-R = TypeVar("R")
-
-
-def once(work_out: Callable[[P], R]) -> Callable[[P], R]:
-    """Lets what is said of a summary, or of a part of one, be worked out once: several files of a report say it."""
-    said: weakref.WeakKeyDictionary[P, R] = weakref.WeakKeyDictionary()
-
-    @functools.wraps(work_out)
-    def worked_out(part: P) -> R:
-        if part not in said:
-            said[part] = work_out(part)
-        return said[part]
-
-    return worked_out
 
 
 @dataclasses.dataclass(frozen=True)

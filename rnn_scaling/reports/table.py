@@ -14,7 +14,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
-from rnn_scaling.reports.summary import SeriesSummary, Summary, once, seconds
+from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
@@ -59,7 +59,6 @@ class Rates:
     further_notes: list[str]
 
 
-@once
 def rates_of(series: SeriesSummary) -> Rates:
     """Every row of a series."""
     return rates([row.row for row in series.rows])

@@ -1,13 +1,10 @@
-"""The run records of a folder -> every file of the report, and the answer for the terminal."""
+"""The run records of a folder -> every file of the report."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry, registry
@@ -15,40 +12,23 @@ from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.machine.beside import MANY, beside
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import answer, learning, overview, table
+from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 
 MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
-MOST_SAID = 3  # commands, and hints, on the terminal
 Render = Callable[[Summary], bytes]
 
 
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Lets Python look for no garbage that goes in circles: thousands of records do not, and would be walked each time.
-
-    Pictures do, but are some 4 MB for each kind of scaling, workload and machine.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@uncollected()
-def report(source: Path, target: Path, force: bool = False, to_reach: Target | None = None) -> None:
-    """Prints the tables and the answer of a folder, and writes the report.
+def report(source: Path, target: Path, force: bool = False, to_reach: Target | None = None, full: bool = False) -> None:
+    """Writes the report of a folder and prints its answer.
 
     Args:
       to_reach: what runs are to learn; None: found where they counted right predictions.
+      full: prints all tables and remarks; else one table and the answer in a few lines.
 
     Raises:
       Refusal: if there is nothing to report, or nothing could be written.
@@ -68,52 +48,17 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
     if foreign and not force:
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
-    for name, content in rendered(files, summary):
-        if name == "table.md":
-            _print(summary, content.decode().removesuffix(table.MARK))
+    for name, render in files.items():
+        content = render(summary)
         try:
             write_bytes(content, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
-    terminal.tell(f"\n{_said(summary)}\n\n{_written(target, list(files))}\n")
-
-
-def rendered(files: Mapping[str, Render], summary: Summary) -> Iterator[tuple[str, bytes]]:
-    """Each file's name and content; of many rows another process makes the page and the pictures meanwhile."""
-    many = len(summary.rows) >= MANY
-    drawn = [name for name in files if many and name.endswith((".html", ".png", ".svg"))]
-    with beside(lambda: [files[name](summary) for name in drawn], pays=many) as contents:
-        yield from ((name, render(summary)) for name, render in files.items() if name not in drawn)
-        yield from zip(drawn, contents())
-
-
-def _print(summary: Summary, tables: str) -> None:
-    """All tables; on a terminal the one of all series, whose details are in the files."""
-    if sys.stdout.isatty() and len(summary.series) > 1:
-        tables = "".join(f"{line}\n\n" for line in summary.opening) + overview.markdown(summary)
-    terminal.tell(tables)
-
-
-def _written(target: Path, names: Sequence[str]) -> str:
-    page = "report.html"
-    return f"{target / page} written, and beside it {', '.join(name for name in names if name != page)}"
+    terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 
 
 def _failed(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
-
-
-def _said(summary: Summary) -> str:
-    """The answer for the terminal, with what its ± is and the first of the commands that would say more."""
-    lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
-    lines += [f"± is the longer side of the interval: {kind}." for kind in answer.kinds(summary.series)]
-    lines += [*summary.hand_made[:MOST_SAID], *summary.growth]
-    lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_SAID] if summary.learning else []
-    if commands := answer.all_missing(summary):
-        more = len(commands) - MOST_SAID
-        lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands[:MOST_SAID])]
-        lines += [f"and {more} more in report.html"] if more > 0 else []
-    return "\n".join(lines)
 
 
 def _unwritable(folder_: Path) -> str | None:

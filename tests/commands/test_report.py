@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +14,7 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
-from rnn_scaling.reports import table, writing
+from rnn_scaling.reports import table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import figures, plot
 from tests.support.paths import ROOT
@@ -32,9 +30,10 @@ def test_report_reads_a_folder_and_leaves_out_what_is_no_record(tmp_path, capsys
     (tmp_path / "notes.json").write_text("{")
     assert report.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert "1,900" in out and "1.90" in out and "2 |" in out
+    assert "1,900" in out and "1.90" in out
     assert err.startswith(f"warning: {tmp_path}/notes.json: not JSON")
-    assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in out
+    assert report.main([str(tmp_path), "--full"]) == 0
+    assert (tmp_path / "table.md").read_text().removesuffix(table.MARK) in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} - FILES == {*(f"{i}.json" for i in range(6)), "notes.json"}
     assert report.main([str(tmp_path)]) == 0, "its own files do not stand in its way"
     assert "report.json" not in capsys.readouterr().err
@@ -208,40 +207,6 @@ def test_help_loads_no_plotting():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
 
 
-def test_the_terminal_names_the_missing_runs_and_what_its_intervals_are(tmp_path, capsys):
-    runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
-    assert report.main([str(write_folder(tmp_path, runs))]) == 0
-    out = capsys.readouterr().out.split("Runs that would say more:\n")
-    assert "± is the longer side of the interval: " in out[0].split("report.html")[0].splitlines()[-2] + out[0]
-    lines = out[1].splitlines()
-    assert [line.startswith("  ./run.sh sweep ") for line in lines[:4]] == [True] * 3 + [False]
-    assert re.fullmatch(r"and \d+ more in report.html", lines[3])
-
-
-def test_a_report_looks_for_no_garbage_and_its_caller_does_again(tmp_path, monkeypatch):
-    looks = []
-
-    def fails(*_):
-        looks.append(gc.isenabled())
-        raise OSError("no")
-
-    monkeypatch.setattr(writing, "summarise", fails)
-    with pytest.raises(OSError, match="no"):
-        writing.report(write_folder(tmp_path, [timed(1, 100)]), tmp_path)
-    assert looks == [False] and gc.isenabled()
-
-
-def test_two_processes_write_what_one_writes(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("rnn_scaling.machine.beside.threading.active_count", lambda: 1)
-    source = write_folder(tmp_path / "runs", series())
-    for name, many in (("one", writing.MANY), ("two", 1)):
-        monkeypatch.setattr(writing, "MANY", many)
-        writing.report(source, tmp_path / name)
-        assert "1,900" in capsys.readouterr().out
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
-    assert one.keys() == FILES and one == two
-
-
 def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):
     (tmp_path / "cut.json").write_text("{")
     assert report.main([str(tmp_path)]) != 0
@@ -268,23 +233,23 @@ def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
     assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: a folder; expected a regular file",)
 
 
-def test_a_terminal_shows_one_table_of_all_series_and_a_pipe_all_tables(tmp_path, capsys, monkeypatch):
-    write_folder(tmp_path, attributed())
-    assert report.main([str(tmp_path)]) == 0
-    piped = capsys.readouterr().out
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    assert report.main([str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "### cudnn_lstm, replicated" in piped and "| Series " in piped
-    assert "###" not in shown and "|" not in shown and shown.count("─" * 60) == 1
-    wide = [line for line in shown.splitlines() if len(line) > 80]
-    assert all(str(tmp_path) in line for line in wide), "only a path may be longer"
-    assert " ".join(shown.split("Runs")[1].split("\n\n")[1].split()) in " ".join(piped.split()), "one answer for both"
-
-
 def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
     folder_ = tmp_path / os.fsdecode(b"r\xff\x1b[31m")
     write_folder(folder_, [timed(1, 100)])
     assert report.main([str(folder_)]) == 0
     assert "<title>Scaling of r\\xff\\x1b[31m</title>" in (folder_ / "report.html").read_text()
+
+
+def test_the_terminal_shows_one_table_and_where_the_rest_is(tmp_path, capsys, monkeypatch):
+    runs = [timed(n, 100, k, variable_update="replicated", seed=s) for n in (1, 2) for s in range(4) for k in range(2)]
+    write_folder(tmp_path, runs)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert report.main([str(tmp_path)]) == 0
+    brief = capsys.readouterr().out
+    assert len(brief.splitlines()) < 30 and brief.count("─" * 60) == 1 and str(tmp_path / "report.html") in brief
+    assert all(str(tmp_path) in line for line in brief.splitlines() if len(line) > 80), "only a path may be longer"
+    assert brief.count("±: ") == 1 and "./run.sh sweep" not in brief
+    assert report.main([str(tmp_path), "--full"]) == 0
+    full = capsys.readouterr().out
+    assert full.count("./run.sh sweep ") > 3 and full.count("─" * 60) > 4

@@ -102,16 +102,3 @@ def test_one_batch_may_take_the_same_time_by_chance(tmp_path):
         record.write(make_record(seconds=[0.5], environment={"started": started}), tmp_path / f"{name}.json")
     found = folder.read(tmp_path)
     assert [run.name for run in found.runs] == ["a.json", "b.json", "c.json"]
-
-
-def test_two_processes_read_what_one_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr("rnn_scaling.machine.beside.threading.active_count", lambda: 1)
-    for k in range(6):
-        record.write(make_record(seconds=[0.1, 0.2 + k], environment=STARTED), tmp_path / f"{k}.json")
-    write(tmp_path / "1 copied.json", (tmp_path / "1.json").read_text())
-    write(tmp_path / "2 broken.json", "[")
-    write(tmp_path / "5 other.json", {"schema": "rnn_scaling.sweep/1"})
-    alone = folder.read(tmp_path)
-    monkeypatch.setattr(folder, "MANY", 2)
-    assert folder.read(tmp_path) == alone
-    assert (len(alone.runs), len(alone.left_out)) == (6, 2)

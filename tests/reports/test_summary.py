@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import answer, environment, summary, table, writing
+from rnn_scaling.reports import answer, environment, table, terminal_text, writing
 from rnn_scaling.reports.series_sentence import sentence
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -38,19 +39,6 @@ def test_of_the_machine_runs_are_looked_at_once_that_were_read_with_the_same(tmp
     monkeypatch.setattr(environment, "_facts", lambda run: looked.append(run) or iter([("CPU", run.environment.cpu)]))
     (cpu,) = environment.facts([file.record for file in folder.read(tmp_path).runs])
     assert cpu.values == (("X", len(attributed())),) and len(looked) == 1
-
-
-def test_what_several_files_say_is_worked_out_once():
-    worked_out = []
-
-    @summary.once
-    def said(part):
-        worked_out.append(part)
-        return part.name
-
-    made = [of([timed(1, 100)]), of([timed(1, 100)])]
-    assert [said(each) for each in (*made, *made)] == [each.name for each in (*made, *made)]
-    assert worked_out == made
 
 
 def test_load_of_all_runs_is_said_of_all_runs():
@@ -136,7 +124,8 @@ def test_a_loss_of_many_times_its_start_is_named():
     runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]}) for each in losses.values()]
     (line,) = [line for line in of(runs).cautions if "loss" in line]
     assert line.startswith("The loss grew more than 10-fold in 1.json and 2.json: ")
-    assert line in writing._said(of(runs)) and "loss" not in writing._said(of(runs[:1]))
+    brief = [terminal_text.brief(of(some), Path("out")) for some in (runs, runs[:1])]
+    assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
     assert not of([runs[0]]).diverged
 
 

@@ -3,7 +3,8 @@
     python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
 
 A process has a log rate normal about the truth (3 %, or as said), its batches a log time of first-order
-autoregressive noise (5 %). The tables of docs/statistics.md come from this command; Monte-Carlo errors are printed.
+autoregressive noise (5 %). docs/methods/measurements.md summarises the tables.
+Monte-Carlo errors are printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """python -m benchmarks.gate: how often the gate of compare passes, stops or cannot judge, and what Holm does.
 
-Processes have log-normal rates; the gate is the one of compare with --max_regression=5%. Prints the tables
-of docs/compare.md.
+Processes have log-normal rates; the gate is the one of compare with --max_regression=5%.
+docs/methods/measurements.md has some rows of its tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often what recommend says is right, in simulation: docs/recommend.md has the table.
+"""How often what recommend says is right, in simulation (docs/methods/measurements.md).
 
     python -m benchmarks.recommendation [--repetitions=1000] [--seed=1]
 

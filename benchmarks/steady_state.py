@@ -4,7 +4,7 @@
 
 For every series: how often each kind was answered, the bias of the rate (median over repetitions of the relative error
 against the noise-free steady level of the same batches, and the 95th percentile of its magnitude) of the detector, of
-skipping ten batches and of MSER-5. The tables of docs/statistics.md come from it.
+skipping ten batches and of MSER-5. docs/methods/measurements.md summarises the tables.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from rnn_scaling.trainers import loop
 from rnn_scaling.trainers.handoff import Work
 
-UNROLL = 1  # steps of a scan in one turn of its loop; more cost more, docs/frameworks.md has the measurement
+UNROLL = 1  # steps of a scan per iteration of its loop; docs/frameworks.md measures that more are slower
 TOWERS = "towers"
 MOMENTUM = 0.9
 ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.9, 0.999, 1e-7

@@ -1,4 +1,4 @@
-"""Checks the links of the documents without a network: files, headings, and documents that the code names.
+"""Checks the links of the documents without a network: files, headings, paths in code, documents that the code names.
 
 python tools/docs/links.py      exit status 1 and one line for each broken link
 """
@@ -13,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"`([a-z_]+/[\w/.-]*\.(?:py|md|yaml|txt))[`:]")
+MODULE = re.compile(r"python -m ((?:rnn_scaling|benchmarks)\.[\w.]+)")
 NAMED_BY_CODE = re.compile(r"\bdocs/[a-z_/-]+\.md\b|\b(?:README|BUILD_NOTES|CHANGELOG)\.md\b")
 
 
@@ -49,14 +51,36 @@ def fault(document: Path, link: str) -> str:
     return ""
 
 
+def missing_paths(line: str) -> list[str]:
+    """Files of this repository that a line names and that do not exist. NAME stands for a file to be written."""
+    places = [ROOT, ROOT / "rnn_scaling"]
+    paths = [path for path in PATH.findall(line) if "NAME" not in path]
+    paths = [path for path in paths if any((place / path.split("/")[0]).is_dir() for place in places)]
+    paths += [module.replace(".", "/") for module in MODULE.findall(line)]
+    return [path for path in paths if not any((place / path).exists() or _module(place / path) for place in places)]
+
+
+def _module(path: Path) -> bool:
+    return path.with_suffix(".py").exists()
+
+
+def faults_of(document: Path) -> list[str]:
+    text = document.read_text()
+    found = []
+    for number, (line, prose) in enumerate(zip(text.splitlines(), without_code(text).splitlines()), start=1):
+        reasons = [reason for link in LINK.findall(prose) if (reason := fault(document, link))]
+        reasons += [f"{path}: no such file" for path in missing_paths(line)]
+        found += [f"{document.relative_to(ROOT)}:{number}: {reason}" for reason in reasons]
+    return found
+
+
 def main() -> int:
-    faults = []
-    for document in tracked("*.md"):
-        if document.is_relative_to(ROOT / "tests"):
-            continue
-        for number, line in enumerate(without_code(document.read_text()).splitlines(), start=1):
-            reasons = filter(None, (fault(document, link) for link in LINK.findall(line)))
-            faults += [f"{document.relative_to(ROOT)}:{number}: {reason}" for reason in reasons]
+    faults = [
+        line
+        for document in tracked("*.md")
+        if not document.is_relative_to(ROOT / "tests")
+        for line in faults_of(document)
+    ]
     for source in tracked("rnn_scaling/*.py", "models/*.py", "benchmarks/*.py", "run.sh"):
         for number, line in enumerate(source.read_text().splitlines(), start=1):
             missing = [name for name in NAMED_BY_CODE.findall(line) if not (ROOT / name).exists()]

@@ -1,9 +1,10 @@
-"""The commands of the documents: each exists, and so does each of its flags."""
+"""The documents: their commands, flags and links exist."""
 
 from __future__ import annotations
 
 import functools
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -46,3 +47,22 @@ def test_every_command_and_flag_exists(path):
         flags = {re.match(r"--(\w+)", word)[1] for word in words if re.match(r"--\w", word)}
         unknown = {flag for flag in flags - flags_of(command) if f"--axis:{flag}=" not in " ".join(words)}
         assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"
+
+
+LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))
+
+
+def test_every_link_leads_somewhere(capsys):
+    assert LINKS["main"]() == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("link", ["docs/none.md", "#none", "docs/sweeps.md#none", "docs/none.png"])
+def test_a_broken_link_is_a_fault(link):
+    assert link in LINKS["fault"](ROOT / "README.md", link)
+    assert LINKS["fault"](ROOT / "README.md", "docs/sweeps.md#files") == ""
+
+
+@pytest.mark.parametrize("name", ["`rnn_scaling/none.py`", "`analysis/none.py`", "python -m benchmarks.none"])
+def test_a_file_that_does_not_exist_is_a_fault(name):
+    assert len(LINKS["missing_paths"](name)) == 1
+    assert LINKS["missing_paths"]("`analysis/metrics.py`, `rnn_scaling/data/NAME.py`, python -m benchmarks.gate") == []

@@ -58,6 +58,6 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site."""
-    markdown = markdown.replace("](../README.md", "](index.md")
-    return re.sub(r"\]\(\.\./(BUILD_NOTES|CHANGELOG)\.md", r"](\1.md", markdown)
+    """Pages in docs/ link to ../BUILD_NOTES.md and the like, which are pages of the site, one folder nearer."""
+    markdown = re.sub(r"\]\(\.\./((?:\.\./)*(?:BUILD_NOTES|CHANGELOG)\.md)", r"](\1", markdown)
+    return re.sub(r"\]\(\.\./((?:\.\./)*)README\.md", r"](\1index.md", markdown)

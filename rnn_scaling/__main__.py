@@ -25,7 +25,7 @@ COMMANDS = {
     "phases": ("rnn_scaling.commands.phases", "where each tower's step goes, from a traced run"),
     "netlab": ("rnn_scaling.commands.netlab", "one run whose processes stand behind limited network links (root)"),
     "trace-db": ("rnn_scaling.commands.trace_db", "an Nsight Systems or nvprof database in numbers"),
-    "tensorboard": ("rnn_scaling.commands.tensorboard", "shows a log folder: graph, trace, report"),
+    "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
 }
 HELP_WORDS, VERSION_WORDS = ("--help", "-h", "help"), ("--version", "version")
 

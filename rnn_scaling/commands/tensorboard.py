@@ -1,59 +1,134 @@
-"""python -m rnn_scaling tensorboard: TensorBoard with the report of the runs, and with the profiler's tab."""
+"""python -m rnn_scaling tensorboard: TensorBoard on a folder of runs that were trained with --log_dir."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import logging
+import shlex
 import sys
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.reports.tensorboard import command_line
+from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Shows the runs that were trained with --log_dir: TensorBoard's tabs (Scalars, Graphs, Text, HParams), in the tab Report
-the page that ./run.sh report makes of all runs, or of one, and with --profile the trace of --trace_batches.
+Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs, Text and HParams, and with --profile
+the trace of --trace_batches. All other flags are passed on to TensorBoard; --helpfull lists them.
 
     ./run.sh train --num_devices=2 --variable_update=replicated --log_dir=logs/replicated-2
     ./run.sh tensorboard                          http://localhost:6006
     ./run.sh tensorboard --logdir=logs/replicated-2 --port=6010
 
-The report of a run is at http://localhost:6006/data/plugin/rnn_scaling/report?run=NAME, of all runs without ?run=.
-docs/tensorboard.md says what is to be seen where.
+docs/tensorboard.md describes each tab. `./run.sh report DIR` makes the report of a folder of records.
 
 Exit status: 0 after --help, --helpfull, --version_tb or --inspect, 1 it could not start, 2 wrong use, 130 stopped with
 Ctrl-C."""
+
+WITHOUT_FOLDER = ("--logdir_spec", "--db", "--version_tb", "--grpc_data_provider")  # flags that replace --logdir
+LOUD_LOGGERS = ("tensorboard.plugins.profile",)  # it logs every request, and a missing cache with a traceback
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorBoardOptions:
+    """TensorBoard."""
+
+    logdir: str = option("logs", "the folder; every folder in it that holds event files is a run", shown="DIR")
+    port: int | None = option(
+        None, "the port (default: 6006, or the next free one; 0: any free one)", minimum=0, maximum=65_535
+    )
+    host: str = option("localhost", "the address to listen on; localhost admits this machine alone", shown="ADDRESS")
+    bind_all: bool = option(False, "listen on all addresses; TensorBoard asks for no password")
+    profile: bool = option(
+        False, "show the tab Profile; run.sh installs what it needs once (xprof: 40 packages, 230 MB)"
+    )
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Serves until Ctrl-C; returns the exit status."""
     if "--helpfull" not in words:
-        flags.answer(words, USAGE, [command_line.TensorBoardOptions], "tensorboard")
-    from rnn_scaling.reports.tensorboard import serving
-
-    plugins = serving.loaders()
-    groups = [
-        command_line.TensorBoardOptions,
-        serving.options(plugins, without=list(flags.fields([command_line.TensorBoardOptions]))),
-    ]
-    flags.answer(words, USAGE, groups, "tensorboard")
-    given, own = command_line.read(words, groups)
-    has_profile = importlib.util.find_spec("xprof") is not None
-    if own.profile and not has_profile:
+        flags.answer(words, USAGE, [TensorBoardOptions], "tensorboard")
+    options, passed_on = split(words)
+    if options.profile and importlib.util.find_spec("xprof") is None:
         return entry.fail(f"--profile: xprof is not installed; {_profile_command()} installs it")
-    if own.port and given.get("reuse_port") != "true" and serving.is_taken("" if own.bind_all else own.host, own.port):
-        return entry.fail(f"--port={own.port} is taken; name another, or none, to take the next free one")
-    if not has_profile:
-        print(f"without the tab Profile; {_profile_command()} adds it (40 packages, 230 MB)", file=sys.stderr)
+    return _serve(tensorboard_words(options, passed_on))
+
+
+def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
+    """Our options, and the words for TensorBoard to parse.
+
+    Raises:
+      FlagErrors: naming everything that is wrong with our options.
+    """
+    fields = flags.fields([TensorBoardOptions])
+    ours = [word for word in words if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields]
+    given = flags.parse(ours, fields)
+    (options,) = flags.build([TensorBoardOptions], given)
+    return options, [word for word in words if word not in ours]
+
+
+def tensorboard_words(options: TensorBoardOptions, passed_on: Sequence[str]) -> list[str]:
+    """The command line of TensorBoard: only this machine may connect unless the user asks for more.
+
+    Raises:
+      Refusal: the log folder is a file.
+    """
+    words = list(passed_on)
+    if not any(word.startswith(WITHOUT_FOLDER) for word in words):
+        _check_folder(options.logdir)
+        words.append(f"--logdir={options.logdir}")
+    words.append("--bind_all" if options.bind_all else f"--host={options.host}")
+    if options.port is not None:
+        words.append(f"--port={options.port}")
+    return words
+
+
+def _check_folder(logdir: str) -> None:
+    if "://" in logdir:  # TensorBoard reads remote folders itself
+        return
+    folder = Path(logdir).expanduser()
+    if folder.is_file():
+        raise entry.Refusal(f"--logdir={folder} is a file; name the folder that contains it")
+    if not folder.exists():
+        command = f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
+        entry.warn(f"--logdir={folder} does not exist yet; {command} creates it")
+
+
+def _serve(words: Sequence[str]) -> int:
+    """Serves until Ctrl-C, or answers --inspect, --version_tb and --helpfull.
+
+    Raises:
+      Refusal: TensorBoard cannot start.
+    """
+    from tensorboard import default, program
+    from tensorboard.plugins.base_plugin import FlagsError
+
     from rnn_scaling.training.native_log import NativeLog
 
-    NativeLog()  # the profiler's tab loads TensorFlow, which greets at length, and logs in C++ for every request
-    return serving.serve(serving.spell(command_line.with_defaults(given, own)), plugins)
+    NativeLog()  # the tab Profile loads TensorFlow, whose C++ code would log every request
+    for name in LOUD_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    board = program.TensorBoard(plugins=default.get_plugins())
+    try:
+        board.configure(["", *words])
+        if board.flags.version_tb or board.flags.inspect:
+            return board.main()
+        url = board.launch()
+    except FlagsError as e:
+        raise entry.Refusal(str(e)) from None
+    except program.TensorBoardServerException as e:
+        raise entry.Refusal(e.msg, status=entry.EXIT_FAILED) from None
+    print(f"{url}  (Ctrl-C stops it)", flush=True)
+    threading.Event().wait()
+    return entry.EXIT_OK
 
 
 def _profile_command() -> str:
-    """What installs the package of the tab Profile: run.sh in a clone, pip where the suite was installed."""
+    """The command that installs xprof: run.sh in a clone, pip where the suite was installed."""
     if entry.program().endswith("run.sh"):
         return f"{entry.program()} tensorboard --profile"
     return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"

@@ -159,8 +159,6 @@ OTHERS = {
     "cluster/wire.py",
     "files/input_files.py",
     "records/record.py",
-    "reports/tensorboard/log_folder.py",
-    "reports/tensorboard/run_text.py",
     "trainers/handoff.py",
     "trainers/loop.py",
     "training/rank_files.py",

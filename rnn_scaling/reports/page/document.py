@@ -35,7 +35,7 @@ ROUNDING = 1e-9  # shares below it are the error of floating point
 MOST_STEADY = 500  # runs in the table of steady states
 
 
-def render(summary: Summary, made_by: str = "") -> bytes:
+def render(summary: Summary) -> bytes:
     """The page as UTF-8."""
     import jinja2
 
@@ -44,17 +44,17 @@ def render(summary: Summary, made_by: str = "") -> bytes:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"unbroken": unbroken, "cells": cells}
-    page = environment.get_template("page.html").render(**_context(summary, made_by))
+    page = environment.get_template("page.html").render(**_context(summary))
     return page.encode()
 
 
-def _context(summary: Summary, made_by: str) -> dict[str, Any]:
+def _context(summary: Summary) -> dict[str, Any]:
     measured = summary.measured
     steady = _steady_grid(summary)
     return {
         "schema": REPORT_SCHEMA,
         "name": entry.plain(Path(summary.name).resolve().name) or summary.name,
-        "report_command": made_by or f"{entry.program()} report {shlex.quote(summary.name)}",
+        "report_command": f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
         "one": one_of(summary.unit),

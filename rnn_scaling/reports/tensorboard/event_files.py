@@ -90,4 +90,4 @@ def _write_options(run: RunRecord) -> None:
     rate = RATE.of(run.unit)
     metric = hparams.Metric(f"measured/{rate.name}", display_name=rate.title)
     hparams.hparams_config(hparams=[hparams.HParam(name) for name in COMPARED], metrics=[metric])
-    hparams.hparams(values, trial_id=run_text.run_id(run))
+    hparams.hparams(values, trial_id=str(run.environment.started))  # a row for each run

@@ -1,12 +1,9 @@
-"""A run in a page of Markdown for TensorBoard's text tab, and the link from there to its report."""
+"""A run as a page of Markdown for TensorBoard's tab Text."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 
-from rnn_scaling import entry
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
@@ -16,27 +13,12 @@ from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.naming import network
 from rnn_scaling.settings.spelling import command
 
-PLUGIN = "rnn_scaling"  # the name of our plugin in TensorBoard, and so of its URLs
-REPORT_URL = f"data/plugin/{PLUGIN}/report"  # relative: TensorBoard may be served below a --path_prefix
-
-
-def run_id(run: RunRecord) -> str:
-    """Twelve letters that are this run's alone, and stay when its folder is renamed, moved or copied.
-
-    They come from what no other run shares: its options, when it started, and its batches' seconds to the last digit.
-    """
-    known = [run.config, run.environment.started, run.batches.seconds or None]
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
-
 
 def markdown(run: RunRecord) -> str:
-    """The page: result, link, what differs from the defaults, and where the variables are."""
+    """The page: result, what differs from the defaults, and where the variables are."""
     config, workers = run.config, scale.num_workers(run.config)
     lines = [
         f"## {network(config)}, {config['variable_update']}, {scale.in_words(workers, config['num_devices'])}",
-        "",
-        f"[The report of this run]({REPORT_URL}?id={run_id(run)}) (`{entry.program()} tensorboard` serves it; "
-        "its tab *Report* has that of all runs).",
         "",
         *_result(run),
         "",

@@ -2,39 +2,39 @@
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
 
-# "name|what it is" of every command of the suite, a line each: the table in rnn_scaling/__main__.py.
+# Prints "name|help" for every command in the table of rnn_scaling/__main__.py.
 commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/__main__.py; }
 
 usage() {
   local name text
   cat <<'USAGE'
-./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help teaches each
+./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help explains a command
 
   (none)         the default sweep: cudnn_lstm and dynamic_rnn x independent, parameter_server and replicated
-                 x 1..N devices; prints the tables, writes records and the report to results/default
+                 x 1..N devices; prints a table, writes records and the report to results/default
 USAGE
   commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
   cat <<'USAGE'
-  test           the tests, in two processes; arguments go to pytest (-n0: in one; --quick: without
-                 TensorFlow; --clusters: with those that start clusters of processes, as .ci/run does)
-  lint           ruff's checks of style, mypy's of types, and the links of the documents
-  docs           builds the documentation as a site with search into build/docs; docs serve shows it at http://localhost:8000
-  setup          only sets up the environment
-  setup-horovod  adds Horovod, which it builds from source in minutes, for --variable_update=horovod
-  setup-frameworks  [torch jax keras] an environment each beside .venv (.venv-torch), for --framework
-  setup-kernels  compiles faster kernels of LSTM layers and their loss for CPUs with AVX-512; needs gcc
+  test           runs the tests in two processes; arguments go to pytest (-n0: one process; --quick: only
+                 tests without TensorFlow; --clusters: also tests that start several processes)
+  lint           checks style (ruff), types (mypy) and the links of the documents
+  docs           builds the documents as a site in build/docs; `docs serve` shows it with its search
+  setup          sets up the environment and does nothing else
+  setup-horovod  builds Horovod from source for --variable_update=horovod (takes minutes)
+  setup-frameworks  [torch jax keras] sets up an environment for each, such as .venv-torch, for --framework
+  setup-kernels  compiles faster LSTM layers and their loss for CPUs with AVX-512; needs gcc
 
-Paths are relative to the folder that run.sh is called from.
+Paths are relative to the folder from which you call run.sh.
 
-Environment: PYTHON (which Python makes the environment; 3.10 to 3.13), VENV (where it is, default .venv),
-SETUP_TIMEOUT (seconds that installing may take, default 900; 7200 for setup-horovod, which goes on where it stopped).
+Environment: PYTHON (Python that creates the environment; 3.10 to 3.13), VENV (its folder, default .venv),
+SETUP_TIMEOUT (time limit of the installation in seconds, default 900; 7200 for setup-horovod, which resumes).
 USAGE
 }
 
 works() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 has_pip() { "$1" -m pip --version >/dev/null 2>&1; }
 
-# The Python that makes the environment, or has made it: python_for_setup ENVIRONMENT
+# Prints the Python that creates the environment, or has created it: python_for_setup ENVIRONMENT
 python_for_setup() {
   local candidate
   if [ -z "${PYTHON:-}" ] && works "$1/bin/python" && { [ -f "$1/.installed" ] || has_pip "$1/bin/python"; }; then
@@ -51,7 +51,7 @@ python_for_setup() {
   return 1
 }
 
-# Fails where this user can neither use the environment nor make it anew, and says why: can_make ENVIRONMENT
+# Fails with the reason if this user can neither use the environment nor create it: can_make ENVIRONMENT
 can_make() {
   local place=$1 reason
   until [ -e "$place" ]; do place=$(dirname "$place"); done
@@ -63,11 +63,11 @@ can_make() {
   else
     reason="its Python does not start: $(sed -n '1s/.*: //p' <<<"$reason")"
   fi
-  echo "error: $1 cannot be used ($reason), and you may not write to $place; VENV=FOLDER names another folder" >&2
+  echo "error: $1 cannot be used ($reason), and you may not write to $place; set VENV=FOLDER to use another folder" >&2
   return 1
 }
 
-# Makes the environment unless it is there, whole and of that Python: make_environment ENVIRONMENT PYTHON
+# Creates the environment unless a complete one of that Python exists: make_environment ENVIRONMENT PYTHON
 make_environment() {
   local options=() present
   present=$("$1/bin/python" --version 2>/dev/null) || present=
@@ -76,21 +76,21 @@ make_environment() {
   elif [ -f "$1/.installed" ]; then
     options=(--clear)
   elif { [ -n "$present" ] || [ -L "$1/bin/python" ]; } && [ "$present" != "$("$2" --version)" ]; then
-    echo "error: $1 was made by another program with ${present:-a Python that does not start}; name another folder with VENV=..." >&2
+    echo "error: another program created $1 with ${present:-a Python that does not start}; set VENV=FOLDER to use another folder" >&2
     return 1
   fi
   if ! "$2" -m venv ${options[@]+"${options[@]}"} "$1" >&2; then
-    echo "error: $2 cannot make the virtual environment $1; if it has no ensurepip, on Debian and Ubuntu: apt install python3-venv" >&2
+    echo "error: $2 cannot create the virtual environment $1; on Debian and Ubuntu try: apt install python3-venv" >&2
     return 1
   fi
 }
 
 has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null; }
 
-# Copies pip's lines from stdin to stdout; says on stderr every ten seconds what it is at.
+# Copies pip's lines from stdin to stdout; reports progress on stderr every ten seconds.
 progress() {
-  local line= step="asking the package index" said=$SECONDS status
-  trap '' TERM # which the group of pip gets; what it says ends with it
+  local line= step="asking the package index" reported=$SECONDS status
+  trap '' TERM # the process group of pip gets it; this function ends with pip's output
   while true; do
     status=0
     IFS= read -r -t 10 line || status=$?
@@ -98,20 +98,20 @@ progress() {
       printf '%s\n' "$line"
       case "$line" in
         *Collecting* | *Downloading* | *Building*) step=${line#"${line%%[! ]*}"} ;;
-        Installing*) step="Installing what was downloaded" ;;
+        Installing*) step="Installing the downloaded packages" ;;
       esac
     elif [ "$status" -le 128 ]; then
       return
     fi
-    if [ $((SECONDS - said)) -ge 10 ]; then
-      said=$SECONDS
+    if [ $((SECONDS - reported)) -ge 10 ]; then
+      reported=$SECONDS
       echo "  $((SECONDS)) s: ${step:0:90}" >&2
     fi
   done
 }
 
-# mpirun and srun start run.sh many times at once: one sets up, the others wait, also for compilers that outlive a run.sh.
-# What is started after the set-up does not hold the lock: lock ENVIRONMENT
+# mpirun and srun start run.sh many times at once: one sets up, and the others wait. Programs that start after the
+# set-up do not hold the lock: lock ENVIRONMENT
 lock() {
   if command -v flock >/dev/null && { exec 9>"$1.lock"; } 2>/dev/null && ! flock -n 9; then
     echo "waiting for another set-up of $1" >&2
@@ -119,32 +119,32 @@ lock() {
   fi
 }
 
-# Whether the stamp says that what is wanted was installed: is_there STAMP WANTED
+# Whether the stamp contains what is wanted: is_there STAMP WANTED
 is_there() { [ -r "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-# Installs with pip within SETUP_TIMEOUT, then stamps what was wanted; FAILED says what a failure may mean:
+# Installs with pip within SETUP_TIMEOUT and then writes the stamp. FAILED is the message for a failure:
 # install ENVIRONMENT STAMP WANTED FAILED WORDS...
 install() {
   local venv=$1 stamp=$2 wanted=$3 failed=$4 limit=() status=0 group
   shift 4
   if command -v timeout >/dev/null; then limit=(timeout "$SETUP_TIMEOUT"); fi
-  set -m # a group of its own, so that compilers end with pip
+  set -m # a separate process group, so that compilers end with pip
   PYTHONUNBUFFERED=1 ${limit[@]+"${limit[@]}"} "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
     --progress-bar=off "$@" 2>&1 | progress >"$venv/set-up.log" &
   group=$(jobs -p)
   set +m
-  trap 'kill -- "-$group"; echo "interrupted; the same command goes on" >&2; exit 130' INT TERM HUP
+  trap 'kill -- "-$group"; echo "interrupted; run the same command to continue" >&2; exit 130' INT TERM HUP
   wait %% || status=$?
-  kill -- "-$group" 2>/dev/null || true # what pip has left running
+  kill -- "-$group" 2>/dev/null || true # processes that pip left running
   trap - INT TERM HUP
   if [ "$status" = 124 ]; then
-    echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; the same command goes on, with" \
-      "SETUP_TIMEOUT=$((4 * SETUP_TIMEOUT)) for longer" >&2
+    echo "error: set-up took longer than SETUP_TIMEOUT=$SETUP_TIMEOUT seconds; to continue, run the same command," \
+      "for example with SETUP_TIMEOUT=$((4 * SETUP_TIMEOUT))" >&2
   elif [ "$status" != 0 ]; then
     grep '^ERROR' "$venv/set-up.log" >&2 || true
-    echo "error: $failed; $venv/set-up.log has all that pip said" >&2
+    echo "error: $failed; $venv/set-up.log has the output of pip" >&2
   else
-    # Where PYTHONDONTWRITEBYTECODE is set, as in many images, nobody else does it, and every run compiles TensorFlow anew.
+    # With PYTHONDONTWRITEBYTECODE, as in many images, pip does not compile, and every run would compile TensorFlow.
     env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -qq -j0 "$venv/lib" || true # not every file is Python 3
     printf '%s' "$wanted" >"$stamp"
     return
@@ -158,10 +158,10 @@ install_files() {
   shift 3
   for file; do files+=(-r "$file"); done
   install "$venv" "$stamp" "$wanted" \
-    "installing $* failed; is the package index reachable? PIP_INDEX_URL=... names another" -c constraints.txt "${files[@]}"
+    "installing $* failed; check that the package index is reachable, or set PIP_INDEX_URL to another" -c constraints.txt "${files[@]}"
 }
 
-# Whether the environment has what is wanted and its Python starts: is_set_up ENVIRONMENT WANTED
+# Whether the environment is complete and its Python starts: is_set_up ENVIRONMENT WANTED
 is_set_up() { is_there "$1/.installed" "$2" && works "$1/bin/python"; }
 
 # Sets up the environment when the requirements, the Python or the presence of a GPU have changed since the last time.
@@ -181,18 +181,18 @@ setup() {
   exec 9>&-
 }
 
-# Adds TensorBoard's tab Profile to the environment.
+# Adds TensorBoard's Profile tab to the environment.
 setup_profile() {
   local venv=${VENV:-.venv} wanted
   wanted=$(cat requirements-profile.txt constraints.txt)
   if is_there "$venv/.installed-profile" "$wanted"; then return; fi
-  echo "adding the tab Profile to $venv (first use: 40 packages, 230 MB; a minute or more)" >&2
+  echo "adding the Profile tab to $venv (first use: 40 packages, 230 MB; a minute or more)" >&2
   install_files "$venv" "$venv/.installed-profile" "$wanted" requirements-profile.txt && return
   echo "error: without --profile, ./run.sh tensorboard shows all other tabs" >&2
   return 1
 }
 
-# Builds the documents as a site, with packages in an environment of its own; "serve" shows it: make_site [MKDOCS_WORDS...]
+# Builds the documents as a site with packages in a separate environment; "serve" shows it: make_site [MKDOCS_WORDS...]
 make_site() {
   local python venv wanted
   python=$(python_of "$PWD") venv=${VENV:-.venv}-docs
@@ -210,10 +210,10 @@ make_site() {
   fi
 }
 
-# Whether programs can be built with MPI: mpicxx alone, as openmpi-bin has it, lacks the headers.
+# Whether programs can be built with MPI. The package openmpi-bin has mpicxx but not the headers.
 has_mpi() { mpicxx -E -x c++ - <<<'#include <mpi.h>' >/dev/null 2>&1; }
 
-# Builds Horovod into the environment, for its TensorFlow and its Python; with MPI where that is, else with Gloo alone.
+# Builds Horovod for the TensorFlow and Python of the environment, with MPI if it is installed, otherwise with Gloo only.
 setup_horovod() {
   local venv=${VENV:-.venv} mpi=HOROVOD_WITHOUT_MPI parts="Gloo alone" wanted tool build missing=()
   if has_mpi; then mpi=HOROVOD_WITH_MPI parts="Gloo and MPI"; fi
@@ -228,11 +228,11 @@ setup_horovod() {
   lock "$venv"
   if is_there "$venv/.installed-horovod" "$wanted"; then return; fi
   if [ "$parts" = "Gloo alone" ]; then
-    echo "no MPI to build with; after apt-get install libopenmpi-dev openmpi-bin the same command adds it" >&2
+    echo "MPI is not installed; to add it, run apt-get install libopenmpi-dev openmpi-bin and the same command again" >&2
   fi
-  build=$venv/horovod-build # what is compiled there stays until Horovod is installed
+  build=$venv/horovod-build # kept until Horovod is installed, so that an interrupted build continues
   echo "building Horovod with $parts into $venv (minutes: two on two cores)" >&2
-  # A wheel in pip's cache may be of another TensorFlow.
+  # pip's cache may contain a wheel for another TensorFlow.
   export CXX=$PWD/tools/horovod-cxx MAKEFLAGS=-j$(nproc) HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 "$mpi=1"
   export HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
   if ! is_there "$build/wanted" "$wanted $CXX"; then # CMake keeps the path of the compiler
@@ -242,14 +242,14 @@ setup_horovod() {
     "$venv/bin/python" -m tarfile -e "$build"/horovod-*.tar.gz "$build"
     printf '%s' "$wanted $CXX" >"$build/wanted"
   fi
-  install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed (rm -r $build starts from nothing)" \
+  install "$venv" "$venv/.installed-horovod" "$wanted" "building Horovod failed (rm -r $build and the same command start again)" \
     --use-pep517 --no-build-isolation --no-deps --no-cache-dir --force-reinstall "$build"/horovod-*/ -r requirements-horovod.txt
   rm -rf "$build"
 }
 
-# An environment beside the suite's for each framework that --framework may name: setup_frameworks NAMES...
+# Creates a separate environment for each framework: setup_frameworks NAMES...
 setup_frameworks() {
-  local venv=${VENV:-.venv} name own wanted names=("$@")
+  local venv=${VENV:-.venv} name folder wanted names=("$@")
   [ $# -gt 0 ] || names=(torch jax keras)
   for name in "${names[@]}"; do
     if [ ! -f "requirements/$name.txt" ]; then
@@ -258,16 +258,16 @@ setup_frameworks() {
     fi
   done
   for name in "${names[@]}"; do
-    own=$venv-$name
+    folder=$venv-$name
     wanted=$(cat "requirements/$name.txt" constraints.txt; "$venv/bin/python" --version)
-    if is_there "$own/.installed" "$wanted"; then continue; fi
-    make_environment "$own" "$venv/bin/python"
-    echo "setting up $own for --framework=$name (docs/frameworks.md says what it takes)" >&2
-    install_files "$own" "$own/.installed" "$wanted" "requirements/$name.txt"
+    if is_there "$folder/.installed" "$wanted"; then continue; fi
+    make_environment "$folder" "$venv/bin/python"
+    echo "setting up $folder for --framework=$name (docs/frameworks.md)" >&2
+    install_files "$folder" "$folder/.installed" "$wanted" "requirements/$name.txt"
   done
 }
 
-# What a command to repeat begins with, so that it can be pasted.
+# How the user called this script, so that printed commands can be pasted.
 program() {
   case "${BASH_SOURCE[0]}" in
     */*) printf '%q' "${BASH_SOURCE[0]}" ;;
@@ -275,7 +275,7 @@ program() {
   esac
 }
 
-# The environment's Python: python_of ROOT
+# Prints the environment's Python: python_of ROOT
 python_of() {
   case "${VENV:-}" in
     /*) echo "$VENV/bin/python" ;;
@@ -283,7 +283,7 @@ python_of() {
   esac
 }
 
-# Sets up, and runs the commands that are run.sh's own: main ROOT WORDS...
+# Sets up, and runs the commands of run.sh itself: main ROOT WORDS...
 main() {
   cd "$1"
   shift
@@ -316,7 +316,7 @@ main() {
   esac
 }
 
-# A shell that starts the suite sets no variable and changes no folder: a user's own program gets the caller's
+# The shell that starts the suite sets no variable and changes no folder, so that a user's program gets the caller's
 # environment: run ROOT WORDS...
 run() {
   case "${2:-}" in
@@ -329,5 +329,5 @@ run() {
   exec "$(python_of "$1")" "$1/rnn_scaling/processes/start.py" "$(program)" rnn_scaling "${2:-sweep}" "${@:3}"
 }
 
-# In one line: bash reads on in this file, which may have changed meanwhile.
+# On one line, because bash continues to read this file, which may have changed.
 run "$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)" "$@"; exit

@@ -2,32 +2,39 @@
 # Sets up a virtual environment on first use, then runs one command of the suite in it. ./run.sh --help
 set -euo pipefail
 
-# Prints "name|help" for every command in the table of rnn_scaling/__main__.py.
-commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/__main__.py; }
+# "name|what it is" of every command of the suite, a line each: rnn_scaling/commands/table.py.
+commands() { sed -nE 's/^    "([a-z_-]+)": \("[a-z_.]+", "(.*)"\),$/\1|\2/p' rnn_scaling/commands/table.py; }
 
 usage() {
   local name text
   cat <<'USAGE'
-./run.sh [COMMAND] [--flags ...]                     ./run.sh COMMAND --help explains a command
+./run.sh [COMMAND] [--flags ...]
 
-  (none)         the default sweep: cudnn_lstm and dynamic_rnn x independent, parameter_server and replicated
-                 x 1..N devices; prints a table, writes records and the report to results/default
+  (none)         the default sweep: cudnn_lstm and dynamic_rnn, each with
+                 independent replicas, a parameter server and all-reduce, on
+                 1 to N devices; writes records and report to results/default
 USAGE
   commands | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$name" "$text"; done
   cat <<'USAGE'
-  test           runs the tests in two processes; arguments go to pytest (-n0: one process; --quick: only
-                 tests without TensorFlow; --clusters: also tests that start several processes)
-  lint           checks style (ruff), types (mypy) and the links of the documents
-  docs           builds the documents as a site in build/docs; `docs serve` shows it with its search
-  setup          sets up the environment and does nothing else
-  setup-horovod  builds Horovod from source for --variable_update=horovod (takes minutes)
-  setup-frameworks  [torch jax keras] sets up an environment for each, such as .venv-torch, for --framework
-  setup-kernels  compiles faster LSTM layers and their loss for CPUs with AVX-512; needs gcc
+  test           runs the tests; further words go to pytest (--quick: without
+                 TensorFlow; --clusters: also those that start clusters)
+  lint           checks style, types and the links of the documents
+  docs           builds the documentation site in build/docs; `docs serve`
+                 shows it at http://localhost:8000
+  setup          only sets up the environment
+  setup-horovod  adds Horovod for --variable_update=horovod (builds for minutes)
+  setup-frameworks  adds torch, jax or keras for --framework, each in its own
+                 environment
+  setup-kernels  compiles faster CPU kernels (needs gcc and AVX-512)
 
-Paths are relative to the folder from which you call run.sh.
+./run.sh COMMAND --help explains a command. Paths are relative to the current
+folder.
 
-Environment: PYTHON (Python that creates the environment; 3.10 to 3.13), VENV (its folder, default .venv),
-SETUP_TIMEOUT (time limit of the installation in seconds, default 900; 7200 for setup-horovod, which resumes).
+Environment variables:
+  PYTHON         the Python, 3.10 to 3.13, that makes the environment
+  VENV           where the environment is (default: .venv)
+  SETUP_TIMEOUT  seconds that installing may take (default: 900; 7200 for
+                 setup-horovod)
 USAGE
 }
 

@@ -46,7 +46,7 @@ def _workloads_in_words() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Model. The defaults are the preset `small`."""
+    """Model: network, kernels, sizes and precision."""
 
     model: str = option(
         "nmt",

@@ -21,14 +21,13 @@ if TYPE_CHECKING:  # towers loads TensorFlow; Ctrl-C while the others load is en
     from rnn_scaling.training.towers import TrainStep
 
 USAGE = """\
-Trains a network on one or several devices and says how many words, tokens or images a second it processes.
+Trains a network on one or more devices and reports its speed in words, tokens or images per second.
 
-    ./run.sh train                                            one CPU core or GPU, synthetic data
-    ./run.sh train --variable_update=replicated --num_devices=2 --result_file=run.json
-    ./run.sh train --model=lm                                 a language model; it counts tokens
-    ./run.sh train --preset=seed --device=gpu --num_devices=0 --variable_update=parameter_server
+    ./run.sh train
+    ./run.sh train --variable_update=replicated --num_devices=2
+    ./run.sh train --model=lm --device=gpu --num_devices=0
 
-Exit status: 0 done, 1 the run failed, 2 the flags conflict, 130 interrupted."""
+Exit status: 0 done, 1 the run failed, 2 wrong flags, 130 interrupted."""
 
 KEPT_BYTES = "4000000000"  # no array is larger
 _STARTED = time.perf_counter()
@@ -41,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
 
-    flags.answer(words, USAGE, list(configs.GROUPS.values()), "train")
+    flags.answer(words, USAGE, configs.GROUPS, "train")
     try:
         config, launch = configuration(words)
         _keep_memory(config)

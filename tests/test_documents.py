@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.__main__ import COMMANDS
+from rnn_scaling.commands.table import COMMANDS
 from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -22,7 +22,7 @@ PASSED_ON = {"tensorboard"}  # its flags are TensorBoard's
 
 @functools.cache
 def flags_of(command: str) -> set[str]:
-    words = [sys.executable, "-m", "rnn_scaling", command, "--help"]
+    words = [sys.executable, "-m", "rnn_scaling", command, "--help=all"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     flags = set(re.findall(r"--(\w+)", done.stdout)) | {"help", "flagfile", "version"}
     return flags | flags_of("train") if command in TAKES_TRAINER_FLAGS else flags

@@ -24,7 +24,8 @@ LAYERS = [
     ["training"],
     ["inspection", "trainers"],
     ["train", "verification", "links"],
-    ["commands", "__main__", "keras"],
+    ["commands", "keras"],
+    ["__main__"],
 ]
 LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 # The only places that load TensorFlow: flags, validation, records and reports answer at once.

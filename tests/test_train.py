@@ -13,6 +13,7 @@ import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
+from rnn_scaling.settings.config import OPTIONS
 from tests.support.forked import NOBODY, TINY, Trainer, as_built
 from tests.support.paths import ROOT
 
@@ -70,7 +71,7 @@ def test_stderr_is_progress_in_plain_lines_and_nothing_else(good_run):
     lines = good_run[0].stderr.splitlines()
     assert any(line.startswith("2 logical CPU devices: ") for line in lines)
     assert any(line.endswith(", 2 inter-op threads, 1 intra-op thread") for line in lines)
-    assert "cudnn_lstm is BlockLSTM + LSTMBlockCellGrad" in lines
+    assert any("BlockLSTM + LSTMBlockCellGrad" in line for line in lines)
     assert "all-reduce auto is pscpu here" in lines
     assert any(line.startswith("measuring: 5/5 batches, ") for line in lines)
     assert lines[-1].startswith("too short to judge: 5 batches")
@@ -228,9 +229,9 @@ def without_tensorflow(tmp_path_factory):
 
 
 def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
-    done = train("--help", env=without_tensorflow)
+    done = train("--help=all", env=without_tensorflow)
     assert done.returncode == 0 and done.stderr == ""
-    assert "--variable_update=independent|parameter_server|replicated|mirrored" in done.stdout
+    assert all(f"--{name}=" in done.stdout for name in OPTIONS)
 
 
 @pytest.mark.parametrize(

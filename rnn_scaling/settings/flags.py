@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flag_files
+from rnn_scaling.settings import flag_files, help_pages
 
 ALIASES = {"num_gpus": "num_devices"}
-HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpfull", "--helpshort")
+HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
 VERSION_WORDS = ("--version", "-version")
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
-PLACEHOLDERS = {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
 Options = Mapping[str, dataclasses.Field]
 
 
@@ -180,19 +178,40 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     return given
 
 
-def answer(argv: Sequence[str], usage: str, groups: Sequence[type], command: str) -> None:
-    """Answers --help and --version.
+def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
+    """Answers --help, --help=TOPIC and --version.
 
     Args:
       usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
+      groups: option dataclasses; by the names that `--help=NAME` takes, or named after the first word of their titles.
 
     Raises:
       Answer: what to print, if the command line asks for one of them.
+      Refusal: if there is no such topic.
     """
-    if any(word in HELP_WORDS for word in argv):
-        raise entry.Answer(help_text(usage, groups, command))
+    topics = ["" if word in HELP_WORDS else "all" for word in argv if word in (*HELP_WORDS, "--helpfull")]
+    topics += [word.removeprefix("--help=") for word in argv if word.startswith("--help=")]
+    if topics:
+        raise entry.Answer(help_page(usage, groups, command).text(topics[0]))
     if any(word in VERSION_WORDS for word in argv):
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
+
+
+def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> help_pages.Page:
+    """The help of a command; arguments as in `answer`."""
+    named = groups if isinstance(groups, Mapping) else {_group_name(group): group for group in groups}
+    notes = [
+        "--flagfile=FILE reads flags from a file; --version prints the version.",
+        f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
+        *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
+    ]
+    return help_pages.Page(command, usage, dict(named), kind_of, notes)
+
+
+def _group_name(group: type) -> str:
+    """ "sweep" of a group titled "Sweep: ..."."""
+    title = (group.__doc__ or group.__name__).strip()
+    return title.split(":")[0].rstrip(".").lower().replace(" ", "_")
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
@@ -255,24 +274,6 @@ def broken_rule(field: dataclasses.Field, value: Any) -> str:
     return ""
 
 
-def help_text(usage: str, groups: Sequence[type], command: str) -> str:
-    """The help page: every option of every group with its values, default and meaning; arguments as in `answer`."""
-    words = [_shape(field) for field in fields(groups).values() if field.metadata.get("positional")]
-    head = " ".join([entry.program(), command, *words, "[--name=value ...]"])
-    lines = [head, "", usage.replace("./run.sh", entry.program()).rstrip(), ""]
-    for group in groups:
-        lines.append((group.__doc__ or group.__name__).strip())
-        for field in dataclasses.fields(group):
-            lines += _help_lines(field)
-        lines.append("")
-    lines.append("--flagfile=FILE reads flags from a file, one a line. --version says which version this is.")
-    lines.append(f"Exit status {entry.EXIT_INTERNAL}: a fault of this program, no answer; {entry.DEBUG}=1 shows where.")
-    lines += [
-        f"--{alias} is another name of --{target}." for alias, target in ALIASES.items() if target in fields(groups)
-    ]
-    return "\n".join(lines)
-
-
 def _define(options: Options, lists: bool) -> Any:
     """absl's flags of these options; a value that cannot be parsed becomes _Malformed: all are read."""
     from absl import flags as absl_flags
@@ -320,7 +321,7 @@ def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> lis
         return [f"unexpected word {word!r}; options are written --name=value" for word in words]
     several = any(field.metadata["several"] for field in wanted.values())
     if len(words) < len(wanted) or (len(words) > len(wanted) and not several):
-        shape = " ".join(_shape(field) for field in wanted.values())
+        shape = " ".join(help_pages.shape(field) for field in wanted.values())
         return [f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"]
     rest = [Path(word) for word in words]
     for name, field in wanted.items():
@@ -328,31 +329,5 @@ def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> lis
     return []
 
 
-def _shape(field: dataclasses.Field) -> str:
-    shown = field.metadata["shown"]
-    return f"{shown} [{shown} ...]" if field.metadata["several"] else shown
-
-
-def _help_lines(field: dataclasses.Field) -> list[str]:
-    rules = field.metadata
-    if rules.get("positional"):
-        head, body = f"  {_shape(field)}", rules["help"]
-    else:
-        shown = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[kind_of(field)]
-        head, body = f"  --{_flag_of(field)}={shown}", rules["help"]
-        body += "" if "default: " in body else f" (default: {_shown(field.default)})"
-    return [head, *(f"      {line}" for line in textwrap.wrap(body, width=92))]
-
-
 def _plain_number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
-
-
-def _shown(default: Any) -> str:
-    if default is None:
-        return "set by other flags"
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, float):
-        return f"{default:g}"
-    return str(default) or "none"

@@ -15,7 +15,7 @@ from rnn_scaling.settings import presets
 
 @dataclasses.dataclass(frozen=True)
 class DeviceOptions:
-    """Devices: a tower runs on each."""
+    """Devices: their kind and number; each runs one tower."""
 
     device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
     num_devices: int = option(
@@ -32,7 +32,7 @@ class DeviceOptions:
 
 @dataclasses.dataclass(frozen=True)
 class FrameworkOptions:
-    """Framework: whose code trains the same network, from the same weights and batches (docs/frameworks.md)."""
+    """Framework: TensorFlow, or the same network in PyTorch, JAX or Keras."""
 
     framework: str = option(
         "tensorflow",
@@ -51,7 +51,7 @@ class FrameworkOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterOptions:
-    """Cluster: worker processes that train together, on this machine or on several (docs/cluster.md)."""
+    """Cluster: several worker processes, on one machine or more."""
 
     num_workers: int = option(
         1,
@@ -80,7 +80,7 @@ class ClusterOptions:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateOptions:
-    """Variable update: where variables live and how gradients meet."""
+    """Variable update: where variables live, how gradients are exchanged."""
 
     variable_update: str = option(
         "independent",
@@ -144,7 +144,7 @@ class UpdateOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """Training."""
+    """Training: batch size, optimizer, learning rate."""
 
     batch_size: int = option(
         32,
@@ -187,7 +187,7 @@ class TrainingOptions:
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions:
-    """Data."""
+    """Data: synthetic batches or files, and prefetching."""
 
     data_source: str = option(
         "device",
@@ -252,7 +252,7 @@ class DataOptions:
 
 @dataclasses.dataclass(frozen=True)
 class MeasureOptions:
-    """Measuring."""
+    """Measuring: number of batches, threads, steady state."""
 
     num_warmup_batches: int = option(
         10, "batches before the clock starts; none of their items or seconds count", minimum=0, maximum=1_000_000_000
@@ -282,7 +282,7 @@ class MeasureOptions:
 
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:
-    """Output."""
+    """Output: record, logs, checkpoints, traces, presets."""
 
     result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
     log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")

@@ -37,7 +37,7 @@ PLACED = ("device", "cpu_cores_per_device", "num_devices")  # what a run is told
 
 @dataclasses.dataclass(frozen=True)
 class TrainerOptions:
-    """A trainer of your own (docs/any_trainer.md)."""
+    """Trainer: a program of your own (docs/any_trainer.md)."""
 
     trainer: str = option(
         "",

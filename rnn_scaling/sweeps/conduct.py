@@ -35,7 +35,7 @@ Made = tuple[Job, RunRecord]
 
 @dataclasses.dataclass(frozen=True)
 class ConductOptions(flags.FileOptions):
-    """How runs are made."""
+    """Runs: time limit, launcher, dry run."""
 
     run_timeout: float | None = option(
         None,

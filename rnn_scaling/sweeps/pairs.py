@@ -27,7 +27,7 @@ RESERVED = ("result_file", "log_dir", "progress")
 
 @dataclasses.dataclass(frozen=True)
 class AbOptions:
-    """The two sides."""
+    """Sides: the two settings."""
 
     a: str | None = option(None, 'flags of the first setting, in quotation marks; "": only the common ones')
     b: str | None = option(None, "flags of the second setting")

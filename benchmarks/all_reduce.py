@@ -1,10 +1,10 @@
-"""Compares the all-reduces and the ways of packing on logical CPU devices; prints a Markdown table.
+"""Compares all-reduce algorithms and packing on logical CPU devices; prints a Markdown table.
 
     python benchmarks/all_reduce.py                    all cases, about two minutes on two cores
     python benchmarks/all_reduce.py --devices=2 --tensors=200 --rounds=50
 
-A step makes each tower's gradients with one multiplication, exchanges them and applies them with SGD. The variants
-take turns, one step each a round, so that other load on the machine meets all of them; compare the ratios.
+A step makes each tower's gradients with one multiplication, exchanges them and applies SGD. The variants take turns,
+one step per round, so that other load affects all of them. Compare the ratios.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Forward and backward of translation with each attention beside `nmt`, interleaved in one process, one thread.
+"""Times the forward and backward pass of `nmt` with each attention, interleaved in one process on one thread.
 
     MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 python -m benchmarks.attention [--rounds=14]
 
-Preset small. Milliseconds are CPU time of the process: what others do on the core stays out, but for the caches.
+The model is preset small. Milliseconds are CPU time of the process, so other processes affect them only by the caches.
 """
 
 from __future__ import annotations

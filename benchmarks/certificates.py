@@ -1,10 +1,10 @@
-"""Every workload under every update mode, verified: a few steps on two logical CPUs, and the table of what was found.
+"""Verifies every workload in every update mode, with a few steps on two logical CPUs, and prints the verdicts.
 
     .venv/bin/python -m benchmarks.certificates --out=docs/results/certificates [--models=resnet20,lm] [--modes=...]
-    .venv/bin/python -m benchmarks.certificates --out=docs/results/certificates --table          only the table again
+    .venv/bin/python -m benchmarks.certificates --out=docs/results/certificates --table          prints the table only
 
-Each is `./run.sh verify` with small batches; a record that is there already is not made again. Nothing is timed, so it
-may run beside other work.
+Each certificate is `./run.sh verify` with small batches, and existing records are kept. Nothing is timed, so other
+processes may run at the same time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What sampling the clocks costs a run: the same steps with and without it, interleaved in one process.
+"""Measures the cost of sampling the clocks: the same steps with and without it, interleaved in one process.
 
     python -m benchmarks.clocks [--rounds=12] [--batches=10] [--interval=0.5] [trainer flags ...]
 
-Prints the median of the rounds' ratios of words/s (sampled / not) with their quartiles, and the sampler's own CPU time
-a sample. 1.00 is no cost; a shorter interval makes a small cost visible. On a CPU the clocks of the cores are read
-on and on even where the system shows a constant, which a run would stop to read.
+Prints the median ratio of words/s (sampled / not) with its quartiles, and the sampler's CPU time per sample. A ratio of
+1.00 is no cost. A shorter interval makes a small cost visible. CPU clocks are read even if they are constant, although
+a run would stop reading them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """python -m benchmarks.commits BEFORE [--pairs=10] [--out=DIR] [trainer flags]: is this tree as fast as that commit?
 
-Runs the trainer of the commit BEFORE (from a worktree of its own) and of this tree in turns (A B B A ...), each a
+Runs the trainer of the commit BEFORE (from a separate worktree) and of this tree in turns (A B B A ...), each in a
 process, and compares the records pair by pair, as `ab` does for two settings of one tree.
 """
 

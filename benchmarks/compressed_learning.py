@@ -1,9 +1,9 @@
-"""What --compress_gradients costs of learning: losses on text, by kind, from the same weights and batches.
+"""Measures how --compress_gradients affects learning: losses on text from the same weights and batches.
 
     python -m benchmarks.compressed_learning [--seeds=3] [--batches=400] [trainer flags ...]
 
-Two towers in one process, `replicated`: over workers the sums are the same. "int8, forgetful" leaves out the error
-feedback. Prints the mean loss of the last fifth of the batches, and its difference from whole gradients seed by seed.
+Two towers run in one process with `replicated`; several workers compute the same sums. "int8, forgetful" has no error
+feedback. Prints the mean loss of the last fifth of the batches, and the difference from float32 for each seed.
 """
 
 from __future__ import annotations

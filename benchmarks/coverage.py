@@ -1,10 +1,10 @@
-"""How often the intervals of analysis/confidence.py hold the truth, and how often a test is right, in simulation.
+"""How often the intervals of analysis/confidence.py contain the truth, and how often a test is right, in simulation.
 
     python -m benchmarks.coverage [--repetitions=4000] [--seed=1] [--parts=process,rate,pooled,ratio,...]
 
-A process has a log rate normal about the truth (3 %, or as said), its batches a log time of first-order
-autoregressive noise (5 %). docs/methods/measurements.md summarises the tables.
-Monte-Carlo errors are printed.
+A process has a log rate that is normal about the truth (3 % unless stated). Its batches have a log time with
+first-order autoregressive noise (5 %). Monte-Carlo errors are printed.
+docs/methods/measurements.md summarises the tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""python -m benchmarks.gate: how often the gate of compare passes, stops or cannot judge, and what Holm does.
+"""python -m benchmarks.gate: how often compare passes, reports a regression or cannot judge, and the effect of Holm.
 
-Processes have log-normal rates; the gate is the one of compare with --max_regression=5%.
+Processes have log-normal rates, and the gate is that of compare with --max_regression=5%.
 docs/methods/measurements.md has some rows of its tables.
 """
 

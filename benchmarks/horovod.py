@@ -1,16 +1,16 @@
-"""The same step with each way to sum gradients over workers of this machine, in turns: TensorFlow's, Horovod's, others.
+"""Compares the ways to sum gradients over workers of this machine, in turns: TensorFlow's, Horovod's and others.
 
     ./run.sh setup-horovod
     python -m benchmarks.horovod                                          2 and 3 workers, both gradients
     python -m benchmarks.horovod --workers=2 --gradients=small --modes=collective_all_reduce,replicated
 
-Each mode has processes of its own, on the engine and with the update that the trainer takes. In every round each mode
-makes a few steps while the processes of the others are stopped: load from elsewhere meets all of them, and nothing of
-one runs beside another. Worker i has core i, modulo their number; a mode of one process has these cores together, and
-a device for each worker. The gradients are those of preset small (8.2 million parameters, half of them in embeddings,
-batch 32), or 80MB: four dense variables of 20 MB, whose gradients one multiplication makes, so that a step is exchange
-and update alone. A step takes as long as its slowest worker. Ratios are geometric means over the rounds, with 95 %
-intervals; the last mode is what the others are divided by.
+Each mode has its own processes, with the engine and the update of the trainer. In every round each mode makes a few
+steps while the processes of the other modes are stopped, so other load affects all modes and they do not affect each
+other. Worker i has core i, modulo the number of cores. A mode of one process has all these cores and one device per
+worker. The gradients are those of preset small (8.2 million parameters, half of them in embeddings, batch 32), or
+80MB: four dense variables of 20 MB whose gradients are one multiplication, so that a step is exchange and update only.
+A step takes as long as its slowest worker. Ratios are geometric means over the rounds with 95 % confidence intervals,
+relative to the last mode.
 """
 
 from __future__ import annotations

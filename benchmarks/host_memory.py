@@ -3,8 +3,8 @@
     python -m benchmarks.host_memory                     needs mbw (Debian, Ubuntu: apt install mbw)
     python -m benchmarks.host_memory --mib=256 --rounds=10
 
-One core copies an array beyond the last-level cache. The three take turns, one copy each a round, so that other load on
-the machine meets all of them; compare the ratios. All count bytes as `links` does: read and written.
+One core copies an array that is larger than the last-level cache. The three programs take turns, one copy per round, so
+that other load affects all of them. Compare the ratios. All count bytes as `links` does: read and written.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Training steps of one network with each CPU kernel and with PyTorch, interleaved in one run, one thread on one core.
 
     python -m benchmarks.kernels --torch_python=/path/to/python [--rounds=8] [--dtypes=float32,bfloat16]
-    python -m benchmarks.kernels --unit_type=gru                     the kernels of another cell; PyTorch's is an LSTM
+    python -m benchmarks.kernels --unit_type=gru                     kernels of another cell; PyTorch's is an LSTM
 
-Kernels that can take the operators of `./run.sh setup-kernels`, where these were built, come without and with them.
-Every round times a few steps of each peer and the machine's GEMM rate, so that load from elsewhere meets them all. A
-step is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch; the first
-step's loss, which all peers must share, checks that they compute one thing. The table goes to stdout. Rates and ratios
-are of the CPU time of the step's process, on a quiet machine its wall time: what others do on the core stays out.
+Kernels that can use the operators of `./run.sh setup-kernels`, if these were built, are timed without and with them.
+Every round times a few steps of each peer and the machine's GEMM rate, so that other load affects all of them. A step
+is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch. The loss of the first
+step must be equal for all peers. The table goes to stdout. Rates and ratios use the CPU time of the step's process,
+which equals wall time on a quiet machine.
 
-PyTorch gives its large arrays back to the system at each step, and glibc faults their pages in again. Without that:
+PyTorch returns its large arrays to the system at each step, and glibc faults their pages in again. To avoid that:
 
     MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 python -m benchmarks.kernels ...
 """

@@ -1,10 +1,10 @@
-"""Speedup and efficiency of rings and parameter servers over the rate of the network: runs of netlab, and their table.
+"""Speedup and efficiency of rings and parameter servers at several network rates: runs of netlab and their table.
 
     sudo .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab [--rounds=2] [trainer flags ...]
-    .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab --table          only the table again
+    .venv/bin/python -m benchmarks.netlab_curves --out=docs/results/netlab --table          prints the table only
 
-Every run is `./run.sh netlab`; a record that is there already is not made again. One worker alone, and as many workers
-that exchange nothing, are what the others are divided by: workers that share cores share them in both.
+Every run is `./run.sh netlab`, and existing records are kept. The baselines are one worker alone, and the same number
+of workers without exchange. The second one shares its cores in the same way.
 """
 
 from __future__ import annotations

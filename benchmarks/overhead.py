@@ -1,8 +1,8 @@
-"""What the suite adds to a step: its own timed loop against the bare step in a loop, interleaved in one process.
+"""Measures the overhead of the suite: its timed loop against the bare step in a loop, interleaved in one process.
 
     python -m benchmarks.overhead [--rounds=12] [--batches=10] [trainer flags ...]
 
-Prints the median of the rounds' ratios of words/s (suite / bare) with their quartiles. 1.00 is no cost.
+Prints the median ratio of words/s (suite / bare) with its quartiles. A ratio of 1.00 is no cost.
 """
 
 from __future__ import annotations

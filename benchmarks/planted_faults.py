@@ -1,10 +1,10 @@
-"""How many faults planted in the trainer `verify` finds, how many causes it names, and how often it is wrong.
+"""How many faults planted in the trainer `verify` finds and names, and how often it is wrong.
 
-    python -m benchmarks.planted_faults              plants every fault, then verifies combinations that are right
-    python -m benchmarks.planted_faults ring adam    those whose name contains a word; "right" for the combinations
+    python -m benchmarks.planted_faults              plants every fault, then verifies correct combinations
+    python -m benchmarks.planted_faults ring adam    faults whose name contains a word; "right" for the combinations
 
-A fault is a piece of a file's text, what stands there instead, the flags that run it, and what the certificate must
-name. Each is verified in a process of its own, forked from one that has loaded TensorFlow and nothing of the product.
+A fault is a piece of a file's text, its replacement, the flags that run it, and the cause that the certificate must
+name. Each fault is verified in a process forked from one that has loaded TensorFlow and no module of this project.
 """
 
 from __future__ import annotations

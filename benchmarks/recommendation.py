@@ -1,9 +1,9 @@
-"""How often what recommend says is right, in simulation (docs/methods/measurements.md).
+"""How often the statements of recommend are right, in simulation (docs/methods/measurements.md).
 
     python -m benchmarks.recommendation [--repetitions=1000] [--seed=1]
 
-Candidates run in two rounds, and in a third where `worth_a_round` asks for one. A process has a log rate normal
-about the truth; a machine that drifts gives each round a log rate of its own.
+Candidates run in two rounds, and in a third if `worth_a_round` asks for it. A process has a log rate that is normal
+about the truth. On a machine that drifts, each round adds a log rate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a Recorder adds to a step of anybody's loop, in microseconds.
+"""Measures the time that a Recorder adds to a step of any loop, in microseconds.
 
     python -m benchmarks.recorder_cost [--steps=20000] [--rounds=7]
 
-Prints the median, the fastest and the slowest of the rounds: the time of a loop of nothing but `step`, a step.
+Prints the median, fastest and slowest round: the time per step of a loop that contains only `step`.
 """
 
 from __future__ import annotations

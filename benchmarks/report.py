@@ -2,10 +2,8 @@
 
     python -m benchmarks.report [--records=10000] [--profile]
 
-With --profile on one core, where no second process reads and writes a part.
-
-Makes the records in a temporary folder from those of docs/results: two modes on one device and on two, at as many sizes
-of a layer as it takes, each run with batch times of its own.
+The records are made in a temporary folder from those of docs/results: two modes on one device and on two, with as many
+layer sizes as necessary. Each run has its own batch times.
 """
 
 from __future__ import annotations

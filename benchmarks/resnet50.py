@@ -1,15 +1,14 @@
-"""A training step of ResNet-50 by this suite, by Keras' fit and by PyTorch, in turns, on the same cores.
+"""Times a training step of ResNet-50 by this suite, by Keras' fit and by PyTorch, in turns on the same cores.
 
     python -m benchmarks.resnet50 --torch_python=/path/to/python [--rounds=8] [--peers=ours,keras,torch] [--threads=2]
 
-Each peer is a process of its own with as many threads as cores, and is stopped while another one works: load from
-elsewhere meets all of them. All start from the same weights and see the same batch in every step; the first step's
-loss, printed with each, shows that they compute one thing: forward, backward and SGD in float32, batch statistics
-included.
+Each peer is a process with one thread per core, and is stopped while another one works, so that other load affects all
+of them. All start from the same weights and see the same batch in every step. The loss of the first step is printed for
+each and shows that they compute the same: forward, backward and SGD in float32, with batch statistics.
 
 Peers: ours, ours_nchw, ours_xla; keras (fit, as it compiles by default), keras_no_xla; torch, torch_channels_last,
-torch_compiled. A ratio is the first peer's time of that one's in the same round, a geometric mean over the rounds with
-its 95 % interval: above 1, the first one is slower.
+torch_compiled. A ratio is the first peer's time / the other's in the same round: a geometric mean over the rounds with
+its 95 % confidence interval. Above 1, the first peer is slower.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""ResNet-50 as keras.applications has it, in PyTorch: a peer that benchmarks/resnet50.py starts.
+"""ResNet-50 of keras.applications in PyTorch: a peer that benchmarks/resnet50.py starts.
 
     resnet50_torch.py NPZ THREADS FORM     FORM: contiguous, channels_last or compiled (channels_last by torch.compile)
 
-NPZ holds "images" [B, 224, 224, 3], "labels" and the weights by Keras' names. Answers a line of JSON when it has made
-its first step, {"loss": ...}, and {"wall_s": [...], "cpu_s": [...]} for each line with a number of steps. An end of
-input ends the process. Needs PyTorch and NumPy only.
+NPZ contains "images" [B, 224, 224, 3], "labels" and the weights by Keras' names. After its first step, the program
+prints {"loss": ...} as a line of JSON. It answers each number of steps by a line {"wall_s": [...], "cpu_s": [...]}.
+The end of its input ends the process. It needs only PyTorch and NumPy.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.scaling [--devices=2] [--rounds=5] [trainer flags ...]
 
-Whole runs of the trainer. The n processes run at once, a core each, and wait for nothing: where they make less than n
-times one's words, the machine is slower with all cores busy, and n towers cannot make more. Prints each round's
-speedups and their medians.
+Each measurement is a complete run of the trainer. The n processes run at the same time, one core each, and never wait
+for each other. If they make less than n times the words of one, the machine is slower with all cores busy, and n towers
+cannot make more either. Prints each round's speedups and their medians.
 """
 
 from __future__ import annotations

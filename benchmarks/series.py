@@ -1,12 +1,12 @@
 """How well the intervals of a report hold on real processes: `sweep --repeats=N`, recorded once or several times.
 
     python -m rnn_scaling sweep --encoder_type=cudnn_lstm --num_devices=1,2 --repeats=24 --out=results/series
-    python -m benchmarks.series results/series                   parts of one long series against the whole of it
-    python -m benchmarks.series results/a results/b results/c    whole sweeps against each other
+    python -m benchmarks.series results/series                   parts of one long series against all of it
+    python -m benchmarks.series results/a results/b results/c    complete sweeps against each other
 
-Of one folder: how often the interval from k rounds of it, in a row or drawn at random, holds the mean of all; how
-often k runs and the next k of the same configuration are called different; how much of the scatter is drift. Of
-several: what each one's report says first, and how often two of them agree as well as their intervals say.
+For one folder: how often the interval from k rounds, in a row or drawn at random, contains the mean of all rounds; how
+often k runs and the next k of the same configuration are called different; how much of the scatter is drift. For
+several folders: the first sentence of each report, and how often two of them agree within their intervals.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How well `rnn_scaling.analysis.steady_state` finds the steady part of seeded series whose truth is known.
+"""How well `rnn_scaling.analysis.steady_state` finds the steady part of simulated series with a known truth.
 
     python -m benchmarks.steady_state [--repetitions=1000] [--seed=1] [--noise=0.01,0.05] [--batches=200]
 
-For every series: how often each kind was answered, the bias of the rate (median over repetitions of the relative error
-against the noise-free steady level of the same batches, and the 95th percentile of its magnitude) of the detector, of
-skipping ten batches and of MSER-5. docs/methods/measurements.md summarises the tables.
+For every series: how often each kind is found, and the bias of the rate. The bias is the median over repetitions of the
+relative error against the noise-free steady level of the same batches, with the 95th percentile of its magnitude. It is
+printed for the detector, for skipping ten batches and for MSER-5. docs/methods/measurements.md summarises the tables.
 """
 
 from __future__ import annotations

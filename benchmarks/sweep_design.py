@@ -1,10 +1,10 @@
-"""How sure a sweep's answer is, by its design, in simulation.
+"""How certain the answer of a sweep is, depending on its design, in simulation.
 
     python -m benchmarks.sweep_design [--repetitions=400] [--seed=1]
 
-Six configurations on one and on two devices, their processes 3 % apart (and 6 % on two devices), run in the order of
-`sweep`. The machine's speed drifts by a first-order autoregressive process from run to run, common to all. A batch's
-log time has 5 % and correlation 0.5: 20 batches then know their process as well as those of real series do.
+Six configurations run on one and on two devices in the order of `sweep`. Their processes vary by 3 % (and 6 % on two
+devices). The speed of the machine drifts from run to run by a first-order autoregressive process. The log time of a
+batch varies by 5 % with a correlation of 0.5, so that 20 batches estimate their process as well as in real series.
 """
 
 from __future__ import annotations

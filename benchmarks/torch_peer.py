@@ -1,10 +1,9 @@
-"""The network of rnn_scaling/trainers/torch.py: a peer that benchmarks/kernels.py starts and talks to by its streams.
+"""The network of rnn_scaling/trainers/torch.py: a peer that benchmarks/kernels.py starts and controls by its streams.
 
     torch_peer.py NPZ     NPZ: the weights by their names in models/seq2seq.py, and the batch
 
-Commands, a line each, answered by a line of JSON: `step float32|bfloat16 COUNT` -> {"wall_s": [...], "cpu_s": [...],
-"loss": first loss}.
-An end of input ends the process. Needs PyTorch only; bfloat16 is `torch.autocast`.
+The command `step float32|bfloat16 COUNT` is one line. The answer is a line of JSON: {"wall_s": [...], "cpu_s": [...],
+"loss": first loss}. The end of its input ends the process. It needs only PyTorch; bfloat16 is `torch.autocast`.
 """
 
 from __future__ import annotations

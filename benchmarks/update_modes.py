@@ -2,8 +2,8 @@
 
     python benchmarks/update_modes.py                    two devices, about a minute on two quiet cores
 
-The modes take turns, two steps each a round, so that other load meets all of them: compare the ratios, and on a busy
-machine those of the CPU alone.
+The modes take turns, two steps per round, so that other load affects all of them. Compare the ratios, and on a busy
+machine only those of the CPU time.
 """
 
 from __future__ import annotations

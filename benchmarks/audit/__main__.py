@@ -1,11 +1,11 @@
-"""How good the audit is: precision on tables of public projects, recall on faults that were put into tables.
+"""How good the audit is: precision on tables of public projects, recall on planted faults.
 
     python -m benchmarks.audit [--each=8] [--part=all|open|held_out] [--show]
 
-A finding in the corpus (tests/golden/audit/corpus/) is right when the verdict of its document names its line; the
-verdicts are those of benchmarks/audit/claims.py and of people. A fault is found when a finding is in a row it spoiled.
---part=held_out is a third of the projects and of the spoiled tables, to be left unseen while checks are mended. --show
-prints every false alarm, miss and fault not found; tests/golden/audit/known.json lists those that
+A finding in the corpus (tests/golden/audit/corpus/) is right if the verdict of its document names its line. The
+verdicts come from benchmarks/audit/claims.py and from people. A fault is found if a finding is in a row that it
+changed. --part=held_out is a third of the projects and of the planted faults; do not look at it while you improve
+checks. --show prints every false alarm and miss. tests/golden/audit/known.json lists those that
 tests/audit/test_corpus.py allows.
 """
 

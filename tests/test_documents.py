@@ -6,11 +6,13 @@ import functools
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from rnn_scaling.commands import report
 from rnn_scaling.commands.table import COMMANDS
 from tests.support.paths import ROOT
 
@@ -47,6 +49,14 @@ def test_every_command_and_flag_exists(path):
         flags = {re.match(r"--(\w+)", word)[1] for word in words if re.match(r"--\w", word)}
         unknown = {flag for flag in flags - flags_of(command) if f"--axis:{flag}=" not in " ".join(words)}
         assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"
+
+
+def test_the_readme_shows_what_its_command_prints(tmp_path, capsys):
+    shutil.copytree(ROOT / "docs" / "results" / "default", tmp_path / "default")
+    assert report.main([str(tmp_path / "default")]) == 0
+    printed = re.sub(r" +", " ", capsys.readouterr().out)
+    table = re.search(r"\n\n(\| .*?)\n\n", (ROOT / "README.md").read_text(), flags=re.DOTALL)[1].splitlines()
+    assert len(table) == 8 and all(re.sub(r" +", " ", row) in printed for row in (table[0], *table[2:]))
 
 
 LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))

@@ -13,7 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "index.md", "BUILD_NOTES.md": "BUILD_NOTES.md", "CHANGELOG.md": "CHANGELOG.md"}
-FLAGS = "# Flags\n\nThis page is written from the program's own help.\n"
+FLAGS = """# Flags
+
+This page is written from the help of each command. `--help` prints the most important flags, `--help=GROUP` or
+`--help=FLAG` a part, and `--help=all` everything. Groups of flags that several commands share are shown once.
+"""
 
 
 def _program(*words: str) -> str:
@@ -23,8 +27,10 @@ def _program(*words: str) -> str:
 
 
 def _group(text: str) -> str:
-    """A paragraph of a help text; a group of flags gets a heading, so that the search finds it."""
+    """A paragraph of a help text as Markdown. A group of flags gets a heading, so that the search finds it."""
     first, _, rest = text.partition("\n")
+    if not re.search(r"^ ", text, flags=re.MULTILINE):
+        return re.sub(r"([\\`*_\[\]<>])", r"\\\1", text)
     if not rest.startswith("  --"):
         return f"```text\n{text}\n```"
     name = re.split(r"[:.(]", first)[0].strip()
@@ -33,11 +39,12 @@ def _group(text: str) -> str:
 
 def _flags_page() -> str:
     commands = re.findall(r"^  ([a-z_-]+) {2,}\S", _program("--help"), flags=re.MULTILINE)
-    sections = [FLAGS]
+    sections, shown = [FLAGS], set()
     for command in commands:
-        text = _program(command, "--help")
-        groups = map(_group, text.strip().split("\n\n"))
-        sections.append(f"## {command}\n\n" + "\n\n".join(groups) + "\n")
+        paragraphs = _program(command, "--help=all").strip().split("\n\n")
+        new = [text for text in paragraphs if text not in shown]  # verify and others repeat the groups of train
+        shown.update(new)
+        sections.append(f"## {command}\n\n" + "\n\n".join(map(_group, new)) + "\n")
     return "\n".join(sections)
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 
 from absl import app, flags
 
-from rnn_scaling.analysis.recommendation.ranking import SLOWER, Ranking, rank, worth_a_round
-from rnn_scaling.analysis.recommendation.search import FEWEST, MOST
+from rnn_scaling.analysis.ranking import SLOWER, Ranking, rank, worth_a_round
 from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.sweeps.mode_search import FEWEST, MOST
 
 FLAGS = flags.FLAGS
 TRUTHS = {

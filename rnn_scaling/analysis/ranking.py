@@ -18,7 +18,7 @@ from rnn_scaling.analysis.student import range_quantile
 TOGETHER = 0.97  # of all intervals at one look; a third round is a second look, and both shall hold in 95 of 100
 EQUAL = 0.05  # a difference that is shown to be below this is none that anybody need care for
 Name = TypeVar("Name", bound=Hashable)
-REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "not told apart"
+REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "undecided"
 
 
 @dataclasses.dataclass(frozen=True)

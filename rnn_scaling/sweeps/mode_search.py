@@ -1,0 +1,150 @@
+"""Which update mode is fastest: all that fit, in interleaved rounds; a third round where it could decide."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling import registry
+from rnn_scaling.analysis.ranking import Ranking, rank, worth_a_round
+from rnn_scaling.analysis.rows import process_rates
+from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.naming import NAMED
+from rnn_scaling.settings.read_when import is_read, unread
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.plan import Run, identity, name_of, with_distinct_names
+from rnn_scaling.sweeps.rounds import Records, Seconds
+
+FEWEST, MOST = 2, 3  # rounds
+HIERARCHICAL_FROM = 4  # devices from which on a sum in two levels differs from a sum in one
+MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
+
+
+def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> list[Run]:
+    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model.
+
+    Raises:
+      FlagErrors: naming every conflict, if a value that the user gave conflicts or none can run.
+    """
+
+    def resolve(given: Mapping[str, Any]) -> RunConfig:
+        return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+
+    on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
+    lists = {"preset": ["seed" if on_gpus else "small"], "num_devices": [0], **lists}
+    first = resolve({name: values[0] for name, values in lists.items()})
+    if lists["num_devices"] == [0]:
+        lists["num_devices"] = [first.devices.num_devices]
+    chosen = {name: values for name, values in _defaults(first, lists).items() if name not in lists}
+    varied = dict.fromkeys([*NAMED, *chosen, *(name for name, values in lists.items() if len(values) > 1)])
+    runs: dict[tuple[Any, ...], Run] = {}
+    lines: list[str] = []
+    read: set[str] = set()
+    for values in itertools.product(*lists.values(), *chosen.values()):
+        given = dict(zip((*lists, *chosen), values))
+        ignored = unread(resolve(given), given)
+        given = {name: value for name, value in given.items() if name not in ignored}
+        read |= given.keys()
+        config = resolve(given)
+        if problems := conflicts.problems(config, given, num_gpus=num_gpus):
+            lines += problems
+            continue
+        told = [name for name in varied if is_read(config, name)]
+        runs.setdefault(identity(config.flat()), Run(name_of({**config.flat(), **given}, told), given, config))
+    ignored = [name for name in lists if name not in read]
+    unused = [f"{spell(name, lists[name][0])} is read by none of the runs; leave it out" for name in ignored]
+    is_asked = any(name in lists for name in MODE_OPTIONS)
+    if unused or not runs or (lines and is_asked):
+        raise flags.FlagErrors(list(dict.fromkeys([*lines, *unused])))
+    return with_distinct_names(list(runs.values()))
+
+
+def _defaults(first: RunConfig, lists: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """What is compared of the options that the user does not give."""
+    if first.num_towers == 1:
+        return {}
+    swept = registry.swept(registry.VARIABLE_UPDATES, first.cluster.num_workers > 1)
+    modes = list(lists.get("variable_update", filter(registry.trains_one_model, swept)))
+    readers = registry.readers(registry.VARIABLE_UPDATES)
+    values, devices = {"variable_update": modes}, first.devices.num_devices
+    # Over several workers auto is collective.
+    if first.cluster.num_workers == 1 and devices > 1 and set(modes) & set(readers["all_reduce_spec"]):
+        two_levels = ["hierarchical"] if devices >= HIERARCHICAL_FROM else []
+        values["all_reduce_spec"] = [configs.OPTIONS["all_reduce_spec"].default, "collective", *two_levels]
+    if first.devices.device == "gpu" and set(modes) & set(readers["param_server_device"]):
+        values["param_server_device"] = ["gpu", "cpu"]
+    return values
+
+
+class ModeSearch:
+    """Chooses the runs of each round, and ranks what was measured.
+
+    Attributes:
+      runs: the candidates, the first of which are measured where time is short.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = list(runs)
+        self._measured: list[Run] = []  # candidates that found time
+
+    def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
+        """The runs of the next round; none: nothing more could help, or there is no time for it.
+
+        Args:
+          left_s: seconds that are left.
+        """
+        self._measured = self._measured or self._affordable(left_s, seconds)
+        for number in range(1, FEWEST + 1):
+            runs = self._missing(self._measured, number, records)
+            if runs:
+                return runs if number == 1 or sum(map(seconds, runs)) <= left_s else []
+        ranking = self.ranking(records)
+        further = worth_a_round(ranking, ranking.contenders) if ranking and len(self.runs) > 1 else []
+        titles = {ranking.reference, *further} if ranking and further else set()
+        runs = self._missing([run for run in self._measured if self.title(run) in titles], MOST, records)
+        return runs if sum(map(seconds, runs)) <= left_s else []
+
+    def title(self, run: Run) -> str:
+        """The flags in which the candidate differs from others: "replicated, all_reduce_spec=auto"."""
+        values = {name: {str(other.flags.get(name)) for other in self.runs} for name in run.flags}
+        differing = [f"{name}={run.flags[name]}" for name, found in values.items() if len(found) > 1]
+        mode = run.config.update.variable_update
+        return ", ".join([mode, *(text for text in differing if text != f"variable_update={mode}")])
+
+    def ranking(self, records: Records) -> Ranking[str] | None:
+        """The candidates by title, against the fastest; None: no run measured anything."""
+        rates = {self.title(run): self._rates(run, records) for run in self.runs}
+        measured = {name: values for name, values in rates.items() if values}
+        return rank(measured) if measured else None
+
+    def failed(self, records: Records) -> list[str]:
+        """The candidates of which no run measured anything."""
+        return [self.title(run) for run in self.runs if run.name in records and not self._rates(run, records)]
+
+    def left_out(self, records: Records) -> list[str]:
+        """The candidates that were not run."""
+        return [self.title(run) for run in self.runs if run.name not in records]
+
+    def planned(self) -> list[Run]:
+        """The runs of the fewest rounds."""
+        return [dataclasses.replace(run, repeat=number) for number in range(1, FEWEST + 1) for run in self.runs]
+
+    def _affordable(self, left_s: float, seconds: Seconds) -> list[Run]:
+        """The first candidates for whose fewest rounds there is time, at least two."""
+        costs = itertools.accumulate(FEWEST * seconds(run) for run in self.runs)
+        return [run for number, (run, cost) in enumerate(zip(self.runs, costs)) if number < 2 or cost <= left_s]
+
+    def _missing(self, runs: Sequence[Run], number: int, records: Records) -> list[Run]:
+        """The runs of a round that were not made; a candidate whose first run failed has no other."""
+        repeats = [dataclasses.replace(run, repeat=number) for run in runs if number == 1 or self._rates(run, records)]
+        return [run for run in repeats if run.label not in records]
+
+    def _rates(self, run: Run, records: Records) -> list[float]:
+        """items/s of the candidate's good runs."""
+        labels = [dataclasses.replace(run, repeat=number).label for number in range(1, MOST + 1)]
+        good = [records[label] for label in labels if label in records and records[label].status == "ok"]
+        return process_rates(good) if good else []

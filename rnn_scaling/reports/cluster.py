@@ -16,6 +16,7 @@ from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
+from rnn_scaling.reports.wording import sentence
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {
@@ -131,7 +132,7 @@ def steps_grid(run: RunRecord) -> Grid | None:
 
 def late_sentence(told: Lateness) -> str:
     """Which ranks are late, and by how much."""
-    return f"{told.text[0].upper()}{told.text[1:]}."
+    return sentence(told.why)
 
 
 def ranks_grid(told: Lateness, unit: str) -> Grid:
@@ -198,7 +199,7 @@ def as_json(run: RunRecord) -> dict[str, Any]:
             for rank in ranks
             if rank.phases
         ],
-        "late": {"ranks": list(verdict.late), "text": verdict.text} if verdict else None,
+        "late": {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None,
     }
 
 
@@ -209,7 +210,7 @@ def row_as_json(row: Row) -> dict[str, Any]:
         told, workers = lateness(run), run.workers
         runs.append(
             {
-                "late": {"ranks": list(told.late), "text": told.text} if told else None,
+                "late": {"ranks": list(told.late), **told.why.data()} if told else None,
                 "lost": [rank.rank for rank in workers.lost] if workers else [],
                 "staleness": dict(workers.staleness) if workers and workers.staleness else None,
             }

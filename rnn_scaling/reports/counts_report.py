@@ -1,35 +1,52 @@
-"""Records of traced runs -> what was counted in them, printed and written."""
+"""Counts of operators and kernels as sections and data; `report` prints and writes them."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.steps import counts
+from rnn_scaling.analysis.metrics import common_unit, one_of
+from rnn_scaling.analysis.rows import full_config, work_key
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
+from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import counts_table, placement_table
-from rnn_scaling.sweeps.plan import identity
+from rnn_scaling.records.step_names import PHASES
+from rnn_scaling.reports import placement_table
+from rnn_scaling.reports.sections import Grid, Section, markdown
+
+SCHEMA = "rnn_scaling.inspect/1"
+TOP_TYPES = 15
+NOT_RUN = "n/a"
 
 
 def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
-    """Prints what the records say and writes it to `out`; returns whether everything is as it must be."""
+    """Prints what the records show and writes it to `out`; returns whether all counts agree."""
     inspection = counts.inspect(records)
     entry.warn(*(f"{line}; left out" for line in inspection.left_out))
     if not inspection.groups:
         entry.fail("no run was counted")
         return False
-    placed = _one_of_each(records)
-    widest = max(placed, key=lambda label: placed[label].config["num_devices"])
-    short = f"\n### Placement of {widest}\n\n{placement_table.markdown(placed[widest], variables=False)}"
-    tell(counts_table.summary(inspection) + short)
-    whole = "".join(f"\n## Placement of {label}\n\n{placement_table.markdown(run)}" for label, run in placed.items())
+    placed: dict[tuple, tuple[str, RunRecord]] = {}
+    for label, run in records.items():
+        if run.graph:
+            placed.setdefault(work_key(full_config(run)), (label, run))
+    widest = max(placed.values(), key=lambda labelled: labelled[1].config["num_devices"])
+    tell(markdown([*sections(inspection), placement_table.section(*widest, variables=False)], level=3))
+    details = [
+        *sections(inspection, is_full=True),
+        *(placement_table.section(*labelled) for labelled in placed.values()),
+    ]
     try:
-        write_text(counts_table.markdown(inspection) + whole, out / "inspect.md")
-        write_text(counts_table.to_json(inspection), out / "inspect.json")
+        write_text(f"# Operators and kernels of a step\n\n{markdown(details)}", out / "inspect.md")
+        write_text(input_files.json_text(content(inspection)), out / "inspect.json")
     except OSError as e:
         entry.fail(f"--out={out}: {e.strerror or e}")
         return False
@@ -37,10 +54,156 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     return not inspection.differences
 
 
-def _one_of_each(records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
-    """The first counted run of each configuration, by its label."""
-    first: dict[tuple, str] = {}
-    for label, run in records.items():
-        if run.graph:
-            first.setdefault(identity(run.config), label)
-    return {label: records[label] for label in first.values()}
+def content(inspection: Inspection) -> dict[str, Any]:
+    """The counts as data."""
+    groups = [
+        {
+            "title": group.title,
+            "counts": [_counts_data(configuration) for configuration in group.counts],
+            "why": [statement.data() for statement in reasons(group)],
+        }
+        for group in inspection.groups
+    ]
+    lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
+    others = {part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")}
+    return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
+
+
+def _counts_data(configuration: Counts) -> dict[str, Any]:
+    fields = dataclasses.asdict(configuration)
+    return {fields.pop("unit"): fields.pop("items"), **fields, "kernels": configuration.kernels}
+
+
+def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
+    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree.
+
+    Args:
+      is_full: also the tables of graphs, phases and types.
+    """
+    made = []
+    for group in inspection.groups:
+        grids = [*seed_grids(group), *(_detailed_grids(group) if is_full else ())]
+        made.append(Section(group.title, tuple(grids), tuple(reasons(group))))
+    made += _growth(inspection.groups)
+    return [*made, Section("Do the runs agree?", notes=tuple(counts.agreement(inspection)))]
+
+
+def _detailed_grids(group: Group) -> Iterator[Grid]:
+    yield graphs_grid(group)
+    columns = _ordered(group)
+    phases = [phase for phase in PHASES if any(column.kernels_by_phase.get(phase) for column in columns)]
+    yield Grid(
+        "Kernels per step by phase, over all towers (encoder, devices)",
+        ["Phase", *(f"{column.encoder}, {column.num_devices}" for column in columns)],
+        [[phase, *(f"{column.kernels_by_phase.get(phase, 0):,}" for column in columns)] for phase in phases],
+    )
+    fewest = group.device_counts[0]
+    yield types_grid([column for column in columns if column.num_devices == fewest])
+
+
+def seed_grids(group: Group) -> list[Grid]:
+    """The seed's two tables."""
+    return [
+        _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
+        _compared(
+            "Kernels per step: total [CPU / GPU]",
+            group,
+            lambda c: c.kernels,
+            lambda c: f"{c.kernels:,} [{c.host:,} / {c.device:,}]",
+        ),
+    ]
+
+
+def _compared(caption: str, group: Group, value: Callable[[Counts], int], shown: Callable[[Counts], str]) -> Grid:
+    """A row for each number of devices, a column for each encoder, and the ratio of the last to the first."""
+    encoders = group.encoders
+    ratio_head = [f"{encoders[-1]} / {encoders[0]}"] if len(encoders) > 1 else []
+    rows = []
+    for number in group.device_counts:
+        cells = [group.find(encoder, number) for encoder in encoders]
+        row = [str(number), *(shown(cell) if cell else NOT_RUN for cell in cells)]
+        few, many = cells[0], cells[-1]
+        if ratio_head:
+            row.append(f"{value(many) / value(few):.2f}" if few and many and value(few) else NOT_RUN)
+        rows.append(row)
+    return Grid(caption, ["Devices", *encoders, *ratio_head], rows)
+
+
+def reasons(group: Group) -> list[Statement]:
+    """Why the encoders differ, on the smallest number of devices that both ran on."""
+    encoders = group.encoders
+    for number in group.device_counts if len(encoders) > 1 else ():
+        first, last = group.find(encoders[0], number), group.find(encoders[-1], number)
+        if first and last and first.kernels and last.kernels:
+            return encoder_difference.statements(*sorted((first, last), key=lambda counted: counted.kernels))
+    return []
+
+
+def graphs_grid(group: Group) -> Grid:
+    """A line for each encoder and number of devices: operators of every graph, kernels per step and per item."""
+    unit = common_unit(counted.unit for counted in group.counts)
+    head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
+    head += ["kernels per step", f"{unit} per step", f"kernels {one_of(unit)}"]
+    optional = {
+        "copies": "copies on GPUs",
+        "dispatched": "operators launched on GPUs",
+        "input_pipeline": "kernels of tf.data",
+    }
+    optional = {part: name for part, name in optional.items() if any(getattr(c, part) for c in group.counts)}
+    rows = []
+    for counted in _ordered(group):
+        numbers = (counted.python, counted.optimized, counted.operators, counted.kernels, counted.items)
+        row = [counted.encoder, str(counted.num_devices), *(f"{number:,}" for number in numbers)]
+        row.append(f"{counted.kernels / counted.items:.3f}" if counted.items else NOT_RUN)
+        rows.append([*row, *(f"{getattr(counted, part):,g}" for part in optional)])
+    return Grid("From Python to kernels", [*head, *optional.values()], rows)
+
+
+def types_grid(columns: Sequence[Counts], top: int = TOP_TYPES) -> Grid:
+    """A line for each of the `top` types of any column, and a line for all others."""
+    head = ["Type"]
+    largest: dict[str, int] = {}
+    for column in columns:
+        head += [f"{column.encoder}: operators", "kernels"]
+        for kind in {**column.kernels_by_type, **column.operators_by_type}:
+            largest[kind] = max(largest.get(kind, 0), column.kernels_by_type.get(kind, 0))
+    head += ["difference of kernels"] if len(columns) > 1 else []
+    order = sorted(largest, key=lambda kind: (-largest[kind], kind))
+    rows = [[kind, *_type_cells(columns, [kind])] for kind in order[:top]]
+    if order[top:]:
+        rows.append([f"{len(order) - top} other types", *_type_cells(columns, order[top:])])
+    caption = f"Largest types, operators and kernels per step (devices: {columns[0].num_devices})"
+    return Grid(caption, head, [*rows, ["all", *_type_cells(columns, order)]])
+
+
+def _type_cells(columns: Sequence[Counts], kinds: Sequence[str]) -> list[str]:
+    kernels = [sum(column.kernels_by_type.get(kind, 0) for kind in kinds) for column in columns]
+    cells = []
+    for column, number in zip(columns, kernels):
+        cells += [f"{sum(column.operators_by_type.get(kind, 0) for kind in kinds):,}", f"{number:,}"]
+    return [*cells, f"{kernels[-1] - kernels[0]:+,}"] if len(columns) > 1 else cells
+
+
+def _growth(groups: Sequence[Group]) -> list[Section]:
+    grown = growth.lines(groups)
+    if not grown:
+        return []
+    has_titles = len({line.title for line in grown}) > 1
+    head = ["Encoder", "Devices", "Phase", "Kernels per step", "a + b x T", "Lengths T"]
+    rows = [
+        [
+            *([line.title] if has_titles else []),
+            line.encoder,
+            str(line.num_devices),
+            line.phase,
+            " ".join(f"{value:,}" for value in line.values),
+            line.verdict,
+            f"{line.option} {', '.join(map(str, line.lengths))}",
+        ]
+        for line in grown
+    ]
+    return [Section("Growth with the sequence length T", (Grid("", [*(["Runs"] if has_titles else []), *head], rows),))]
+
+
+def _ordered(group: Group) -> list[Counts]:
+    return sorted(group.counts, key=lambda counted: (counted.encoder, counted.num_devices))

@@ -12,14 +12,15 @@ from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, full_config, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
+from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
@@ -96,19 +97,15 @@ def _has_ranks(run: RunRecord) -> bool:
 
 
 def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
-    """The tables of the runs, and one step of each traced one from left to right.
+    """The tables of the runs, and one step of each traced run from left to right.
 
     Args:
       step: which of their steps, from 0; None: the one of middle length.
     """
-    sections = [f"### {run.title}\n\n{_body(run, step, colours)}" for run in runs]
+    sections = [section for run in runs for section in _run_sections(run, step, colours)]
     series = _series(runs)
-    for title, rows in zip(titles(series), series):
-        if started := start_up.of(rows):
-            notes = "".join(f"- {line}\n" for line in start_up.sentences(started))
-            table = markdown_table(*start_up.grid(started))
-            sections.append(f"### {title}: initialisation against training\n\n{table}\n{notes}")
-    return "\n".join(sections)
+    started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
+    return markdown([*sections, *filter(None, started)], level=3)
 
 
 def _series(runs: Sequence[Run]) -> list[list[Row]]:
@@ -117,29 +114,37 @@ def _series(runs: Sequence[Run]) -> list[list[Row]]:
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
 
-def _body(run: Run, step: int | None, colours: bool) -> str:
-    sections = [_step(run.parts, run.record, step, colours)] if run.parts else []
+def _run_sections(run: Run, step: int | None, colours: bool) -> list[Section]:
+    sections = _step_sections(run.title, run.parts, run.record, step, colours) if run.parts else []
+    seconds = Grid("Seconds of the run", *cluster.phases_grid(run.record))
+    title = "" if sections else run.title
     verdict = cluster.lateness(run.record)
-    grid = cluster.ranks_grid(verdict, run.record.unit) if verdict else cluster.steps_grid(run.record)
-    ranks = [f"By rank:\n\n{markdown_table(*grid)}"] if grid else []
-    lines = [*([cluster.late_sentence(verdict)] if verdict else []), *cluster.ranks_notes(run.record, verdict)]
-    notes = "".join(f"- {line}\n" for line in lines)
-    seconds = f"The seconds of the run:\n\n{markdown_table(*cluster.phases_grid(run.record))}"
-    return "\n".join([*sections, *ranks, *([notes] if notes else []), seconds])
+    ranks = cluster.ranks_grid(verdict, run.record.unit) if verdict else cluster.steps_grid(run.record)
+    why = (verdict.why,) if verdict else ()
+    by_rank = (Grid("By rank", *ranks),) if ranks else ()
+    return [
+        *sections,
+        Section(title, by_rank, (*why, *cluster.ranks_notes(run.record, verdict))),
+        Section("", (seconds,)),
+    ]
 
 
-def _step(parts: StepParts, run: RunRecord, step: int | None, colours: bool) -> str:
+def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None, colours: bool) -> list[Section]:
     """The tables of traced steps, and one of them from left to right; arguments as of `text`."""
     number = parts.typical if step is None else step
     drawn = parts.steps[number]
-    sections = [markdown_table(*grid) for grid in steps.parts_grids(parts)]
-    sections.append(markdown_table(*steps.exchange_grid(parts)))
-    sections.append(markdown_table(*steps.kernels_grid(parts.runs[0], parts.num_towers)))
-    sections.append("".join(f"- {note}\n" for note in (*steps.notes(parts), *_cautions(run))))
-    lines = "\n".join(steps.bars(drawn, colours=colours))
-    heading = f"Step {number} (of 0 to {len(parts.steps) - 1}), {1000 * drawn.seconds:.2f} ms from left to right:"
-    sections.append(f"{heading}\n\n```\n{lines}\n```\n\n{steps.legend([drawn])}\n")
-    return "\n".join(sections)
+    tables = steps.section(parts, title)
+    kernels = steps.kernels_grid(parts.runs[0], parts.num_towers)
+    values = {
+        "step": number,
+        "last": len(parts.steps) - 1,
+        "milliseconds": 1000 * drawn.seconds,
+        "letters": steps.letters(drawn),
+    }
+    return [
+        dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=(*tables.notes, *_cautions(run))),
+        Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn, colours=colours))),
+    ]
 
 
 def _cautions(run: RunRecord) -> list[str]:

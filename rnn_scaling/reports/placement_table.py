@@ -9,51 +9,48 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
 from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing
+from rnn_scaling.reports.sections import Grid, Section
 
-SHARED_MEMORY = "Logical CPU devices share the machine's memory: what one sends to another is passed on and not copied."
-Grid = tuple[list[str], list[list[str]]]  # header, lines
 LARGEST = 3  # tensors of each direction that are named
 
 
-def markdown(run: RunRecord, variables: bool = True) -> str:
-    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
-    graph = run.graph
+def section(label: str, run: RunRecord, variables: bool = True) -> Section:
+    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable.
+
+    Args:
+      label: name of the run.
+    """
+    title, graph = f"Placement of {label}", run.graph
     if graph is None:
-        return ""
-    parts = ["What is on each device:\n", markdown_table(*devices_grid(graph))]
-    head, lines = copies_grid(graph)
-    collectives = _collectives(graph)
-    if lines:
-        parts += ["What one device sends to another in a step:\n", markdown_table(head, lines)]
-        if run.resolved.device_type == "CPU":
-            parts.append(f"{SHARED_MEMORY}\n")
+        return Section(title)
+    grids, notes = [devices_grid(graph)], []
+    collectives = [
+        f"{count} {kind}"
+        for kind, count in sorted(graph.partitions.by_type.items())
+        if kind.lstrip("_").startswith(COLLECTIVES)  # devices reach each other without a send and a receive
+    ]
+    if (copies := copies_grid(graph)).lines:
+        grids.append(copies)
+        notes += [Statement("shared-memory")] if run.resolved.device_type == "CPU" else []
     elif not collectives:
-        parts.append("No device sends another anything.\n")
+        notes.append(Statement("nothing-sent"))
     if graph.slicing is not None:
-        parts += [f"{_how_sliced(graph.slicing)}\n", markdown_table(*_slices_grid(graph.slicing))]
+        parts = [f"{part.name} {_exact(part.bytes)} ({part.read})" for part in graph.slicing.parts]
+        notes.append(Statement("slicing", values={"on": graph.slicing.on, "parts": parts}))
+        grids.append(_slices_grid(graph.slicing))
     if collectives:
-        parts.append(f"What collective operators exchange is not counted here: {collectives}.\n")
+        notes.append(Statement("collectives-not-counted", values={"operators": collectives}))
     if variables:
-        parts += ["Each variable, all its copies or parts together:\n", markdown_table(*variables_grid(graph))]
-    return "\n".join(parts)
-
-
-def _collectives(graph: Graph) -> str:
-    """ "4 CollectiveReduceV2, ...": operators whose devices reach each other without a send and a receive."""
-    by_type = graph.partitions.by_type
-    return ", ".join(f"{n} {kind}" for kind, n in sorted(by_type.items()) if kind.lstrip("_").startswith(COLLECTIVES))
+        grids.append(variables_grid(graph))
+    return Section(title, tuple(grids), tuple(notes))
 
 
 def devices_grid(graph: Graph) -> Grid:
-    """A line a device: bytes of variables, slots and gradients on it, updates and operators that run there.
-
-    Args:
-      graph: a record's `graph`.
-    """
+    """A line for each device: bytes of variables, slots and gradients, updates and operators that run there."""
     variables = _variables(graph)
     bytes_on: dict[str, Counter[str]] = defaultdict(Counter)
     updates: dict[str, Counter[str]] = defaultdict(Counter)
@@ -77,32 +74,26 @@ def devices_grid(graph: Graph) -> Grid:
         ]
         for device in sorted({*bytes_on, *updates, *operators})
     ]
-    return head, lines
+    return Grid("On each device", head, lines)
 
 
 def copies_grid(graph: Graph) -> Grid:
-    """A line a direction: tensors that one device sends to another in a step."""
-    head = ["From", "to", "tensors a step", "bytes", "the largest"]
+    """A line for each direction: tensors that one device sends to another in a step."""
+    head = ["From", "to", "tensors per step", "bytes", "largest"]
     lines = []
     for each in graph.copies or ():
         largest = ", ".join(f"{tensor.name} {size(tensor.bytes)}" for tensor in each.largest[:LARGEST])
         sent = _size(each.bytes, each.of_unknown_size)
         lines.append([short(each.source), short(each.target), f"{each.pairs:,}", sent, largest])
-    return head, lines
+    return Grid("Sent from device to device in a step", head, lines)
 
 
 def _slices_grid(slicing: Slicing) -> Grid:
-    """A line a direction: bytes of the global batch that move in a step, as predicted and as counted."""
-    head = ["From", "to", "of the batch, predicted", "in the graph"]
-    return head, [
-        [short(move.source), short(move.target), *(_exact(n) for n in (move.predicted, move.counted))]
-        for move in slicing.moves
+    """A line for each direction: bytes of the global batch that move in a step, as predicted and as counted."""
+    lines = [
+        [short(move.source), short(move.target), _exact(move.predicted), _exact(move.counted)] for move in slicing.moves
     ]
-
-
-def _how_sliced(slicing: Slicing) -> str:
-    parts = ", ".join(f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts)
-    return f"The global batch is cut on the {slicing.on}. Its parts, and what reads them: {parts}."
+    return Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], lines)
 
 
 def _exact(num_bytes: int | None) -> str:
@@ -110,7 +101,7 @@ def _exact(num_bytes: int | None) -> str:
 
 
 def variables_grid(graph: Graph) -> Grid:
-    """A line a variable: its copies or parts, their slots, its gradients and updates."""
+    """A line for each variable: its copies or parts, their slots, its gradients and updates."""
     by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
     for each in _variables(graph):
         by_name[each.name].append(each)
@@ -130,7 +121,7 @@ def variables_grid(graph: Graph) -> Grid:
                 _places(each.update.device for each in copies),
             ]
         )
-    return head, lines
+    return Grid("Each variable, with all its copies or parts", head, lines)
 
 
 def short(device: str) -> str:

@@ -1,4 +1,4 @@
-"""Initialisation against training: what workers shorten, what they do not, and the three speedups that follow."""
+"""Start-up against training: the seconds that more devices do not shorten, and the three speedups that follow."""
 
 from __future__ import annotations
 
@@ -6,35 +6,28 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.speedups import is_timed, mean_phases
 
 INITIALISATION = ("start", "cluster", "build")
-SHRUNK = 0.9  # of the initialisation on one device, below which it is not said that it does not shrink
 
 
 @dataclasses.dataclass(frozen=True)
 class StartUp:
-    """Seconds that a row takes for the items of the run on one device: as measured, and the batches at the steady rate.
+    """Seconds that a row takes for the items of the run on one device.
 
     Attributes:
-      row: whose they are.
-      phases: mean seconds of each.
-      steady: those items but the first batch's, at the rate of the measured batches.
-      rate: items/s over the common window; `by_rate`: against one device.
-      by_training, by_whole: how many times as fast as on one device.
+      phases: mean seconds of each phase.
+      steady: seconds of those items but the first batch's, at the rate of the measured batches.
     """
 
     row: Row
     phases: Mapping[str, float]
     steady: float
-    rate: Interval
-    by_rate: Interval | None
-    by_training: float = 1.0
-    by_whole: float = 1.0
 
     @property
     def initialisation(self) -> float:
@@ -53,69 +46,66 @@ class StartUp:
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:
-    """Of one series: one device, and every number of workers that was measured.
-
-    Returns:
-      Empty for a mode of one process, and where the run on one device, those on several, or their phases are missing.
-    """
+    """Of one series: one device, and every larger number of devices; empty where either or their phases are missing."""
     base = rows[0].baseline
-    if not rows[0].is_distributed or base is None or not is_timed(base):
+    if base is None or base.rate is None or not is_timed(base):
         return []
     several = [row for row in rows if row.num_devices > 1 and row.good and is_timed(row)]
     items = sum(sum(run.batches.items[1:]) for run in base.good) / len(base.good)
-    made = [
-        StartUp(row, mean_phases(row), items / row.rate.value, row.rate, row.metric(SPEEDUP))
-        for row in (base, *several)
-        if row.rate is not None
-    ]
-    one = made[0]
+    made = [StartUp(row, mean_phases(row), items / row.rate.value) for row in (base, *several) if row.rate is not None]
+    return made if len(made) > 1 else []
+
+
+def section(rows: Sequence[Row], title: str) -> Section | None:
+    """The seconds of a series and why its speedups differ; None where nothing is known of them."""
+    started = of(rows)
+    if not started:
+        return None
+    base, most = started[0], started[-1]
+    unit, rate = most.row.unit, most.row.metric(SPEEDUP)
+    head = ["Devices", "Initialisation (s)", "First batch (s)", "Other batches (s)", "End (s)", "Total (s)"]
+    head += [f"Speedup: {unit}/s", "training", "whole run"]
+    caption = f"Seconds for the {unit} of the run on one device; after the first batch at the steady {unit}/s"
+    grid = Grid(caption, head, [_line(measured, base) for measured in started])
+    values = {
+        "unit": unit,
+        "devices": most.row.devices,
+        "initialisation": most.initialisation,
+        "first_batch": most.phases["first_batch"],
+        "whole": most.whole,
+        "by_rate": interval_values(rate) if rate else None,
+        "by_training": base.training / most.training,
+        "by_whole": base.whole / most.whole,
+    }
+    return Section(title, (grid,), (Statement("start-up-speedups", values=values),))
+
+
+def _line(measured: StartUp, base: StartUp) -> list[str]:
+    phases = measured.phases
+    seconds = (measured.initialisation, phases["first_batch"], measured.steady, phases["teardown"], measured.whole)
+    times = (base.training / measured.training, base.whole / measured.whole)
     return [
-        dataclasses.replace(each, by_training=one.training / each.training, by_whole=one.whole / each.whole)
-        for each in made
-        if several
-    ]
-
-
-def grid(rows: list[StartUp]) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each number of workers)."""
-    head = ["Workers", "Initialisation (s)", "Training (s)", "End (s)", "Total (s)"]
-    head += [f"{rows[0].row.unit.capitalize()}/s", *(f"Speedup: {by}" for by in (f"{rows[0].row.unit}/s", "training"))]
-    return [*head, "Speedup: whole run"], [_line(each) for each in rows]
-
-
-def _line(each: StartUp) -> list[str]:
-    seconds = (each.initialisation, each.training, each.phases["teardown"], each.whole)
-    rates = [plus_minus(each.rate, 1), plus_minus(each.by_rate, SPEEDUP.digits)]
-    times = [f"{value:.2f}" for value in (each.by_training, each.by_whole)]
-    return [str(each.row.num_workers), *(f"{value:.2f}" for value in seconds), *rates, *times]
-
-
-def sentences(rows: list[StartUp]) -> list[str]:
-    """What the seconds are of, and why the three speedups differ on the most workers, in numbers."""
-    one, most = rows[0], rows[-1]
-    unit = one.row.unit
-    own = [f"{each.phases['first_batch']:.1f} of {each.training:.1f} s" for each in (most, one)]
-    stays = ", which does not shrink with workers" if most.initialisation > SHRUNK * one.initialisation else ""
-    return [
-        f"Seconds for the {unit} of the run on one device: initialisation (start, cluster, build), first batch and end "
-        f"as measured, the other batches at the {unit}/s of the table.",
-        f"On {most.row.devices} {most.initialisation:.1f} of {most.whole:.1f} s are initialisation{stays} (on one "
-        f"device {one.initialisation:.1f} of {one.whole:.1f} s). Of the training the first batch is {own[0]} (on one "
-        f"device {own[1]}). So {unit}/s are {plus_minus(most.by_rate, 2)} times those of one device, "
-        f"the training is {most.by_training:.2f} times as fast and the whole run {most.by_whole:.2f} times. The longer "
-        "the training, the nearer these three come to each other.",
+        str(measured.row.num_devices),
+        *(f"{value:.2f}" for value in seconds),
+        plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
+        *(f"{value:.2f}" for value in times),
     ]
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
-    """The same of a series as numbers, under "initialisation"; nothing where there is none."""
-    names = ("initialisation", "training", "whole", "by_training", "by_whole")
-    numbers = [
-        {
-            "num_workers": each.row.num_workers,
-            **{name: float(f"{getattr(each, name):.12g}") for name in names},
-            "by_rate": each.by_rate and float(f"{each.by_rate.value:.12g}"),
+    """The seconds of a series of several processes, under "initialisation"; nothing where there are none."""
+    started = of(rows) if rows[0].is_distributed else []
+    numbers = []
+    for measured in started:
+        rate = measured.row.metric(SPEEDUP)
+        values = {
+            "initialisation": measured.initialisation,
+            "training": measured.training,
+            "whole": measured.whole,
+            "by_training": started[0].training / measured.training,
+            "by_whole": started[0].whole / measured.whole,
         }
-        for each in of(rows)
-    ]
+        printed = {name: float(f"{value:.12g}") for name, value in values.items()}
+        by_rate = rate and float(f"{rate.value:.12g}")
+        numbers.append({"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate})
     return {"initialisation": numbers} if numbers else {}

@@ -1,13 +1,13 @@
-"""Where a step goes, in words: the parts of each tower's time as tables and sentences; their numbers are StepParts'."""
+"""Where a step goes: the parts of each tower's time as tables, time lines and data; their numbers are StepParts'."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.steps.parts import Spread, StepParts
+from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
 from rnn_scaling.records.step_parts import TimedStep, Trace
+from rnn_scaling.reports.sections import Grid, Section
 
 TITLES = {
     EXPOSED: "exchange, exposed",
@@ -31,10 +31,6 @@ MEANING = {
     "need, or towards the gradients that it waits for; or the tower's kernels are too short to be in the trace",
     IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
 }
-CLUSTERS = (
-    "XLA's clusters (--xla) hold operators of several phases and do not say which: their time is in \"other, all "
-    "towers'\", and a CPU's run of one counts as kernels of the runtime (_XlaCompile, _XlaRun), whatever it computes."
-)
 WIDEST = 4  # towers beside each other in a table
 BAR = 80  # characters of a tower's time line
 
@@ -55,8 +51,8 @@ def milliseconds(value: Spread, whole: float | None = None) -> str:
     return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
 
-def parts_grids(parts: StepParts) -> list[tuple[list[str], list[list[str]]]]:
-    """(header, a line for each part and one for their sum), for every few towers; the last one has their mean."""
+def parts_grids(parts: StepParts) -> list[Grid]:
+    """A line for each part and one for their sum, for every few towers; the last column has their mean."""
     towers: list[int | None] = list(range(parts.num_towers))
     columns = [*towers, None] if parts.num_towers > 1 else towers
     grids = []
@@ -69,19 +65,19 @@ def parts_grids(parts: StepParts) -> list[tuple[list[str], list[list[str]]]]:
             for part in parts.shown
         ]
         lines.append(["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)])
-        grids.append((head, lines))
+        grids.append(Grid("Parts of a step", head, lines))
     return grids
 
 
-def exchange_grid(parts: StepParts) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each tower): exchange, when the tower begins and ends, its own compute."""
+def exchange_grid(parts: StepParts) -> Grid:
+    """A line for each tower: exchange, when the tower begins and ends, its own compute."""
     head = [
         "Tower",
         "Exchange active (ms)",
         "hidden behind its compute",
         "exposed",
-        "First forward kernel at (ms)",
-        "Last backward kernel ends at",
+        "First forward kernel starts (ms)",
+        "Last backward kernel ends",
         "Own compute (ms)",
     ]
     names = ("busy", "hidden", "exposed")
@@ -96,82 +92,27 @@ def exchange_grid(parts: StepParts) -> tuple[list[str], list[list[str]]]:
                 milliseconds(parts.compute(tower)),
             ]
         )
-    return head, lines
+    return Grid("Exchange, start and end of each tower", head, lines)
 
 
-def kernels_grid(run: Trace, num_towers: int) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each phase) of the kernels that one step executes."""
+def kernels_grid(run: Trace, num_towers: int) -> Grid:
+    """A line for each phase of the kernels that one step executes."""
     counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
     owners: list[int | None] = [*range(num_towers), None]
-    head = ["Kernels a step", *("shared" if owner is None else f"tower {owner}" for owner in owners), "all"]
+    head = ["Kernels per step", *("shared" if owner is None else f"tower {owner}" for owner in owners), "all"]
     lines = []
     for phase in PHASES:
         cells = [counts.get((owner, phase), 0) for owner in owners]
         if any(cells):
             lines.append([phase, *(f"{n:,}" for n in cells), f"{sum(cells):,}"])
     sums = [sum(n for (tower, _), n in counts.items() if tower == owner) for owner in owners]
-    return head, [*lines, ["all", *(f"{n:,}" for n in sums), f"{sum(counts.values()):,}"]]
+    lines.append(["all", *(f"{n:,}" for n in sums), f"{sum(counts.values()):,}"])
+    return Grid("Kernels by phase", head, lines)
 
 
-def notes(parts: StepParts) -> list[str]:
-    """What sd is, who is last, what tracing cost, what the trace does not hold or tell."""
-    sentences = [_scatter(parts), _concurrency(parts), _straggler(parts), cost(parts), coverage(parts)]
-    return [*sentences, CLUSTERS] if parts.clustered else sentences
-
-
-def _scatter(parts: StepParts) -> str:
-    runs = f" of {len(parts.runs)} runs" if len(parts.runs) > 1 else ""
-    if len(parts.steps) == 1:
-        return "One traced step: nothing is known of the scatter."
-    return f"sd is the standard deviation over the {len(parts.steps)} traced steps{runs}."
-
-
-def _concurrency(parts: StepParts) -> str:
-    if parts.num_towers == 1:
-        return "One tower: nothing overlaps with another one's compute."
-    if parts.clustered:
-        return "How many towers compute at once cannot be said: XLA's clusters do not say whose operators they hold."
-    if parts.concurrency is None:
-        return "No tower computes in the trace."
-    return (
-        f"While any tower computes, {parts.concurrency:.2f} of {parts.num_towers} do at once (1: one after the other)."
-    )
-
-
-def _straggler(parts: StepParts) -> str:
-    text = parts.straggler[1]
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def cost(parts: StepParts) -> str:
-    """What tracing cost, in a sentence."""
-    paid = parts.cost
-    steps = f"{paid.count} step{'' if paid.count == 1 else 's'}"
-    interval = (
-        f" (95 % interval {paid.low:.2f} to {paid.high:.2f}, {steps})" if paid.low and paid.high else f" ({steps})"
-    )
-    judged = ""
-    if paid.low and paid.high and paid.high < 1:
-        judged = (
-            " No tracing makes a step shorter: the speed changed between the two, and this is not what tracing costs."
-        )
-    elif paid.low and paid.high and paid.low <= 1:
-        judged = " No cost can be told from that."
-    return (
-        f"Tracing: a traced step took {paid.ratio:.2f} times an untraced one{interval}, "
-        f"{paid.counted:.2f} times where every kernel is recorded, for the counts.{judged} Starting the profiler took "
-        f"{paid.start_s:.2f} s, stopping it {paid.stop_s:.2f} s. The measured batches ran before it."
-    )
-
-
-def coverage(parts: StepParts) -> str:
-    """What the timed steps do not hold."""
-    every, timed = parts.kernels
-    where = "the waits for other towers and of " if parts.num_towers > 1 else ""
-    return (
-        f"The times hold {timed:,.0f} of {every:,.0f} kernels a step: those that TensorFlow's executor thinks cheap "
-        f"(some microseconds) leave no times and are part of {where}what is idle, {100 * parts.idle:.1f} % of a step."
-    )
+def section(parts: StepParts, heading: str) -> Section:
+    """Where a step goes: the tables of its parts and of its exchange, and what they show."""
+    return Section(heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts)))
 
 
 def bars(step: TimedStep, width: int = BAR, colours: bool = False) -> list[str]:
@@ -184,17 +125,15 @@ def bars(step: TimedStep, width: int = BAR, colours: bool = False) -> list[str]:
     return [f"{name.rjust(margin)} |{_coloured(_narrowed(bar, width), colours)}|" for name, bar in rows]
 
 
-def legend(steps: Sequence[TimedStep]) -> str:
-    """What the letters of time lines mean, those that occur."""
-    used = {letter for step in steps for bar in step.timeline.towers for letter in bar}
-    used |= {letter for step in steps for letter in step.timeline.exchange}
-    pairs = [(letter, drawn_title(part)) for letter, part in zip(LETTERS, PARTS) if letter in used]
-    return ", ".join(f"{letter} {name}" for letter, name in pairs)
+def letters(step: TimedStep) -> list[str]:
+    """What the letters of a step's time lines mean, those that occur: "f forward"."""
+    used = {*"".join(step.timeline.towers), *step.timeline.exchange}
+    return [f"{letter} {drawn_title(part)}" for letter, part in zip(LETTERS, PARTS) if letter in used]
 
 
 def as_json(parts: StepParts) -> dict[str, Any]:
     """The same as numbers, in seconds; docs/phases.md has the fields."""
-    tower, text = parts.straggler
+    tower, why = parts.straggler
     return {
         "steps": len(parts.steps),
         "runs": len(parts.runs),
@@ -216,7 +155,7 @@ def as_json(parts: StepParts) -> dict[str, Any]:
         ],
         "all": {part: _pair(parts.part(part)) for part in PARTS},
         "concurrency": parts.concurrency,
-        "straggler": {"tower": tower, "text": text},
+        "straggler": {"tower": tower, **why.data()},
         "cost": vars(parts.cost),
         "kernels": dict(zip(("a_step", "timed"), parts.kernels)),
     }

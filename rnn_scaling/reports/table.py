@@ -14,6 +14,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
 from rnn_scaling.reports.loss_text import nothing_told, untold
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
+from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 
 SEEDS_DIGITS = 3  # of seconds
@@ -34,8 +35,7 @@ def text(summary: Summary) -> str:
     if len(summary.series) > 1:
         opening += f"{overview.markdown(summary)}\n"
     sections = [
-        f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_steps(each)}{_workers(each)}"
-        for each in summary.series
+        f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_inside_text(each)}" for each in summary.series
     ]
     if summary.learning:
         sections.append(learning.markdown(summary.learning, summary.row_titles))
@@ -78,28 +78,28 @@ def rates(rows: Sequence[Row]) -> Rates:
     )
 
 
-def _steps(series: SeriesSummary) -> str:
-    """Where a step goes, on each number of devices on which a run was traced."""
-    sections = []
-    for row in series.rows:
-        if row.traced is not None:
-            grids = "\n".join(markdown_table(*grid) for grid in steps.parts_grids(row.traced))
-            notes = "".join(f"\n{note}\n" for note in steps.notes(row.traced))
-            sections.append(f"\nWhere a step goes on {row.devices}:\n\n{grids}{notes}")
-    return "".join(sections)
+def inside(series: SeriesSummary) -> list[Section]:
+    """Where a step goes on each number of devices that was traced, start-up, and the ranks of the most workers."""
+    traced = [(row.devices, row.traced) for row in series.rows if row.traced is not None]
+    sections = [steps.section(parts, f"Where a step goes on {devices}") for devices, parts in traced]
+    return [*sections, *workers(series)]
 
 
-def _workers(series: SeriesSummary) -> str:
-    """Initialisation against training over workers, and the ranks of the most workers."""
-    text = ""
-    if started := start_up.of([row.row for row in series.rows]):
-        notes = "".join(f"\n{line}\n" for line in start_up.sentences(started))
-        text += f"\nInitialisation against training:\n\n{markdown_table(*start_up.grid(started))}{notes}"
-    if series.largest:
-        ranks = cluster.by_rank(series.largest.row)
-        text += f"\nBy rank on {series.largest.devices}:\n\n{markdown_table(*ranks.grid)}" if ranks.grid else ""
-        text += "".join(f"\n{line}\n" for line in (ranks.late, *ranks.notes) if line)
-    return text
+def _inside_text(series: SeriesSummary) -> str:
+    text = markdown(inside(series), level=4)
+    return f"\n{text}" if text else ""
+
+
+def workers(series: SeriesSummary) -> list[Section]:
+    """Start-up against training, and the ranks of the most workers."""
+    started = start_up.section([row.row for row in series.rows], "Start-up")
+    sections = [started] if started else []
+    ranks = cluster.by_rank(series.largest.row) if series.largest else None
+    if ranks and (ranks.grid or ranks.notes):
+        grids = (Grid("By rank", *ranks.grid, text_columns=(1,)),) if ranks.grid else ()
+        notes = tuple(filter(None, (ranks.late, *ranks.notes)))
+        sections.append(Section(f"Ranks on {series.largest.devices}" if series.largest else "", grids, notes))
+    return sections
 
 
 def _split(series: SeriesSummary) -> str:

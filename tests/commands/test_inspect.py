@@ -11,9 +11,9 @@ import pytest
 
 from rnn_scaling.analysis.steps import counts, encoder_difference, growth
 from rnn_scaling.commands import inspect
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
-from rnn_scaling.reports import counts_table
+from rnn_scaling.reports import counts_report
+from rnn_scaling.reports.sections import markdown
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
@@ -25,6 +25,14 @@ BOTH = [{"encoder_type": encoder, "num_devices": n} for encoder in ("cudnn_lstm"
 def runs(*given, **common):
     """Records by name."""
     return {f"run{i}": record_of({**common, **each}) for i, each in enumerate(given)}
+
+
+def text_of(found, is_full=False):
+    return markdown(counts_report.sections(found, is_full))
+
+
+def kinds(found):
+    return [statement.kind for statement in counts.agreement(found)]
 
 
 def cells(text, title):
@@ -42,15 +50,15 @@ def cells(text, title):
 def test_the_seeds_tables_hold_totals_and_ratios():
     found = counts.inspect(runs(*BOTH))
     assert not found.differences and not found.left_out
-    text = counts_table.summary(found)
+    text = text_of(found)
     one = {each.encoder: each for each in found.groups[0].counts if each.num_devices == 1}
     few, many = one["cudnn_lstm"], one["dynamic_rnn"]
     assert (few.kernels, many.kernels) == (2115, 4227)  # 4 or 8 loops, 60 or 120 iterations of 35 kernels, 3 sends ...
-    assert cells(text, "Number of operators")[:2] == [
-        ["Device number", "cudnn_lstm", "dynamic_rnn", "ratio dynamic_rnn / cudnn_lstm"],
+    assert cells(text, "Operators in the graph")[:2] == [
+        ["Devices", "cudnn_lstm", "dynamic_rnn", "dynamic_rnn / cudnn_lstm"],
         ["1", f"{few.operators}", f"{many.operators}", f"{many.operators / few.operators:.2f}"],
     ]
-    assert cells(text, "Number of kernels")[1:] == [
+    assert cells(text, "Kernels per step: total")[1:] == [
         ["1", "2,115 [2,115 / 0]", "4,227 [4,227 / 0]", "2.00"],
         ["2", "4,230 [4,230 / 0]", "8,454 [8,454 / 0]", "2.00"],
     ]
@@ -62,8 +70,8 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
     trace = fields_of(given["run0"])["trace"]
     kernels = {**trace["kernels"], "steps": [split, split], "by_type": {"LoopCond": 1281}}
     given["run0"] = changed(given["run0"], trace={**trace, "kernels": kernels})
-    text = counts_table.markdown(counts.inspect(given))
-    rows = cells(text, "Number of kernels")
+    text = text_of(counts.inspect(given), is_full=True)
+    rows = cells(text, "Kernels per step: total")
     assert rows[1][1] == "1,281 [187 / 1,094]"  # the seed's own number
     assert rows[2] == ["2", "4,230 [4,230 / 0]", "n/a", "n/a"]
     head, first, *_ = cells(text, "From Python to kernels")
@@ -73,21 +81,22 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
 def test_sentences_say_what_was_counted():
     one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
     assert encoder_difference.loops(two) == 8 and encoder_difference.iterations(two) == 120
-    text = " ".join(encoder_difference.sentences(one, two))
-    assert "2.00 times as many, from" in text
-    assert "cudnn_lstm is ABlock." in text
-    assert "dynamic_rnn has 8 while loops, whose bodies run 120 times a step in all and carry 8.0 values" in text
+    found = {(made.kind, made.subject): made.values for made in encoder_difference.statements(one, two)}
+    assert found["kernels-ratio", "dynamic_rnn"]["kernel_ratio"] == pytest.approx(2, abs=0.005)
+    assert found["encoder-kernel", "cudnn_lstm"] == {"kernel": "ABlock"}
     control = 120 * 28 + 128 + 16  # Merge, Switch, NextIteration; LoopCond; Enter, Exit
-    assert f"control flow is {control:,} of its kernels ({100 * control / 4227:.0f} %)" in text
-    parts = encoder_difference.family(two.kernels_by_type)
+    loops = found["loops", "dynamic_rnn"]
+    assert (loops["loops"], loops["iterations"], loops["carried"], loops["control"]) == (8, 120, 8.0, control)
+    parts = encoder_difference.families(two.kernels_by_type)
     assert list(parts.values()) == [control, 600, 120 + 3] and sum(parts.values()) == two.kernels
     flat = dataclasses.replace(one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3)
-    assert "cudnn_lstm has no loop: no operator runs more than once a step." in encoder_difference.sentences(flat, two)
+    assert "no-loops" in [made.kind for made in encoder_difference.statements(flat, two)]
 
 
 def test_types_stand_side_by_side_and_sum_to_all():
     found = counts.inspect(runs(BOTH[0], BOTH[2]))
-    head, rows = counts_table.types_grid(found.groups[0].counts, top=2)
+    grid = counts_report.types_grid(found.groups[0].counts, top=2)
+    head, rows = grid.head, grid.lines
     assert rows[0] == ["Merge", "40", "600", "80", "1,200", "+600"]
     assert rows[2][0] == "8 other types" and rows[3][0] == "all"
     numbers = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows]
@@ -105,13 +114,13 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
         "kernels_by_type: Merge +1 in again against run0",
         "kernels_by_phase: forward +1 in again against run0",
     )
-    assert "must be" in counts_table.summary(found) and "Both counted steps" not in counts_table.summary(found)
+    assert kinds(found) == ["counts-differ"] * 4
 
 
 def test_onednn_is_named_where_counts_depend_on_it():
     given = runs({"num_devices": 1}, {"num_devices": 1})
     given = {name: changed(run, resolved={"onednn": False}) for name, run in given.items()}
-    assert "oneDNN was off; where it is on" in counts_table.summary(counts.inspect(given))
+    assert "onednn-off" in kinds(counts.inspect(given))
     given["run1"] = changed(given["run1"], resolved={"onednn": True})
     found = counts.inspect(given)
     assert found.differences == ("oneDNN: off in run0, on in run1, which rewrites the graph",)
@@ -125,7 +134,7 @@ def test_batches_of_text_may_differ_from_step_to_step():
     found = counts.inspect(given)
     assert not found.differences
     assert len(found.varying) == 1 and "run0: counted step 2 differs from step 1: host" in found.varying[0]
-    assert "must be" not in counts_table.summary(found) and "differ in length" in counts_table.summary(found)
+    assert kinds(found) == ["counts-vary", "counts-of-last-step"]
 
 
 def test_a_trace_that_lacks_kernels_is_found_out():
@@ -144,7 +153,7 @@ def test_how_a_run_is_measured_makes_no_group_and_what_it_computes_does():
     same = runs({"num_batches": 3}, {"num_batches": 7, "inter_op_parallelism_threads": 9}, encoder_type="cudnn_lstm")
     found = counts.inspect(same)
     assert [each.runs for group in found.groups for each in group.counts] == [2] and not found.differences
-    assert "more than once has the same counts" in counts_table.agreement(found)
+    assert "counts-repeat" in kinds(found)
     modes = runs({"variable_update": "replicated"}, {"variable_update": "independent", "num_units": 9})
     assert [group.title for group in counts.inspect(modes).groups] == [
         "replicated, num_units=256",
@@ -161,21 +170,21 @@ def test_growth_is_a_line_that_must_be_exact():
     assert not bent.exact
     assert dataclasses.replace(whole, values=(5, 5, 5)).formula == "5 + 0 T"
     assert not growth.lines(counts.inspect(runs(*BOTH)).groups)
-    text = counts_table.summary(counts.inspect(runs(*lengths)))
+    text = text_of(counts.inspect(runs(*lengths)))
     assert "2,127 + 70 T" in text and "src_max_len 10, 20, 40" in text
-    two = counts_table.summary(counts.inspect(runs(*lengths[:2])))
-    assert "2,127 + 70 T (two lengths: any counts lie on a line)" in two
+    two = text_of(counts.inspect(runs(*lengths[:2])))
+    assert "2,127 + 70 T (only two lengths)" in two
 
 
 def test_lines_of_several_kinds_of_runs_are_told_apart():
     given = [{"variable_update": m, "src_max_len": n} for m in ("replicated", "independent") for n in (10, 20, 40)]
     found = counts.inspect(runs(*given))
     assert {line.title for line in growth.lines(found.groups)} == {"replicated", "independent"}
-    rows = cells(counts_table.summary(found), "## Growth")
+    rows = cells(text_of(found), "## Growth")
     assert (
         rows[0][:2] == ["Runs", "Encoder"] and [row[0] for row in rows[1:]] == ["replicated"] * 3 + ["independent"] * 3
     )
-    assert rows[0][0] != cells(counts_table.summary(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
+    assert rows[0][0] != cells(text_of(counts.inspect(runs(*given[:3]))), "## Growth")[0][0]
 
 
 def go(tmp_path, *words):
@@ -185,7 +194,7 @@ def go(tmp_path, *words):
 def test_the_command_runs_counts_and_writes(tmp_path, capsys):
     assert go(tmp_path, "--encoder_type=cudnn_lstm,dynamic_rnn", "--num_devices=1", "--repeats=2") == 0
     out = capsys.readouterr().out
-    assert "2,115 [2,115 / 0]" in out and "each of the 4 runs" in out
+    assert "2,115 [2,115 / 0]" in out and "4 runs" in out
     held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json")
     chosen = {name: held.config[name] for name in ("trace_batches", "num_batches", "num_warmup_batches")}
     assert chosen == {"trace_batches": 2, "num_batches": 3, "num_warmup_batches": 2}
@@ -283,14 +292,7 @@ def held(folder):
     return {path.stem: record.read(path) for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))}
 
 
-def test_the_documents_tables_and_sentences_are_those_of_the_committed_records():
-    text = (ROOT / "docs" / "inspect.md").read_text()
-    found = counts.inspect(held("inspect"))
-    (group,) = found.groups
-    assert not found.differences and {each.runs for each in group.counts} == {2}
-    for caption, head, rows in counts_table.seed_grids(group):
-        assert f"{caption}:\n\n{markdown_table(head, rows)}" in text
-    assert "".join(f"- {line}\n" for line in counts_table.reasons(group)) in text
-    lengths = counts_table.summary(counts.inspect(held("inspect-lengths")))
-    table = lengths[lengths.index("| Encoder ") :].split("\n\n")[0]
-    assert table.count("\n") == 7 and table in text
+def test_the_committed_records_agree():
+    (group,) = (found := counts.inspect(held("inspect"))).groups
+    assert not found.differences and {counted.runs for counted in group.counts} == {2}
+    assert [line.exact for line in growth.lines(counts.inspect(held("inspect-lengths")).groups)].count(True) >= 6

@@ -13,7 +13,6 @@ from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
 from rnn_scaling.reports.series_sentence import sentence
-from tests.support.records import changed
 from tests.support.scaling_runs import (
     attributed,
     beside_load,
@@ -152,10 +151,3 @@ def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
     assert said(20) == "The run was too short to judge." and said(20, 25) == "All 2 runs were too short to judge."
     assert said(40).startswith("The run became steady; ") and said(40, 50).startswith("All 2 runs became steady; ")
     assert re.fullmatch(r"1 of 2 runs became steady; .*\. 1 was too short to judge\.", said(20, 40))
-
-
-def test_a_speedup_is_not_set_against_itself():
-    phases = {"start": 0.0, "first_batch": 1e-9, "warmup": 1.0, "measured": 9.0, "teardown": 0.0, "total": 10.0}
-    made = of([changed(timed(n, 100 * n), phases=phases) for n in (1, 2)])
-    assert document._fixed_cost(made.measured).endswith(" would be done 2.00 times as soon on 2 devices.")
-    assert document._fixed_cost(of(attributed()).measured).endswith(" times.")

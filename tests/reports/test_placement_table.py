@@ -45,14 +45,13 @@ def test_a_device_holds_its_copies_slots_and_gradients():
             variable("embedding", 1, CPU_1, 2048, [(1, "rows", CPU_1, None)]),
         ]
     )
-    head, lines = placement_table.devices_grid(found)
-    assert head[0] == "Device" and len(head) == len(lines[0])
-    assert lines == [
+    grid = placement_table.devices_grid(found)
+    assert grid.head[0] == "Device" and len(grid.head) == len(grid.lines[0])
+    assert grid.lines == [
         ["CPU:0", "3 KiB", "6 KiB", "1 KiB", "100 B", "2 ResourceApplyAdam", "1,500"],
         ["CPU:1", "2 KiB", "4 KiB", "0", "1 of unknown size", "1 ResourceApplyAdam", "1,400"],
     ]
-    head, lines = placement_table.variables_grid(found)
-    assert lines == [
+    assert placement_table.variables_grid(found).lines == [
         [
             "embedding",
             "CPU:0 CPU:1",
@@ -68,10 +67,9 @@ def test_a_device_holds_its_copies_slots_and_gradients():
 def test_a_variable_in_parts_has_each_towers_gradient_once():
     gradients = [(0, "dense", CPU_0, 2048), (1, "dense", CPU_1, 2048)]
     parts = [variable("kernel", None, device, 1024, gradients, slots=0) for device in (CPU_0, CPU_1)]
-    _, lines = placement_table.variables_grid(graph(parts))
+    lines = placement_table.variables_grid(graph(parts)).lines
     assert lines == [["kernel", "CPU:0 CPU:1", "2 KiB", "none", "dense, 4 KiB on CPU:0 CPU:1", "CPU:0 CPU:1"]]
-    _, lines = placement_table.devices_grid(graph(parts))
-    assert [line[3] for line in lines] == ["2 KiB", "2 KiB"]
+    assert [line[3] for line in placement_table.devices_grid(graph(parts)).lines] == ["2 KiB", "2 KiB"]
 
 
 def test_copies_are_told_by_direction_with_the_largest():
@@ -80,8 +78,7 @@ def test_copies_are_told_by_direction_with_the_largest():
         {"from": CPU_0, "to": CPU_1, "pairs": 7, "bytes": 4990, "of_unknown_size": 2, "largest": largest},
         {"from": CPU_1, "to": CPU_0, "pairs": 1, "bytes": 0, "of_unknown_size": 0, "largest": []},
     ]
-    _, lines = placement_table.copies_grid(graph([], copies))
-    assert lines == [
+    assert placement_table.copies_grid(graph([], copies)).lines == [
         ["CPU:0", "CPU:1", "7", "4.87 KiB + 2 of unknown size", "t0 1000 B, t1 999 B, t2 998 B"],
         ["CPU:1", "CPU:0", "1", "0", ""],
     ]
@@ -96,32 +93,25 @@ def test_slices_of_a_batch_are_told_as_predicted_and_as_counted():
     traced = dataclasses.replace(
         graph([]), slicing=build(Slicing, {"on": "device", "parts": [part, {**part, "bytes": None}], "moves": moves})
     )
-    text = placement_table.markdown(dataclasses.replace(make_record(), graph=traced), variables=False)
-    lines = [line for line in text.splitlines() if "15,360" in line or "varying" in line]
-    assert lines[0] == (
-        "The global batch is cut on the device. Its parts, and what reads them: "
-        "ids 15,360 B (lookup), ids of varying size (lookup)."
-    )
-    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:]] == [
+    section = placement_table.section("run", dataclasses.replace(make_record(), graph=traced), variables=False)
+    (note,) = [note for note in section.notes if note.kind == "slicing"]
+    assert note.values["parts"] == ["ids 15,360 B (lookup)", "ids of varying size (lookup)"]
+    assert section.grids[-1].lines == [
         ["CPU:0", "CPU:1", "15,360 B", "15,360 B"],
         ["CPU:1", "CPU:0", "of varying size", "0 B"],
     ]
 
 
 @pytest.mark.parametrize(
-    "by_type, said",
+    "by_type, kind",
     [
-        ({"MatMul": 3}, "No device sends another anything."),
-        (
-            {"CollectiveReduceV2": 4, "_NcclReduceSend": 2},
-            "not counted here: 4 CollectiveReduceV2, 2 _NcclReduceSend.",
-        ),
+        ({"MatMul": 3}, "nothing-sent"),
+        ({"CollectiveReduceV2": 4, "_NcclReduceSend": 2}, "collectives-not-counted"),
     ],
 )
-def test_what_collectives_exchange_is_said_to_be_no_send(by_type, said):
+def test_what_collectives_exchange_is_no_send(by_type, kind):
     run = dataclasses.replace(make_record(), graph=graph([], by_type=by_type))
-    assert said in placement_table.markdown(run)
-    assert ("No device" in placement_table.markdown(run)) is ("MatMul" in by_type)
+    assert [note.kind for note in placement_table.section("run", run).notes] == [kind]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.rows import full_config, work_key
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
@@ -124,6 +125,23 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
         groups.append(Group(title, first[key], tuple(same)))
     return Inspection(tuple(groups), tuple(differences), tuple(varying), tuple(left_out))
+
+
+def agreement(inspection: Inspection) -> list[Statement]:
+    """Whether runs of one configuration have the same counts, as they must."""
+    if inspection.differences:
+        return [Statement("counts-differ", line) for line in inspection.differences]
+    if inspection.varying:
+        lines = [Statement("counts-vary", line) for line in inspection.varying]
+        return [*lines, Statement("counts-of-last-step")]
+    counts = [configuration for group in inspection.groups for configuration in group.counts]
+    found = [Statement("counts-agree", values={"runs": sum(configuration.runs for configuration in counts)})]
+    if repeated := sum(configuration.runs for configuration in counts if configuration.runs > 1):
+        found.append(Statement("counts-repeat", values={"runs": repeated}))
+    states = {configuration.onednn for configuration in counts}
+    if len(states) == 1 and None not in states:  # on another processor the same step can have other counts
+        found.append(Statement("onednn-on" if states == {True} else "onednn-off"))
+    return found
 
 
 def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:

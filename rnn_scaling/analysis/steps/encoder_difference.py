@@ -1,17 +1,18 @@
-"""Why two encoders' steps are so many kernels: sentences that say counted facts and nothing else. Pure."""
+"""Why two encoders' steps have different numbers of kernels, from counts alone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.counts import Counts
 from rnn_scaling.records.step_names import CONTROL_FLOW
 
-FAMILIES = {
-    "control flow of loops (Enter, Exit, LoopCond, Merge, NextIteration, Switch)": lambda t: t in CONTROL_FLOW,
-    "lists of the steps' values (TensorList...)": lambda t: t.startswith("TensorList"),
+FAMILIES: Mapping[str, Callable[[str], bool]] = {
+    "control": lambda kind: kind in CONTROL_FLOW,
+    "lists": lambda kind: kind.startswith("TensorList"),
 }
-REST = "everything else"
+OTHERS = "others"
 PHASES = ("forward", "backward")
 
 
@@ -28,58 +29,69 @@ def iterations(counts: Counts) -> int:
     return counts.kernels_by_type.get("LoopCond", 0) - loops(counts)
 
 
-def family(by_type: Mapping[str, int]) -> dict[str, int]:
-    """Kernels by family; the families part all types, so that they sum to the whole."""
-    counts = {name: sum(n for kind, n in by_type.items() if has(kind)) for name, has in FAMILIES.items()}
-    counts[REST] = sum(by_type.values()) - sum(counts.values())
-    return counts
+def families(by_type: Mapping[str, int]) -> dict[str, int]:
+    """Kernels by family of types; the families sum to all kernels."""
+    counts = {name: sum(n for kind, n in by_type.items() if holds(kind)) for name, holds in FAMILIES.items()}
+    return {**counts, OTHERS: sum(by_type.values()) - sum(counts.values())}
 
 
-def sentences(few: Counts, many: Counts) -> list[str]:
+def statements(few: Counts, many: Counts) -> list[Statement]:
     """What makes `many` more kernels than `few`; both on the same number of devices."""
-    more = many.kernels - few.kernels
-    lines = [
-        f"On {_devices(few.num_devices)} a step of {many.encoder} invokes {many.kernels:,} kernels and one of "
-        f"{few.encoder} {few.kernels:,}: {times(many.kernels, few.kernels)} times as many, from "
-        f"{times(many.operators, few.operators)} times as many operators. An operator of {many.encoder} is "
-        f"{many.kernels / many.operators:.1f} kernels a step on average, one of {few.encoder} "
-        f"{few.kernels / few.operators:.1f}."
+    ratios = {
+        "devices": few.num_devices,
+        "reference": few.encoder,
+        "kernels": many.kernels,
+        "reference_kernels": few.kernels,
+        "kernel_ratio": many.kernels / few.kernels,
+        "operator_ratio": many.operators / few.operators,
+    }
+    per_operator = {
+        "reference": few.encoder,
+        "per_operator": many.kernels / many.operators,
+        "reference_per_operator": few.kernels / few.operators,
+    }
+    left, right = families(many.kernels_by_type), families(few.kernels_by_type)
+    return [
+        Statement("kernels-ratio", many.encoder, ratios),
+        Statement("kernels-per-operator", many.encoder, per_operator),
+        *(
+            Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel})
+            for counts in (many, few)
+            if counts.kernel not in ("", counts.encoder)
+        ),
+        _loops(many),
+        _loops(few),
+        Statement(
+            "kernels-by-phase",
+            many.encoder,
+            {
+                "reference": few.encoder,
+                **_by_phase(many),
+                **{f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()},
+            },
+        ),
+        Statement(
+            "kernels-by-family",
+            many.encoder,
+            {"difference": many.kernels - few.kernels, **{name: left[name] - right[name] for name in left}},
+        ),
     ]
-    names = [f"{each.encoder} is {each.kernel}" for each in (many, few) if each.kernel not in ("", each.encoder)]
-    lines += [f"What ran: {', '.join(names)}."] if names else []
-    lines += [_loops(each) for each in (many, few)]
-    parts = ", ".join(
-        f"{phase} {many.kernels_by_phase.get(phase, 0):,} against {few.kernels_by_phase.get(phase, 0):,}"
-        for phase in PHASES
-    )
-    rest = f"all else {_rest(many):,} against {_rest(few):,}" if _rest(many) != _rest(few) else "all else the same"
-    lines.append(f"Kernels by phase, {many.encoder} against {few.encoder}: {parts}, {rest}.")
-    left, right = family(many.kernels_by_type), family(few.kernels_by_type)
-    shares = "; ".join(f"{left[name] - right[name]:+,} {name}" for name in left)
-    lines.append(f"The difference of {more:+,} kernels is {shares}.")
-    return lines
 
 
-def times(more: int, less: int) -> str:
-    """A ratio as text; "n/a" without a base."""
-    return f"{more / less:.2f}" if less else "n/a"
-
-
-def _loops(counts: Counts) -> str:
+def _loops(counts: Counts) -> Statement:
     if not loops(counts):
-        return f"{counts.encoder} has no loop: no operator runs more than once a step."
-    control = family(counts.kernels_by_type)[next(iter(FAMILIES))]
-    carried = counts.kernels_by_type.get("NextIteration", 0) / iterations(counts) if iterations(counts) else 0.0
-    return (
-        f"{counts.encoder} has {loops(counts)} while loops, whose bodies run {iterations(counts):,} times a step in "
-        f"all and carry {carried:.1f} values on average to the next time; control flow is {control:,} of its kernels "
-        f"({100 * control / counts.kernels:.0f} %)."
-    )
+        return Statement("no-loops", counts.encoder)
+    times, control = iterations(counts), families(counts.kernels_by_type)["control"]
+    values = {
+        "loops": loops(counts),
+        "iterations": times,
+        "carried": counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0,
+        "control": control,
+        "control_share": control / counts.kernels,
+    }
+    return Statement("loops", counts.encoder, values)
 
 
-def _rest(counts: Counts) -> int:
-    return counts.kernels - sum(counts.kernels_by_phase.get(phase, 0) for phase in PHASES)
-
-
-def _devices(number: int) -> str:
-    return f"{number} device{'' if number == 1 else 's'}"
+def _by_phase(counts: Counts) -> dict[str, int]:
+    kernels = {phase: counts.kernels_by_phase.get(phase, 0) for phase in PHASES}
+    return {**kernels, OTHERS: counts.kernels - sum(kernels.values())}

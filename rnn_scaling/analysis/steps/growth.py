@@ -44,6 +44,13 @@ class Line:
         start = self.values[0] - self.slope * self.lengths[0]
         return f"{_number(start)} {'-' if self.slope < 0 else '+'} {_number(abs(self.slope))} T"
 
+    @property
+    def verdict(self) -> str:
+        """The formula where the counts lie on a line; two lengths always do."""
+        if len(self.lengths) < FEWEST_TO_CHECK:
+            return f"{self.formula} (only two lengths)"
+        return self.formula if self.exact else "not linear"
+
 
 def lines(groups: Sequence[Group]) -> list[Line]:
     """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnn_scaling.analysis.batch_noise import MIN_BATCHES, cosines, long_run_variance
 from rnn_scaling.analysis.confidence import scatter
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import LEAST_SHARE, in_ms
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.workers import Rank, Workers
@@ -42,14 +43,14 @@ class RankTimes:
 
 @dataclasses.dataclass(frozen=True)
 class Lateness:
-    """ranks: those that timed their batches, in their order; late: the numbers of those that are named; text: why.
+    """ranks: those that timed their batches, in their order; late: the numbers of those that are named.
 
     by_ready: whether they are judged by when their gradients were there; else by how long their batches take.
     """
 
     ranks: tuple[RankTimes, ...]
     late: tuple[int, ...]
-    text: str
+    why: Statement
     by_ready: bool
 
 
@@ -72,22 +73,23 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
         return None
     has_ready = all(len(each.ready) == len(timed[0].ready) > 0 for each in timed)
     if exchanges and not has_ready:
-        text = "late ranks cannot be named: the record does not say when each was ready"
-        return Lateness(tuple(timed), (), text, by_ready=False)
+        return Lateness(tuple(timed), (), Statement("ranks-not-timed"), by_ready=False)
     count = min(len(each.seconds) for each in timed)
     if count < MIN_BATCHES:
-        text = f"late ranks cannot be named: {MIN_BATCHES} measured batches or more tell"
-        return Lateness(tuple(timed), (), text, exchanges)
+        why = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
+        return Lateness(tuple(timed), (), why, exchanges)
     at = np.asarray([(each.ready if exchanges else each.seconds)[:count] for each in timed])
     lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
     ranks = tuple(dataclasses.replace(each, last=int(last)) for each, last in zip(timed, lasts))
     whole = float(np.mean([each.seconds[:count] for each in timed]))
-    late, text = _named(ranks, at, whole, exchanges)
-    return Lateness(ranks, late, text, exchanges)
+    late, why = _named(ranks, at, whole, exchanges)
+    return Lateness(ranks, late, why, exchanges)
 
 
-def _named(ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: bool) -> tuple[tuple[int, ...], str]:
-    """(numbers of the ranks that are late, in a sentence why or why none is).
+def _named(
+    ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: bool
+) -> tuple[tuple[int, ...], Statement]:
+    """(numbers of the ranks that are late, and why they or none are named).
 
     Args:
       ranks: of which each row of `at` is one.
@@ -102,28 +104,20 @@ def _named(ranks: Sequence[RankTimes], at: np.ndarray, whole: float, exchanges: 
         if not _is_late(behind.tolist(), whole):
             continue
         named = sorted(ranks[i].rank.rank for i in late)
-        after = int((behind > 0).sum())
-        share = f"{100 * float(behind.mean()) / whole:.1f} % of a batch"
-        which = f"rank {named[0]} is" if size == 1 else f"ranks {_listed(named)} are"
-        by = f"{in_ms(behind.tolist())} ms"
-        if exchanges:
-            text = f"{which} late: the others have their gradients {by} earlier, {share}, in {after} of {count} batches"
-        else:
-            text = f"{which} slower: a batch takes {by} longer than on the slowest other rank, {share}"
-            text += f", in {after} of {count} batches"
-        return tuple(named), text
+        values = {
+            "ranks": [str(number) for number in named],
+            "behind": in_ms(behind.tolist()),
+            "behind_share": float(behind.mean()) / whole,
+            "batches": int((behind > 0).sum()),
+            "measured": count,
+        }
+        return tuple(named), Statement("ranks-late" if exchanges else "ranks-slower", values=values)
     often = max(ranks, key=lambda each: each.last)
-    return (), (
-        f"no rank is late: rank {often.rank.rank} is the last one most often, in {often.last} of {count} batches, and "
-        "not by more than chance makes it"
-    )
+    values = {"rank": often.rank.rank, "batches": often.last, "measured": count}
+    return (), Statement("ranks-not-late", values=values)
 
 
 def _is_late(behind: list[float], whole: float) -> bool:
     mean, count = math.fsum(behind) / len(behind), len(behind)
     low = mean - t_quantile(LEVEL, cosines(count)) * math.sqrt(long_run_variance(np.asarray(behind)) / count)
     return low > 0 and mean >= LEAST_SHARE * whole and mean > scatter(behind)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

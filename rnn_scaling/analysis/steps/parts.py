@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes, scatter
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import IDLE, OWN, PARTS
@@ -99,7 +100,7 @@ class StepParts:
         return math.fsum(values) / len(values)
 
     @functools.cached_property
-    def straggler(self) -> tuple[int | None, str]:
+    def straggler(self) -> tuple[int | None, Statement]:
         """See `straggler.name_straggler`."""
         return name_straggler(self.steps, self.synchronous, self.clustered)
 
@@ -137,6 +138,34 @@ class StepParts:
         """Index of the step whose length is nearest to the middle: the one to draw."""
         order = sorted(range(len(self.steps)), key=lambda i: self.steps[i].seconds)
         return order[(len(order) - 1) // 2]
+
+
+def statements(parts: StepParts) -> list[Statement]:
+    """The scatter, which tower others wait for, what tracing cost, and what the trace does not hold."""
+    steps, cost, (kernels, timed) = len(parts.steps), parts.cost, parts.kernels
+    scattered = Statement("traced-steps", values={"steps": steps, "runs": len(parts.runs)})
+    paid = {**vars(cost), "steps": cost.count}
+    found = [
+        scattered if steps > 1 else Statement("one-traced-step"),
+        _concurrency(parts),
+        parts.straggler[1],
+        Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid),
+    ]
+    if cost.low and cost.high and cost.low <= 1:
+        found.append(Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost"))
+    found.append(Statement("tracing-seconds", values=paid))
+    found.append(Statement("coverage", values={"timed": timed, "kernels": kernels, "idle": parts.idle}))
+    return [*found, *([Statement("xla-clusters")] if parts.clustered else [])]
+
+
+def _concurrency(parts: StepParts) -> Statement:
+    if parts.num_towers == 1:
+        return Statement("one-tower")
+    if parts.clustered:
+        return Statement("concurrency-unknown-clusters")
+    if parts.concurrency is None:
+        return Statement("concurrency-none")
+    return Statement("concurrency", values={"at_once": parts.concurrency, "towers": parts.num_towers})
 
 
 def of(records: Sequence[RunRecord]) -> StepParts | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.confidence import scatter
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.records.step_names import BACKWARD, FORWARD, IDLE
 from rnn_scaling.records.step_parts import TimedStep, TowerStep
@@ -17,8 +18,10 @@ LEAST_SHARE = 0.01  # of a step, below which a tower that is later is no straggl
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
 
 
-def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: bool = False) -> tuple[int | None, str]:
-    """The tower that the others wait for, if the arrival times give the evidence, and a sentence that says why.
+def name_straggler(
+    steps: Sequence[TimedStep], synchronous: bool, clustered: bool = False
+) -> tuple[int | None, Statement]:
+    """The tower that the others wait for, if the arrival times give the evidence, and a statement that says why.
 
     It is named where the same tower ends its backward pass last in every step, and three differences from the next
     latest tower are each above 0 by Student's t over the steps (one-sided, 95 %): the end itself, the time from its own
@@ -26,65 +29,60 @@ def name_straggler(steps: Sequence[TimedStep], synchronous: bool, clustered: boo
     later, the third one that only stood still: in a barrier, or because nobody launched its kernels. A difference below
     LEAST_SHARE of a step, or no larger than its own standard deviation between steps, is none.
     """
-    reason = _no_evidence(steps, synchronous, clustered)
-    if reason:
-        return None, f"the straggler cannot be named: {reason}"
+    if missing := _missing_evidence(steps, synchronous, clustered):
+        return None, missing
     last = [max(step.towers, key=_arrival) for step in steps]
     tower = last[0].tower
-    if any(each.tower != tower for each in last):
-        order = ", ".join(str(each.tower) for each in last)
-        return None, f"the straggler cannot be named: another tower is last from step to step ({order})"
-    differences = [_lateness(step, each) for step, each in zip(steps, last)]
-    late, took, computed = (_lower([values[i] for values in differences]) for i in range(3))
-    ends = f"tower {tower} is last in every step, by {in_ms([values[0] for values in differences])} ms"
-    if late[1] <= 0:
-        return None, f"the straggler cannot be named: {ends}, which is within the scatter of the steps"
-    if took[1] <= 0:
-        longer = in_ms([values[1] for values in differences])
-        return None, (
-            f"the straggler cannot be named: {ends}, but from its own first kernel on it does not take longer by more "
-            f"than the scatter ({longer} ms)"
-        )
-    if computed[1] <= 0:
-        excess = in_ms([values[2] for values in differences])
-        return None, (
-            f"the straggler cannot be named: {ends}, but its own compute is not longer by more than the scatter "
-            f"({excess} ms): a barrier, or the launching of its kernels, may hold it up"
-        )
-    share = late[0] / (math.fsum(step.seconds for step in steps) / len(steps))
-    if share < LEAST_SHARE:
-        rule = f"below {100 * LEAST_SHARE:.0f} % it does not matter"
-        return None, f"no straggler: {ends}, which is {100 * share:.2f} % of a step; {rule}"
-    # Many steps make a mean sure that is far below what one step differs from the next by: nobody waits for that.
-    if late[0] <= scatter([values[0] for values in differences]):
-        return None, f"no straggler: {ends}, which differs from step to step by as much"
-    longer = in_ms([values[2] for values in differences])
-    return (
-        tower,
-        f"straggler: {ends} ({100 * share:.1f} % of a step); it computes forward and backward {longer} ms longer",
-    )
+    if any(latest.tower != tower for latest in last):
+        return None, Statement("straggler-changes", values={"towers": [str(latest.tower) for latest in last]})
+    late, took, compute = zip(*(_lateness(step, latest) for step, latest in zip(steps, last)))
+    mean_late = math.fsum(late) / len(late)
+    late_share = mean_late / (math.fsum(step.seconds for step in steps) / len(steps))
+    values = {
+        "tower": tower,
+        "late": in_ms(late),
+        "late_share": late_share,
+        "took": in_ms(took),
+        "compute": in_ms(compute),
+    }
+    objections = {
+        "straggler-within-scatter": _lower_end(late) <= 0,
+        "straggler-starts-late": _lower_end(took) <= 0,
+        "straggler-held-up": _lower_end(compute) <= 0,
+        "straggler-negligible": late_share < LEAST_SHARE,
+        # Many steps make a mean sure that is far below what one step differs from the next by: nobody waits for that.
+        "straggler-scatters": mean_late <= scatter(late),
+    }
+    for kind, holds in objections.items():
+        if holds:
+            return None, Statement(kind, values=values)
+    return tower, Statement("straggler", values=values)
 
 
-def _no_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: bool) -> str | None:
+def _missing_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: bool) -> Statement | None:
+    """Why arrival times of these steps cannot name a tower; None if they can."""
     count = len(steps[0].towers) if steps else 0
-    if count < 2:
-        return "there is one tower" if count else "no step was traced"
-    if not synchronous:
-        return "no gradients of a step are exchanged within it, so no tower waits for another"
-    if clustered:
-        return "XLA's clusters (--xla) do not say whose operators they hold"
-    if len(steps) < LEAST_STEPS:
-        return f"{LEAST_STEPS} traced steps or more show scatter, got {len(steps)}; use --trace_batches={LEAST_STEPS}"
+    if not count:
+        return Statement("straggler-no-steps")
     unseen = sorted({t.tower for s in steps for t in s.towers if None in (t.first_s, t.arrival_s)})
-    if unseen:
-        return f"the trace holds no forward or no backward kernel of tower {', '.join(map(str, unseen))}"
     idle = math.fsum(step.towers[0].parts[IDLE] / step.seconds for step in steps) / len(steps)
-    if idle > MOST_IDLE:
-        return f"in {100 * idle:.0f} % of a step no kernel runs that the trace has times of"
     concurrency = math.fsum(step.concurrency or 0.0 for step in steps) / len(steps)
-    if concurrency <= 1 + SERIAL * (count - 1):
-        return f"the trace has the towers one after another (concurrency {concurrency:.2f}): arrival order says nothing"
-    return None
+    reasons = [
+        (count == 1, Statement("straggler-one-tower")),
+        (not synchronous, Statement("straggler-no-exchange")),
+        (clustered, Statement("straggler-clusters")),
+        (
+            len(steps) < LEAST_STEPS,
+            Statement("straggler-few-steps", values={"steps": len(steps), "least": LEAST_STEPS}),
+        ),
+        (bool(unseen), Statement("straggler-unseen", values={"towers": [f"tower {tower}" for tower in unseen]})),
+        (idle > MOST_IDLE, Statement("straggler-idle", values={"idle": idle})),
+        (
+            concurrency <= 1 + SERIAL * (count - 1),
+            Statement("straggler-serial", values={"concurrency": concurrency}),
+        ),
+    ]
+    return next((statement for holds, statement in reasons if holds), None)
 
 
 def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
@@ -99,13 +97,13 @@ def _lateness(step: TimedStep, last: TowerStep) -> tuple[float, float, float]:
 
 
 def _arrival(tower: TowerStep) -> float:
-    return tower.arrival_s or 0.0  # towers without one are no evidence, and are told before
+    return tower.arrival_s or 0.0  # steps with a tower that has none are no evidence
 
 
-def _lower(values: Sequence[float]) -> tuple[float, float]:
-    """(mean, lower end of its one-sided 95 % interval)."""
+def _lower_end(values: Sequence[float]) -> float:
+    """Lower end of the one-sided 95 % interval of their mean."""
     mean = math.fsum(values) / len(values)
-    return mean, mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))
+    return mean - t_quantile(LEVEL, len(values) - 1) * scatter(values) / math.sqrt(len(values))
 
 
 def in_ms(values: Sequence[float]) -> str:

@@ -18,15 +18,16 @@ from rnn_scaling.analysis.attribution import (
     OVERSUBSCRIPTION,
     Attribution,
 )
-from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, common_unit, one_of
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, one_of
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, cluster, loss_text, overview, table
+from rnn_scaling.reports import again, answer, loss_text, overview, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, first_screen, inside, learned
-from rnn_scaling.reports.page.parts import MOST_FIGURES, Grid, cells, unbroken
+from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
 from rnn_scaling.reports.pictures import curves, figures
+from rnn_scaling.reports.sections import Grid
 from rnn_scaling.reports.series_sentence import sentence
-from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Speedups, Summary, repeated
+from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary, repeated
 
 ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
@@ -43,7 +44,7 @@ def render(summary: Summary) -> bytes:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"unbroken": unbroken, "cells": cells}
+    environment.filters |= {"unbroken": unbroken, "cells": cells, "content": content}
     page = environment.get_template("page.html").render(**_context(summary))
     return page.encode()
 
@@ -84,8 +85,6 @@ def _context(summary: Summary) -> dict[str, Any]:
         "steady": steady,
         "steady_sentence": unbroken(_steady_sentence(summary)),
         "unjudged": summary.unjudged,
-        "speedups": [grid for each in measured if (grid := _speedups(each))],
-        "fixed_cost": _fixed_cost(measured),
         "workers": inside.workers_of(measured),
         "padding": _padding(measured),
         "scalings": {each.strong for each in summary.series},
@@ -264,53 +263,6 @@ def _steady_line(count: str, run: RunSteady) -> list[str]:
     start = "n/a" if state.start is None else str(state.start)
     move = "n/a" if state.move is None else f"{100 * state.move:+.1f} %"
     return [run.file, count, state.kind, str(run.record.batches.warmup), start, move]
-
-
-def _speedups(series: SeriesSummary) -> Grid | None:
-    rows = [(row, row.speedups) for row in series.rows if row.speedups]
-    if len(rows) < 2:
-        return None
-    names = [name for name in cluster.PHASES if name in rows[0][1].phases]
-    head = ["Devices", "Measured", "Train", "Total", "Same work", *(f"{cluster.PHASES[name]} (s)" for name in names)]
-    return Grid(series.title, head, [_speedup_line(row, speedups, names) for row, speedups in rows])
-
-
-def _speedup_line(row: RowSummary, speedups: Speedups, phases: Sequence[str]) -> list[str]:
-    three = [plus_minus(value, 2) for value in (speedups.steady, speedups.train, speedups.total)]
-    seconds = [f"{speedups.phases.get(name, 0.0):.2f}" for name in phases]
-    return [str(row.row.num_devices), *three, f"{speedups.same_work:.2f}", *seconds]
-
-
-def _fixed_cost(series: Sequence[SeriesSummary]) -> str | None:
-    """What is spent once on the most devices, as the range over the series."""
-    rows = [each.largest for each in series if each.largest and each.largest.row.num_devices > 1]
-    known = [row.speedups for row in rows if row.speedups]
-    if not known:
-        return None
-    once, whole, soon, steady = (
-        _range([of(each) for each in known], digits)
-        for of, digits in (
-            (lambda each: each.once, 1),
-            (lambda each: sum(each.phases.values()), 1),
-            (lambda each: each.same_work, 2),
-            (lambda each: each.steady.value, 2),
-        )
-    )
-    unit = common_unit(each.unit for each in series)
-    counts = list(dict.fromkeys(row.devices for row in rows if row.speedups))
-    on = counts[0] if len(counts) == 1 else "the most devices"
-    up = "start, cluster, build" if any(row.row.is_distributed for row in rows) else "start, build"
-    against = "" if soon == steady else f", not {steady} times"
-    return (
-        f"On {on} {once} s of {whole} s are spent once, whatever the number of batches ({up}, first batch, "
-        f"end). The {unit} of the run on 1 device would be done {soon} times as soon on {on}{against}."
-    )
-
-
-def _range(values: Sequence[float], digits: int) -> str:
-    """ "1.16 to 1.27", or the only number."""
-    ends = [f"{end:.{digits}f}" for end in (min(values), max(values))]
-    return " to ".join(dict.fromkeys(ends))
 
 
 def _padding(series: Sequence[SeriesSummary]) -> Grid | None:

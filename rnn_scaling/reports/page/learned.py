@@ -6,8 +6,9 @@ from typing import Any
 
 from rnn_scaling.reports import learning
 from rnn_scaling.reports.page.drawings import DASHES, Key
-from rnn_scaling.reports.page.parts import Figure, Grid, figure_of
+from rnn_scaling.reports.page.parts import Figure, figure_of
 from rnn_scaling.reports.pictures import figures, learning_curves
+from rnn_scaling.reports.sections import Grid
 from rnn_scaling.reports.summary import Summary
 
 

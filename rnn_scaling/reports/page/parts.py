@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.sections import Grid
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -27,26 +28,16 @@ class Figure:
     description: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """A table: the first cell of a line is its header."""
+def content(grid: Grid) -> Markup:
+    """Head and lines of a table as HTML: of thousands of tables, a template would take several times as long."""
+    from markupsafe import Markup
 
-    caption: str
-    head: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    text_columns: tuple[int, ...] = ()  # set to the left
-
-    @property
-    def content(self) -> Markup:
-        """Head and lines as HTML: of thousands of tables, a template would take several times as long."""
-        from markupsafe import Markup
-
-        lines = (
-            f'<tr><th scope="row">{_unbroken(first)}</th>{cells(others, [k - 1 for k in self.text_columns])}</tr>\n'
-            for first, *others in self.lines
-        )
-        head = _head(tuple(self.head), self.text_columns)
-        return Markup(f"<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>")  # noqa: S704 - escaped
+    lines = (
+        f'<tr><th scope="row">{_unbroken(first)}</th>{cells(others, [k - 1 for k in grid.text_columns])}</tr>\n'
+        for first, *others in grid.lines
+    )
+    head = _head(tuple(grid.head), grid.text_columns)
+    return Markup(f"<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>")  # noqa: S704 - escaped
 
 
 @functools.lru_cache(maxsize=256)  # thousands of tables have few heads

@@ -61,10 +61,10 @@ def _differences(run: RunRecord) -> list[str]:
 
 def _placement(run: RunRecord) -> list[str]:
     if run.graph:
-        lines = _grid(*placement_table.devices_grid(run.graph))
-        head, copies = placement_table.copies_grid(run.graph)
-        if copies:  # without the names of the largest, which leave the other columns no room
-            grid = _grid(head[:-1], [line[:-1] for line in copies])
+        devices, copies = placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph)
+        lines = _grid(devices.head, devices.lines)
+        if copies.lines:  # without the names of the largest, which leave the other columns no room
+            grid = _grid(copies.head[:-1], [line[:-1] for line in copies.lines])
             lines += ["", "What one device sends to another in a step:", "", *grid]
         return lines
     placement = run.resolved.variable_placement or {}

@@ -1,0 +1,47 @@
+"""A part of a report as data: tables and statements. Markdown is made here, HTML in `page`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.files.markdown import markdown_table
+from rnn_scaling.reports.wording import sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A table; the first cell of a line is its header, and `text_columns` are aligned to the left."""
+
+    caption: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    text_columns: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Tables and what they show, as statements or finished sentences; `drawing` is a text of fixed width."""
+
+    title: str
+    grids: tuple[Grid, ...] = ()
+    notes: tuple[Statement | str, ...] = ()
+    drawing: str = ""
+
+    @property
+    def sentences(self) -> list[str]:
+        return [note if isinstance(note, str) else sentence(note) for note in self.notes]
+
+
+def markdown(sections: Sequence[Section], level: int = 2) -> str:
+    """The sections below headings of this level."""
+    parts = []
+    for section in sections:
+        parts += [f"{'#' * level} {section.title}\n"] if section.title else []
+        for grid in section.grids:
+            parts += [f"{grid.caption}:\n"] if grid.caption else []
+            parts.append(markdown_table(grid.head, grid.lines))
+        parts += ["".join(f"- {line}\n" for line in section.sentences)] if section.notes else []
+        parts += [f"```\n{section.drawing}\n```\n"] if section.drawing else []
+    return "\n".join(parts)

@@ -1,39 +1,173 @@
-"""Records of runs with several numbers of threads -> what bounds them, printed and written."""
+"""Runs with several numbers of threads as a table, statements, data and a picture; `report` prints and writes them."""
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import RATE, common_unit
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
+from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
+from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import threads_table
+from rnn_scaling.reports.numbers import has_interval, plus_minus
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.wording import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMA = "rnn_scaling.threads/1"
+INK, MUTED, RULE = "#1a1d21", "#5b636d", "#d9dde2"
 
 
 def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
-    """Prints and writes what the records say.
+    """Prints and writes what the records show.
 
     Args:
       defaults: number of devices -> the trainer's own number of threads.
 
     Returns:
-      Whether there is anything to say and it was written.
+      Whether any run measured something and all files were written.
     """
     probes = dispatch_threads.probes(records, defaults)
-    tell(threads_table.summary(probes))
+    tell(markdown(sections(probes), level=3))
     if all(probe.best is None for probe in probes):
         entry.fail("no run measured anything")
         return False
     try:
-        write_text(threads_table.markdown(probes), out / "threads.md")
-        write_text(threads_table.to_json(probes), out / "threads.json")
-        write_bytes(threads_table.picture(probes), out / "threads.png")
+        write_text(f"# Threads that dispatch operators\n\n{markdown(sections(probes))}", out / "threads.md")
+        write_text(input_files.json_text(content(probes)), out / "threads.json")
+        write_bytes(picture(probes), out / "threads.png")
     except OSError as e:
         entry.fail(f"--out={out}: {e.strerror or e}")
         return False
     print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
     return True
+
+
+def sections(probes: Sequence[Probe]) -> list[Section]:
+    """One section for each configuration: its numbers of devices and threads, and what they show."""
+    titled: dict[str, list[Probe]] = {}
+    for probe in probes:
+        titled.setdefault(probe.title, []).append(probe)
+    return [_section(title, members) for title, members in titled.items()]
+
+
+def _section(title: str, probes: Sequence[Probe]) -> Section:
+    unit = common_unit(probe.unit for probe in probes)
+    head = ["Devices", "Inter-op threads", "Runs", f"{unit}/s", "% of the fastest", "Towers at once", ""]
+    lines = [_line(probe, setting) for probe in probes for setting in probe.settings]
+    rates = [setting.rate for probe in probes for setting in probe.settings if setting.rate]
+    intervals = dict.fromkeys(rate.kind for rate in rates if has_interval(rate))
+    notes = [Statement("threads-intervals", values={"unit": unit, "interval": kind}) for kind in intervals]
+    notes += [statement for probe in probes for statement in dispatch_threads.statements(probe)]
+    return Section(title, (Grid("", head, lines),), tuple(notes))
+
+
+def _line(probe: Probe, setting: Setting) -> list[str]:
+    marks = [word for word, at in (("fastest", probe.best), ("default", probe.default)) if at == setting.threads]
+    percent = setting.of_best.scaled(100) if setting.of_best else None
+    return [
+        str(probe.num_devices),
+        str(setting.threads),
+        f"{setting.runs}, {setting.failed} failed" if setting.failed else str(setting.runs),
+        plus_minus(setting.rate, 0),
+        "100" if setting.threads == probe.best else plus_minus(percent, 1),
+        "n/a" if setting.concurrency is None else f"{setting.concurrency:.2f}",
+        ", ".join(marks),
+    ]
+
+
+def content(probes: Sequence[Probe]) -> dict[str, Any]:
+    """The same as data; rates in items/s, shares as ratios."""
+    statements = [statement.data() for probe in probes for statement in dispatch_threads.statements(probe)]
+    return {"schema": SCHEMA, "probes": [_probe_data(probe) for probe in probes], "statements": statements}
+
+
+def _probe_data(probe: Probe) -> dict[str, Any]:
+    settings = [
+        {
+            "threads": setting.threads,
+            "runs": setting.runs,
+            "failed": setting.failed,
+            RATE.of(probe.unit).name: _interval(setting.rate),
+            "of_best": _interval(setting.of_best),
+            "verdict": setting.against_best.verdict if setting.against_best else None,
+            "concurrency": setting.concurrency,
+        }
+        for setting in probe.settings
+    ]
+    fields = ("title", "num_devices", "default", "best", "enough")
+    return {**{field: getattr(probe, field) for field in fields}, "settings": settings}
+
+
+def _interval(value: Interval | None) -> dict[str, float | None] | None:
+    return None if value is None else {"value": value.value, "low": value.low, "high": value.high}
+
+
+def picture(probes: Sequence[Probe]) -> bytes:
+    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads.
+
+    Raises:
+      ValueError: if no run measured anything.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [probe for probe in probes if probe.best is not None][: figures.MOST_LINES]
+    if not shown:
+        raise ValueError("expected at least one successful run")
+    several = len({probe.title for probe in shown}) > 1
+    unit = common_unit(probe.unit for probe in probes).capitalize()
+    with figures.style(ink=INK, muted=MUTED, grid=RULE):
+        figure = Figure(figsize=(9, 3.6 + 0.16 * len(shown)), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for k, probe in enumerate(shown):
+            label = counted(probe.num_devices, "device") + (f", {probe.title}" if several else "")
+            look = {
+                "color": figures.COLOURS[k % len(figures.COLOURS)],
+                "marker": figures.MARKERS[k % len(figures.MARKERS)],
+            }
+            _draw(left, right, probe, label, look, 0.04 * (k - (len(shown) - 1) / 2))
+        left.set(
+            title=f"{unit}/s, % of the fastest (ring: the trainer's default)",
+            xlabel="Inter-op threads",
+            ylim=(0, None),
+        )
+        right.set(title="Towers that compute at once", xlabel="Inter-op threads", ylim=(0, None))
+        tried = sorted({each.threads for probe in shown for each in probe.settings})
+        for axes in (left, right):
+            axes.set_xticks(tried)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", frameon=False)
+        buffer = io.BytesIO()
+        FigureCanvasAgg(figure)
+        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": SCHEMA})
+    return buffer.getvalue()
+
+
+def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, Any], shift: float) -> None:
+    """One number of devices in both panels; the trainer's default has a ring."""
+    points = []
+    for setting in probe.settings:
+        at = setting.threads + shift
+        if setting.rate and (setting.of_best or setting.threads == probe.best):
+            points.append((at, 100 * setting.of_best.value if setting.of_best else 100.0))
+            if setting.threads == probe.default:
+                left.plot(*points[-1], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=look["color"])
+        if setting.rate and setting.of_best and setting.of_best.ends:
+            sides = [[100 * abs(end - setting.of_best.value)] for end in setting.of_best.ends]
+            left.errorbar(at, points[-1][1], sides, fmt="none", ecolor=look["color"], capsize=2)
+    traced = [(setting.threads + shift, setting.concurrency) for setting in probe.settings if setting.concurrency]
+    left.plot(*zip(*points), linewidth=1.4, markersize=4.5, label=label, **look)
+    if traced:
+        right.plot(*zip(*traced), linewidth=1.4, markersize=4.5, **look)

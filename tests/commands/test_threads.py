@@ -11,7 +11,8 @@ import pytest
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import threads
 from rnn_scaling.records import record
-from rnn_scaling.reports import threads_table
+from rnn_scaling.reports import threads_report
+from rnn_scaling.reports.sections import markdown
 from rnn_scaling.sweeps.threads_plan import thread_counts
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
@@ -32,6 +33,14 @@ def probe(rates, num_devices=2, repeats=3, default=3, noise=None):
             records.append(dataclasses.replace(made, batches=dataclasses.replace(made.batches, seconds=seconds)))
     (found,) = dispatch_threads.probes(records, {num_devices: default})
     return found
+
+
+def statements(found):
+    """Kind -> the values of its first statement, in order."""
+    made = {}
+    for statement in dispatch_threads.statements(found):
+        made.setdefault(statement.kind, statement.values)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -66,21 +75,20 @@ def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     assert (found.best, found.enough) == (4, 3)
     assert [setting.is_slower for setting in found.settings] == [True, True, False, False]
     assert found.find(1).of_best.value == pytest.approx(0.5)
-    first, second, third = threads_table.lines([found])
-    assert first.startswith("2 devices: from 3 threads on dispatch is no longer the bound (4 threads were fastest); ")
-    assert "1 thread reached 50.0 ± " in first and "2 threads reached 90.0 ± " in first
-    assert second == "2 devices: with 1 thread the towers run one after the other; at most 2.00 at once with 2 threads."
-    assert "default, 3 threads, cannot be told from the fastest (99.9 ± " in third
+    made = statements(found)
+    assert list(made) == ["threads-enough", "threads-slower", "towers-in-turn", "default-within-noise"]
+    assert (made["threads-enough"]["enough"], made["threads-enough"]["best"]) == (3, 4)
+    assert made["threads-slower"]["share"]["value"] == pytest.approx(50)
+    assert (made["towers-in-turn"]["threads"], made["towers-in-turn"]["at_once"]) == (["1"], 2.0)
+    assert made["default-within-noise"]["share"]["value"] == pytest.approx(99.9)
 
 
 def test_numbers_too_noisy_to_tell_are_not_called_enough():
     found = probe({1: 0.5, 2: 0.9, 3: 1.0}, noise={2: 0.4})
     assert found.enough == 2
-    first = threads_table.lines([found])[0]
-    assert first.startswith(
-        "2 devices: with 3 threads, the fastest, dispatch is no longer the bound; 1 thread reached 50"
-    )
-    assert "; 2 cannot be told: a slow-down below " in first
+    made = statements(found)
+    assert (made["threads-unclear"]["best"], made["threads-unclear"]["threads"]) == (3, ["2"])
+    assert made["threads-slower"]["threads"] == 1
 
 
 def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
@@ -90,13 +98,10 @@ def test_a_gap_below_the_best_counts_although_fewer_threads_happen_to_be_fast():
 def test_when_one_thread_is_as_good_that_is_said_with_what_could_be_seen():
     found = probe({1: 0.9995, 2: 1.0}, num_devices=1, default=2)
     assert found.enough == 1
-    first, last = threads_table.lines([found])  # one tower runs after no other
-    assert "1 device: even 1 thread cannot be told from the best (2 threads were fastest)" in first
-    assert "a slow-down below 0." in first and last.endswith("2 threads, was the fastest.")
-    first, _ = threads_table.lines([probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2)])
-    assert first.startswith(
-        "1 device: 1 thread was fastest already; no bound by dispatch is seen (a slow-down below 0."
-    )
+    made = statements(found)  # one tower runs after no other
+    assert list(made) == ["threads-fewest-enough", "threads-detectable", "default-fastest"]
+    assert made["threads-fewest-enough"]["fewest"] == 1 and made["threads-detectable"]["limit"] < 0.01
+    assert "threads-fewest-fastest" in statements(probe({1: 1.0, 2: 0.9995}, num_devices=1, default=2))
 
 
 def test_noise_that_would_hide_a_bound_is_no_answer():
@@ -105,25 +110,21 @@ def test_noise_that_would_hide_a_bound_is_no_answer():
     ]
     (found,) = dispatch_threads.probes(noisy, OWN)
     assert found.enough == 1
-    first = threads_table.lines([found])[0]
-    assert "2 devices: too noisy to tell (3 threads were fastest): a slow-down below" in first
+    assert statements(found)["threads-too-noisy"]["limit"] > 0.2
 
 
 def test_one_run_each_cannot_tell_and_a_default_that_is_slower_is_named():
     alone = probe({1: 0.5, 2: 1.0}, repeats=1)
     assert alone.enough is None
-    assert "cannot tell; give --repeats=3 or more" in threads_table.lines([alone])[0]
-    slow = probe({1: 1.0, 2: 0.9, 3: 0.8})
-    assert "3 threads, is slower than the fastest (80.0 ± " in threads_table.lines([slow])[-1]
-    assert "was not measured" in threads_table.lines([probe({1: 1.0, 2: 0.9})])[-1]
-
-
-SERIAL = "1 thread the towers run"
+    assert list(statements(alone))[0] == "threads-one-run-each"
+    slow = statements(probe({1: 1.0, 2: 0.9, 3: 0.8}))
+    assert slow["default-slower"]["share"]["value"] == pytest.approx(80, rel=0.01)
+    assert "default-not-measured" in statements(probe({1: 1.0, 2: 0.9}))
 
 
 def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own_that_agree():
-    def said(repeats, others=0.0, concurrency=()):
-        """Of runs on two devices with a thread; `concurrency` of each run's traced steps where it is not 1."""
+    def towers(repeats, others=0.0, concurrency=()):
+        """The statement on runs with 1 thread on 2 devices; `concurrency` of each run's traced steps if it is not 1."""
         runs, load = [], {"load": {"others": others, "steal": 0.0}}
         for repeat, number in ((repeat, number) for repeat in range(repeats) for number in (1, 2)):
             run = changed(record_of({"num_devices": 2, dispatch_threads.OPTION: number}, repeat), environment=load)
@@ -131,12 +132,17 @@ def test_that_towers_take_turns_is_said_of_repeated_runs_with_cores_of_their_own
                 steps = [dataclasses.replace(step, concurrency=concurrency[repeat]) for step in run.trace.steps]
                 run = dataclasses.replace(run, trace=dataclasses.replace(run.trace, steps=tuple(steps)))
             runs.append(run)
-        (line,) = [line for line in threads_table.lines(dispatch_threads.probes(runs, {2: 2})) if "one after" in line]
-        return line
+        (found,) = dispatch_threads.probes(runs, {2: 2})
+        return next(kind for kind in statements(found) if kind.startswith("towers-"))
 
-    assert SERIAL in said(3) and SERIAL in said(3, concurrency=(1.0, 1.01, 1.0))
-    for doubtful in (said(1), said(3, others=0.6), said(3, concurrency=(1.0, 1.0, 1.3)), said(2, concurrency=(1, 1.2))):
-        assert SERIAL not in doubtful and "--repeats=" in doubtful and "quiet machine" in doubtful
+    assert towers(3) == towers(3, concurrency=(1.0, 1.01, 1.0)) == "towers-in-turn"
+    for doubtful in (
+        towers(1),
+        towers(3, others=0.6),
+        towers(3, concurrency=(1.0, 1.0, 1.3)),
+        towers(2, concurrency=(1, 1.2)),
+    ):
+        assert doubtful == "towers-unclear"
 
 
 def test_a_number_whose_runs_failed_is_no_bound():
@@ -146,8 +152,8 @@ def test_a_number_whose_runs_failed_is_no_bound():
     same = [dataclasses.replace(r, batches=two[i // 3].batches) for i, r in enumerate(records) if r not in two]
     (found,) = dispatch_threads.probes([*same, *failed], OWN)
     assert found.enough == 1
-    said = threads_table.lines([found])
-    assert "no bound by dispatch is seen" in said[0] and said[1] == "1 device: with 2 threads no run measured anything."
+    made = statements(found)
+    assert list(made)[0].startswith("threads-fewest") and made["threads-failed"]["threads"] == ["2"]
 
 
 def test_failed_runs_are_counted_and_all_failed_is_said():
@@ -155,20 +161,17 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
     records[0] = dataclasses.replace(records[0], status="failed", throughput=None)
     (found,) = dispatch_threads.probes(records, OWN)
     assert (found.find(1).failed, found.find(1).runs) == (1, 1)
-    assert "| 1, 1 failed |" in threads_table.table([found])
+    assert "| 1, 1 failed |" in markdown(threads_report.sections([found]))
     (none,) = dispatch_threads.probes([records[0]], OWN)
-    assert none.best is None and threads_table.lines([none])[0] == "1 device: no run measured anything."
+    assert none.best is None and list(statements(none))[0] == "threads-not-measured"
     with pytest.raises(ValueError, match="at least one"):
-        threads_table.picture([none])
+        threads_report.picture([none])
 
 
-def test_the_documents_table_and_sentences_are_those_of_the_committed_records():
-    text = (ROOT / "docs" / "threads.md").read_text()
+def test_towers_take_turns_in_the_committed_records():
     records = [record.read(path) for path in sorted((ROOT / "docs" / "results" / "threads").glob("*.json"))]
     found = dispatch_threads.probes(records, OWN)
-    assert threads_table.table(found) in text
-    assert "".join(f"- {line}\n" for line in threads_table.lines(found)) in text
-    concurrency = {each.threads: each.concurrency for each in found[1].settings}
+    concurrency = {setting.threads: setting.concurrency for setting in found[1].settings}
     assert concurrency[1] == 1.0 and min(concurrency[number] for number in (2, 3, 4)) > 1.5
 
 
@@ -186,7 +189,7 @@ def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     ]  # each round shuffled
     held = record.read(tmp_path / "out" / "dynamic_rnn-independent-2-threads=4.json")
     assert (held.config[dispatch_threads.OPTION], held.config["trace_batches"]) == (4, 5)
-    assert "2 devices: from 3 threads on dispatch is no longer the bound" in out
+    assert "2 devices: from 3 threads on" in out
     assert (tmp_path / "out" / "threads.png").read_bytes().startswith(b"\x89PNG")
     assert out.splitlines()[0].lstrip("# ") in (tmp_path / "out" / "threads.md").read_text()
     data = json.loads((tmp_path / "out" / "threads.json").read_text())
@@ -221,8 +224,7 @@ def test_shared_cores_and_load_are_said_beside_the_numbers():
     runs = [record_of({dispatch_threads.OPTION: number, "num_devices": 4}) for number in (1, 2)]
     load = {"load": {"others": 0.3, "steal": 0.0, "seconds": 9.0}}
     runs = [changed(run, resolved={"cpu_affinity": [0, 1], "oversubscribed": True}, environment=load) for run in runs]
-    line = threads_table.lines(dispatch_threads.probes(runs, OWN))[-1]
-    assert line.startswith(
-        "4 devices: They share 2 cores: these numbers hold for no machine with more. Other processes"
-    )
-    assert "30 % of the cores during all 2 runs" in line
+    (found,) = dispatch_threads.probes(runs, OWN)
+    made = statements(found)
+    assert made["threads-shared-cores"]["cores"] == 2
+    assert (made["threads-load"]["load"], made["threads-load"]["loaded"]) == (0.3, 2)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
@@ -12,10 +14,13 @@ from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.rows import Row, process_rates, with_baselines, work_key
 from rnn_scaling.analysis.series_titles import titles
 from rnn_scaling.analysis.significance import Comparison, compare
+from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
 SLOWER = "slower"
+TOO_NOISY = 0.2  # slow-down that runs must be able to show before they count as evidence that there is none
+SERIAL = 1.05  # towers that compute at once up to which they count as one after another
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +50,22 @@ class Setting:
     def is_slower(self) -> bool:
         """Whether it is distinguishably slower than the fastest."""
         return self.against_best is not None and self.against_best.verdict == SLOWER
+
+    @property
+    def detectable(self) -> float:
+        """The smallest slow-down against the fastest that its runs would show; 0 where that is unknown."""
+        return (self.against_best.detectable or 0.0) if self.against_best else 0.0
+
+    @property
+    def concurrency_ends(self) -> tuple[float, float]:
+        """Ends of the interval of the concurrency; without an interval everything is possible."""
+        over_runs = self.concurrency_over_runs
+        return (over_runs and over_runs.ends) or (1.0, math.inf)
+
+    @property
+    def percent(self) -> dict[str, Any] | None:
+        """Its rate in per cent of the fastest, as a value of a statement."""
+        return interval_values(self.of_best.scaled(100)) if self.of_best else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,3 +173,89 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     alone = [each for each in records if not (disturbance.load(each) or each.resolved.oversubscribed)]
     known = [median for each in alone if (median := _concurrency([each])) is not None]
     return over_processes(known) if len(known) > 1 else None
+
+
+def statements(probe: Probe) -> list[Statement]:
+    """What the runs show on one number of devices."""
+    if probe.best is None:
+        return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
+    failed = [setting.threads for setting in probe.settings if setting.rate is None]
+    return [
+        *_bound(probe, probe.best),
+        *([_about(probe, "threads-failed", threads=_names(failed))] if failed else []),
+        *_towers(probe),
+        _default(probe),
+        *_disturbances(probe),
+    ]
+
+
+def _about(probe: Probe, kind: str, **values: Any) -> Statement:
+    return Statement(kind, probe.title, {"devices": probe.num_devices, **values})
+
+
+def _names(threads: Sequence[int]) -> list[str]:
+    return [str(number) for number in threads]
+
+
+def _bound(probe: Probe, best: int) -> list[Statement]:
+    """From how many threads on dispatch does not limit the rate."""
+    enough = probe.enough
+    if enough is None:
+        return [_about(probe, "threads-one-run-each")]
+    slow = [setting for setting in probe.settings if setting.threads < enough and setting.of_best]
+    if not slow:
+        return _no_bound(probe, best)
+    slower = [_about(probe, "threads-slower", threads=setting.threads, share=setting.percent) for setting in slow]
+    between = [setting for setting in probe.settings if enough <= setting.threads < best]
+    if noisy := [setting for setting in between if setting.detectable > TOO_NOISY]:
+        limit, names = max(setting.detectable for setting in noisy), _names([setting.threads for setting in noisy])
+        return [_about(probe, "threads-unclear", best=best, threads=names, limit=limit), *slower]
+    return [_about(probe, "threads-enough", enough=enough, best=best), *slower]
+
+
+def _no_bound(probe: Probe, best: int) -> list[Statement]:
+    """Even the fewest threads are as fast as any: which slow-down the runs could have shown."""
+    fewest = next(setting.threads for setting in probe.settings if setting.rate)
+    limit = max((setting.detectable for setting in probe.settings if setting.threads != best), default=0.0)
+    if limit > TOO_NOISY:
+        return [_about(probe, "threads-too-noisy", best=best, limit=limit)]
+    kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
+    found = [_about(probe, kind, best=best, fewest=fewest)]
+    return [*found, _about(probe, "threads-detectable", limit=limit)] if limit else found
+
+
+def _towers(probe: Probe) -> list[Statement]:
+    """Whether towers run one after the other."""
+    traced = [setting for setting in probe.settings if setting.concurrency is not None]
+    if probe.num_devices == 1 or not traced:
+        return []
+    most = max(traced, key=lambda setting: (setting.concurrency_over_runs is not None, setting.concurrency or 0.0))
+    at_once = {"at_once": most.concurrency, "most": most.threads}
+    if serial := [setting.threads for setting in traced if setting.concurrency_ends[1] <= SERIAL]:
+        return [_about(probe, "towers-in-turn", threads=_names(serial), **at_once)]
+    if unclear := [setting.threads for setting in traced if setting.concurrency_ends[0] <= SERIAL]:
+        return [_about(probe, "towers-unclear", threads=_names(unclear))]
+    return [_about(probe, "towers-at-once", **at_once)]
+
+
+def _default(probe: Probe) -> Statement:
+    """How fast the trainer's own number of threads is."""
+    setting = probe.find(probe.default)
+    if setting is None or setting.rate is None:
+        return _about(probe, "default-not-measured", default=probe.default)
+    if probe.default == probe.best:
+        return _about(probe, "default-fastest", default=probe.default)
+    kind = "default-slower" if setting.is_slower else "default-within-noise"
+    if setting.against_best is None:
+        kind = "default-one-run"
+    return _about(probe, kind, default=probe.default, share=setting.percent)
+
+
+def _disturbances(probe: Probe) -> list[Statement]:
+    """What else is in the rates: devices that share cores, and other processes."""
+    shared = [len(disturbance.cores_of(record)) for record in probe.runs if record.resolved.oversubscribed]
+    found = [_about(probe, "threads-shared-cores", cores=max(shared))] if shared else []
+    loads = [load for record in probe.runs if (load := disturbance.load(record))]
+    if loads:
+        found.append(_about(probe, "threads-load", load=max(loads), loaded=len(loads), runs=len(probe.runs)))
+    return found

@@ -1,0 +1,59 @@
+"""Inter-op threads: from how many on dispatch does not limit training, and how fast the trainer's default is."""
+
+TEMPLATES = {
+    "threads-not-measured": "{devices:count device}: no run measured anything.",
+    "threads-one-run-each": "{devices:count device}: one run each shows no difference; use --repeats=3 or more.",
+    "threads-too-noisy": (
+        "{devices:count device}: too noisy to judge ({best:count thread} ran fastest): a slow-down below {limit:.0%} "
+        "would not show; use more --repeats, or a quieter machine."
+    ),
+    "threads-fewest-fastest": "{devices:count device}: dispatch is no limit: {best:count thread} ran fastest.",
+    "threads-fewest-enough": (
+        "{devices:count device}: dispatch is no limit: {fewest:count thread} {fewest:is|are} within the noise "
+        "of the fastest ({best:count thread})."
+    ),
+    "threads-detectable": "{devices:count device}: a slow-down below {limit:.1%} would not show in these runs.",
+    "threads-enough": (
+        "{devices:count device}: from {enough:count thread} on, dispatch does not limit training "
+        "({best:count thread} ran fastest)."
+    ),
+    "threads-unclear": (
+        "{devices:count device}: dispatch does not limit training with {best:count thread}, the fastest. For "
+        "{threads:list} threads the runs are too noisy: a slow-down below {limit:.0%} would not show."
+    ),
+    "threads-slower": "{devices:count device}: {threads:count thread} reached {share:interval 1} % of the fastest.",
+    "threads-failed": "{devices:count device}: no run with {threads:list} threads measured anything.",
+    "towers-in-turn": (
+        "{devices:count device}: towers run one after the other with {threads:list} threads; at most {at_once:.2f} "
+        "run at once, with {most:count thread}."
+    ),
+    "towers-unclear": (
+        "{devices:count device}: whether towers run one after the other with {threads:list} threads is unclear; use "
+        "--repeats=3 or more on a quiet machine with a core for each device."
+    ),
+    "towers-at-once": (
+        "{devices:count device}: towers never run one after the other; at most {at_once:.2f} run at once, with "
+        "{most:count thread}."
+    ),
+    "default-not-measured": "{devices:count device}: the trainer's default, {default:count thread}, was not measured.",
+    "default-fastest": "{devices:count device}: the trainer's default, {default:count thread}, was the fastest.",
+    "default-one-run": (
+        "{devices:count device}: the trainer's default, {default:count thread}, reached {share:interval 1} % of the "
+        "fastest."
+    ),
+    "default-slower": (
+        "{devices:count device}: the trainer's default, {default:count thread}, is slower than the fastest "
+        "({share:interval 1} % of its rate)."
+    ),
+    "default-within-noise": (
+        "{devices:count device}: the trainer's default, {default:count thread}, is within the noise of the fastest "
+        "({share:interval 1} % of its rate)."
+    ),
+    "threads-shared-cores": (
+        "{devices:count device}: the devices share {cores:count core}; expect other numbers on more cores."
+    ),
+    "threads-load": (
+        "{devices:count device}: other processes used up to {load:share} of the cores during {loaded} of {runs} runs."
+    ),
+    "threads-intervals": "± {unit}/s is {interval}.",
+}

@@ -1,7 +1,4 @@
-"""The processes of a run: how they are started, here or by a launcher, and which of them failed. No TensorFlow.
-
-RunConfig -> names of its ranks -> a process each, whose variables machine/cluster/launch.py reads
-"""
+"""The processes of a run: how they start, on this machine or by a launcher, and which of them failed."""
 
 from __future__ import annotations
 
@@ -11,23 +8,38 @@ import functools
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.cluster import fence, ports, tokens
+from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
 from rnn_scaling.processes.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.settings import command_line, flags
+from rnn_scaling.settings import command_line, conflicts, flags
 from rnn_scaling.settings.config import OPTIONS, RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
 from rnn_scaling.sweeps.limit import Limit
 
 TRAINER = process.our_module("rnn_scaling.train")
-Group = TypeVar("Group")  # an option dataclass
 COMMAND = "local-cluster"
 DEFAULT_MODE, DEFAULT_WORKERS = "collective_all_reduce", 2
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessCounts:
+    """Processes."""
+
+    workers: int | None = option(
+        None, f"worker processes (default: --num_workers, else {DEFAULT_WORKERS})", minimum=1, maximum=1_024
+    )
+    ps: int | None = option(
+        None,
+        "processes that hold the variables, in modes that have them (default: --num_ps, else 1)",
+        minimum=1,
+        maximum=1_024,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +146,8 @@ def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
 @functools.cache
 def _warn_of_open_ports(reason: str) -> None:
     """Once a process, however many runs it starts."""
-    rule = "other machines may reach the ports of this run, which ask nobody who connects"
-    entry.warn(f"{rule}: it got no network of its own ({reason}); docs/cluster.md says how to fence them")
+    rule = "other machines may reach the open ports of this run, because it has no private network"
+    entry.warn(f"{rule} ({reason}); docs/cluster.md describes how to fence them")
 
 
 def each_rank(
@@ -220,20 +232,37 @@ def relay(line: str | None) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def own_options(words: Sequence[str], group: type[Group]) -> tuple[Group, list[str]]:
-    """(the own options of a command that starts ranks, defaults in place of what is wrong; what is wrong)."""
-    options, lines = flags.fields([group]), []
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(the command's own flags, those of the trainer behind --)."""
+    end = list(words).index("--") if "--" in words else len(words)
+    return list(words[:end]), list(words[end + 1 :])
+
+
+def read(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], list[str], RunConfig]:
+    """Command line -> (the command's own options, the trainer's flags of every rank, what runs with them).
+
+    Args:
+      groups: option dataclasses, the first of which is ProcessCounts.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+    """
+    own_words, trainer_words = split(words)
+    fields, lines = flags.fields(groups), []
     try:
-        given = flags.parse(words, {**OPTIONS, **options})
+        given = flags.parse(own_words, {**OPTIONS, **fields})
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
-    lines += [
-        f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in given.keys() - options
-    ]
+    strays = given.keys() - fields
+    lines += [f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in strays]
     try:
-        return flags.build([group], given, lines)[0], []
+        options, lines = flags.build(groups, given, lines), []
     except flags.FlagErrors as e:
-        return group(), e.lines
+        options, lines = [group() for group in groups], e.lines
+    flags_of_all, config = checked(trainer_words, dataclasses.asdict(options[0]), lines)
+    if error := conflicts.keeps_trace(config):
+        raise flags.FlagErrors([error])
+    return options, flags_of_all, config
 
 
 def checked(
@@ -242,27 +271,27 @@ def checked(
     """The flags of the trainer, the same for every rank, and what runs with them.
 
     Args:
-      counts: what the command's own flags --workers and --ps say; None: nothing.
+      counts: values of the command's own flags --workers and --ps; None: not given.
 
     Raises:
-      FlagErrors: naming everything that is wrong.
+      FlagErrors: naming everything that is wrong, after `lines`.
     """
     wrong = list(lines)
     try:
         given: Mapping[str, Any] = flags.parse(words, OPTIONS)
     except flags.FlagErrors as e:
-        given = e.given  # what is wrong with the others is said below
+        given = e.given  # `command_line.checked` reports the errors
     mode = given.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):
         several = registry.either(filter(registry.is_distributed, registry.VARIABLE_UPDATES))
         wrong.append(f"--variable_update={mode} runs in one process; use {several}, or the command train")
     else:
-        for own, value in counts.items():
-            name = f"num_{own}"
-            if value is not None and given.get(name, value) != value:
-                wrong.append(f"--{own}={value} and {spell(name, given[name])} contradict each other; leave one out")
-            defaults |= {} if value is None else {name: value}
-        defaults.setdefault("num_workers", DEFAULT_WORKERS)
+        set_counts = {f"num_{name}": value for name, value in counts.items() if value is not None}
+        for name, value in set_counts.items():
+            if given.get(name, value) != value:
+                flag = spell(name.removeprefix("num_"), value)
+                wrong.append(f"{flag} and {spell(name, given[name])} contradict each other; leave one out")
+        defaults |= {"num_workers": DEFAULT_WORKERS, **set_counts}
     given, config = command_line.checked(words, wrong, defaults)
     return [spell(name, value) for name, value in given.items()], config

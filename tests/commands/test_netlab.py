@@ -11,7 +11,8 @@ import pytest
 
 from rnn_scaling.commands import netlab
 from rnn_scaling.records import record
-from rnn_scaling.sweeps.netlab import network, options, tools
+from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps.netlab import network, run
 from tests.support.faults import wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
@@ -54,8 +55,8 @@ import sys
 from rnn_scaling import entry
 from rnn_scaling.commands import netlab
 from rnn_scaling.processes import process
-from rnn_scaling.sweeps.netlab import calibrate, tools
-tools.PACKAGES = {"ip": "iproute2"}
+from rnn_scaling.sweeps.netlab import calibrate, network
+network.PACKAGES = {"ip": "iproute2"}
 calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)
 fake = [[sys.executable, "-c", sys.argv[1]]] if sys.argv[1] else []
 if fake:
@@ -71,7 +72,7 @@ def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
 
 
 def namespaces_of(process: subprocess.Popen[str]) -> list[str]:
-    return [name for name in network._present() if name.startswith(f"rnn_scaling-{process.pid}-")]
+    return [name for name in network.present() if name.startswith(f"rnn_scaling-{process.pid}-")]
 
 
 def test_every_mistake_of_both_halves_is_named_at_once(capsys):
@@ -94,9 +95,9 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    wanted = options.read(["--workers=3", "--rate=50mbit"], [MODE, "--seed=4"])
-    assert {MODE, "--seed=4", "--num_workers=3"} <= set(wanted.words)
-    assert (wanted.link.bits_per_s, wanted.config.num_processes, wanted.cores) == (5e7, 3, 3)
+    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS)
+    assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
+    assert (options.rate, config.num_processes) == (5e7, 3)
 
 
 @real
@@ -128,7 +129,7 @@ def test_nothing_is_left_whatever_ends_it(number, status):
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
-    inside = [pid for name in namespaces_of(process) for pid in network._processes(name)]
+    inside = [pid for name in namespaces_of(process) for pid in network.processes(name)]
     assert len(inside) == 2
     os.kill(process.pid, number)
     process.wait(60)
@@ -152,7 +153,7 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))
     (worker_1,) = (name for name in namespaces_of(process) if name.endswith("worker1"))
-    tools.call("ip", "-n", worker_1, "link", "set", network.DEVICE, "down")
+    network.call("ip", "-n", worker_1, "link", "set", network.DEVICE, "down")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and namespaces_of(process) == []
     (line,) = (line for line in err.splitlines() if line.startswith("error: "))

@@ -13,8 +13,9 @@ import sys
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.sweeps.netlab import calibrate, delayed, names, network, tools
-from rnn_scaling.sweeps.netlab.link import Link, in_words, parse_delay, parse_rate
+from rnn_scaling.sweeps.netlab import calibrate, network
+from rnn_scaling.sweeps.netlab.network import Link
+from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
 from tests.support.faults import alive as runs
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
@@ -59,7 +60,7 @@ def test_delays():
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
     assert Link(1e9).burst_bytes == 1_000_000 and Link(1e6).burst_bytes == 66_000
     assert Link(1e9).queue_bytes == 1_000_000 + 6_250_000
-    assert [in_words(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
+    assert [calibrate.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
         "50 Mbit/s",
         "1.5 Mbit/s",
@@ -68,7 +69,7 @@ def test_a_bucket_holds_8_ms_and_a_packet_at_least():
 
 
 def test_nodes_have_addresses_in_rank_order():
-    made = names.nodes("17 4711 boot", ["coordinator", "worker0", "worker1", "ps0"])
+    made = network.nodes_of("17 4711 boot", ["coordinator", "worker0", "worker1", "ps0"])
     assert [node.address for node in made] == [f"10.200.0.{number}" for number in (1, 2, 3, 4)]
     assert made[2].namespace == "rnn_scaling-17-4711-worker1"
 
@@ -81,7 +82,7 @@ def test_only_namespaces_of_this_program_have_a_maker():
         "blue",
         "rnn_scaling-x",
     ]
-    assert names.makers(there, "boot") == {
+    assert network.makers(there, "boot") == {
         "17 4711 boot": ["rnn_scaling-17-4711-ps0", "rnn_scaling-17-4711-switch"],
         "18 1 boot": ["rnn_scaling-18-1-worker0"],
     }
@@ -91,46 +92,43 @@ def test_what_iperf3_says_is_read():
     streams = [{"sender": {"min_rtt": 250}}]
     text = json.dumps({"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}})
     assert calibrate.parse(text) == (1.9e8, 0.00025)
-    with pytest.raises(calibrate.CalibrationFailed, match="unable to connect"):
+    with pytest.raises(network.CallFailed, match="unable to connect"):
         calibrate.parse('{"error": "unable to connect"}')
     for broken in ("", "[]", "{}", '{"end": {}}'):
-        with pytest.raises(calibrate.CalibrationFailed, match="no result"):
+        with pytest.raises(network.CallFailed, match="no result"):
             calibrate.parse(broken)
 
 
 def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
     found = calibrate.Calibration((1.91e8, 1.9e8), 0.0003)
-    assert calibrate.in_a_line(LINK, found) == (
-        "200 Mbit/s asked; 190 Mbit/s to 191 Mbit/s of payload measured, 2 nodes sending at once; round trip 0.3 ms"
-    )
+    line = calibrate.description(LINK, found)
+    assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith("0.3 ms")
     same = calibrate.Calibration((1.9e8, 1.9e8), 0.0003)
-    assert " 190 Mbit/s of payload" in calibrate.in_a_line(LINK, same)
-    assert calibrate.warning(LINK, found) is None
-    slow = calibrate.warning(LINK, calibrate.Calibration((1.91e8, 1.2e8), 0.0))
-    assert slow is not None and slow.startswith("--rate=200mbit: a link carries 120 Mbit/s; ")
+    assert " 190 Mbit/s of payload" in calibrate.description(LINK, same)
+    assert calibrate.warnings(LINK, found) == []
+    (slow,) = calibrate.warnings(LINK, calibrate.Calibration((1.91e8, 1.2e8), 0.0))
+    assert slow.startswith("--rate=200mbit: a link carries 120 Mbit/s; ")
 
 
 def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    assert tools.refusals(tools.PACKAGES) == [
-        "netlab makes network namespaces and needs root, got another user; run it with sudo",
-        "netlab needs ip, tc, iperf3, found no ip, tc, iperf3; apt install iperf3 iproute2",
-    ]
+    root, packages = network.refusals(False)
+    assert "root" in root and packages.endswith("found no ip, tc, iperf3; apt install iperf3 iproute2")
 
 
 def test_a_kernel_that_lacks_something_and_a_process_without_rights():
     for said, told in (
-        ("Error: Specified qdisc kind is unknown.", "netlab needs the token bucket filter (tbf) of the kernel, got "),
-        ("RTNETLINK answers: Operation not permitted", "netlab needs the right to make network namespaces and links"),
+        ("Error: Specified qdisc kind is unknown.", "netlab needs the token bucket"),
+        ("RTNETLINK answers: Operation not permitted", "netlab needs CAP_SYS_ADMIN"),
     ):
         with pytest.raises(entry.Refusal) as refused:
-            tools.need("the token bucket filter (tbf)", "sch_tbf", "sh", "-c", f"echo {said!r} >&2; exit 2")
+            network._need("the token bucket filter (tbf)", "sch_tbf", "sh", "-c", f"echo {said!r} >&2; exit 2")
         assert refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
 
 
 def own_namespaces() -> list[str]:
-    return [name for name in network._present() if name.startswith(f"rnn_scaling-{os.getpid()}-")]
+    return [name for name in network.present() if name.startswith(f"rnn_scaling-{os.getpid()}-")]
 
 
 @real
@@ -138,21 +136,17 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
     with network.network(["worker0", "worker1", "ps0"], LINK) as nodes:
         assert len(own_namespaces()) == 4  # and the switch's
         server = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()"
-        listener = subprocess.Popen(
-            network.inside(nodes[2], [sys.executable, "-c", server]), stdout=subprocess.PIPE, text=True
-        )
+        listener = subprocess.Popen(nodes[2].command([sys.executable, "-c", server]), stdout=subprocess.PIPE, text=True)
         assert listener.stdout is not None and listener.stdout.readline() == "up\n"
         client = f"import socket; socket.create_connection(({nodes[2].address!r}, 7), 10)"
         for node in (nodes[0], nodes[2]):  # another node, and itself
-            assert (
-                subprocess.run(network.inside(node, [sys.executable, "-c", client])).returncode == 0 or node == nodes[2]
-            )
+            assert subprocess.run(node.command([sys.executable, "-c", client])).returncode == 0 or node == nodes[2]
         for node in nodes:
-            shown = tools.call("tc", "-n", node.namespace, "qdisc", "show", "dev", network.DEVICE)
+            shown = network.call("tc", "-n", node.namespace, "qdisc", "show", "dev", network.DEVICE)
             assert "tbf" in shown and "rate 200Mbit" in shown
         # What still runs in a node at the end, in whatever session, ends with it.
-        sleeper = subprocess.Popen(network.inside(nodes[1], ["setsid", "sleep", "1000"]))
-        wait_until(lambda: network._processes(nodes[1].namespace), "the sleeper is in its namespace")
+        sleeper = subprocess.Popen(nodes[1].command(["setsid", "sleep", "1000"]))
+        wait_until(lambda: network.processes(nodes[1].namespace), "the sleeper is in its namespace")
     assert own_namespaces() == []
     assert sleeper.wait(10) == -signal.SIGKILL
     listener.wait(10)
@@ -162,10 +156,10 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
 @real
 def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
     code = (
-        "import subprocess, time\nfrom rnn_scaling.sweeps.netlab import link, network\n"
-        "with network.network(['worker0', 'worker1'], link.Link(1e8)) as nodes:\n"
-        "    child = subprocess.Popen(network.inside(nodes[0], ['setsid', 'sleep', '1000']))\n"
-        "    while not network._processes(nodes[0].namespace): time.sleep(0.01)\n"
+        "import subprocess, time\nfrom rnn_scaling.sweeps.netlab import network\n"
+        "with network.network(['worker0', 'worker1'], network.Link(1e8)) as nodes:\n"
+        "    child = subprocess.Popen(nodes[0].command(['setsid', 'sleep', '1000']))\n"
+        "    while not network.processes(nodes[0].namespace): time.sleep(0.01)\n"
         "    print(child.pid, flush=True); time.sleep(1000)"
     )
     foreign = f"rnn_scaling_test-{os.getpid()}"
@@ -173,23 +167,23 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
     try:
         assert killed.stdout is not None
         sleeper = int(killed.stdout.readline())
-        tools.call("ip", "netns", "add", foreign)
+        network.call("ip", "netns", "add", foreign)
         mine = [f"rnn_scaling-{killed.pid}-"]
-        left = lambda: [name for name in network._present() if name.startswith(tuple(mine))]  # noqa: E731
+        left = lambda: [name for name in network.present() if name.startswith(tuple(mine))]  # noqa: E731
         assert len(left()) == 3 and network.remove_leftovers() == [] and len(left()) == 3, "it lives"
         killed.kill()
         killed.wait()
         assert runs(sleeper) and len(left()) == 3
         with network.network(["worker0"], LINK):
             assert len(network.remove_leftovers()) >= 3
-            assert left() == [] and foreign in network._present() and len(own_namespaces()) == 2
+            assert left() == [] and foreign in network.present() and len(own_namespaces()) == 2
         wait_until(lambda: not runs(sleeper), "the process in the namespace ended")
     finally:
         killed.kill()
         killed.wait()
         network.remove_leftovers()
-        with contextlib.suppress(tools.CallFailed):
-            tools.call("ip", "netns", "delete", foreign)
+        with contextlib.suppress(network.CallFailed):
+            network.call("ip", "netns", "delete", foreign)
 
 
 @real
@@ -203,7 +197,7 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     with network.network(["worker0", "worker1"], Link(5e6, delay_s)) as nodes:
         found = calibrate.measure(nodes)
         switch = nodes[0].namespace.replace("worker0", "switch")
-        assert delayed.folder(switch).exists() == bool(delay_s)
+        assert network.delay_folder(switch).exists() == bool(delay_s)
     assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
     assert found.round_trip_s > 2 * delay_s * 0.9
-    assert own_namespaces() == [] and not delayed.folder(switch).exists()
+    assert own_namespaces() == [] and not network.delay_folder(switch).exists()

@@ -6,35 +6,25 @@ import contextlib
 import dataclasses
 import json
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from rnn_scaling.sweeps.netlab import tools
-from rnn_scaling.sweeps.netlab.link import Link, in_words
-from rnn_scaling.sweeps.netlab.names import Node
-from rnn_scaling.sweeps.netlab.network import inside
+from rnn_scaling.sweeps.netlab.network import CallFailed, Link, Node, call, running, wait_until
 
 PORT = 5201
 CLIENT = ("-p", str(PORT), "-J", "--connect-timeout", "5000")
-FULL = ("-t", "2", "-O", "1")  # seconds measured, after what slow start and a full bucket take
+FULL = ("-t", "2", "-O", "1")  # seconds measured, after a second for slow start and a full bucket
 IDLE = ("-t", "1", "-b", "80k", "-l", "1k")  # ten packets, none of which waits for another
-LISTEN_TRIES, LISTEN_PAUSE_S = 100, 0.05
 TIMEOUT_S = 30
-SHORTFALL = 0.1  # of the rate asked for from which on the links are not what they are called: headers take 4.4 %
-
-
-class CalibrationFailed(RuntimeError):
-    """iperf3 measured nothing, with what it said."""
+SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 4.4 %
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What one TCP stream from each node to the next carried while all sent, bits of payload a second.
+    """What one TCP stream from each node to the next carried while all sent.
 
     Attributes:
-      bits_per_s: of each node, in rank order.
-      round_trip_s: between two nodes while nobody else sent.
+      bits_per_s: payload of each node, in rank order.
+      round_trip_s: between two nodes while no other node sent.
     """
 
     bits_per_s: tuple[float, ...]
@@ -45,81 +35,77 @@ def measure(nodes: Sequence[Node]) -> Calibration:
     """Measures the links of two nodes or more.
 
     Raises:
-      CalibrationFailed: naming the node.
+      CallFailed: naming the node.
     """
-    following = [*nodes[1:], nodes[0]]
     ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
-    rates = [rate for rate, _ in _streams(list(zip(nodes, following)), FULL)]
+    rates = [rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)]
     return Calibration(tuple(rates), round_trip_s)
 
 
 def _streams(pairs: Sequence[tuple[Node, Node]], flags: Sequence[str]) -> list[tuple[float, float]]:
-    """What `parse` says of one stream from the first to the second node of each pair, all at the same time."""
+    """What `parse` reads of one stream from the first to the second node of each pair, all at the same time."""
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(tools.running(inside(server, ["iperf3", "-s", "-1", "-p", str(PORT)])))
-        _wait_until_all_listen([server for _, server in pairs])
+            stack.enter_context(running(server.command(["iperf3", "-s", "-1", "-p", str(PORT)])))
+        for _, server in pairs:  # a client that comes before its server is refused
+            listening = server.command(["ss", "-ltn"])
+            wait_until(lambda: f":{PORT} " in call(*listening), f"{server.name}: iperf3 -s does not listen")  # noqa: B023
         clients = [
-            stack.enter_context(tools.running(inside(client, ["iperf3", "-c", server.address, *CLIENT, *flags])))
+            stack.enter_context(running(client.command(["iperf3", "-c", server.address, *CLIENT, *flags])))
             for client, server in pairs
         ]
         return [_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 
-def parse(text: str) -> tuple[float, float]:
-    """(bits a second that arrived, shortest round trip in seconds) by a client's JSON.
-
-    Raises:
-      CalibrationFailed: with iperf3's error, or that there is no result.
-    """
-    try:
-        said = json.loads(text)
-        if "error" in said:
-            raise CalibrationFailed(said["error"])
-        end: Mapping[str, Any] = said["end"]
-        return float(end["sum_received"]["bits_per_second"]), float(end["streams"][0]["sender"]["min_rtt"]) / 1e6
-    except (ValueError, LookupError, TypeError):
-        raise CalibrationFailed("no result in what iperf3 said") from None
-
-
-def in_a_line(link: Link, found: Calibration) -> str:
-    """What was asked beside what was measured, for people."""
-    rates = " to ".join(dict.fromkeys(in_words(extreme(found.bits_per_s)) for extreme in (min, max)))
-    trip = found.round_trip_s * 1e3
-    delay = f", {link.delay_s * 1e3:g} ms of delay one way" if link.delay_s else ""
-    return (
-        f"{in_words(link.bits_per_s)}{delay} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
-        f"sending at once; round trip {trip:.2g} ms"
-    )
-
-
-def warning(link: Link, found: Calibration) -> str | None:
-    """What to know where links carry less than they are called; None where they do."""
-    slowest = min(found.bits_per_s)
-    if slowest >= (1 - SHORTFALL) * link.bits_per_s:
-        return None
-    return (
-        f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {in_words(slowest)}; the processors of this machine may "
-        "be the limit: ask for less, or for fewer workers, on a quiet machine"
-    )
-
-
 def _result(node: Node, client: subprocess.Popen[str]) -> tuple[float, float]:
     try:
-        text, _ = client.communicate(timeout=TIMEOUT_S)
-        return parse(text)
+        return parse(client.communicate(timeout=TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:
-        raise CalibrationFailed(f"{node.name}: iperf3 did not end within {TIMEOUT_S} s") from None
-    except CalibrationFailed as e:
-        raise CalibrationFailed(f"{node.name}: iperf3: {e}") from None
+        raise CallFailed(f"{node.name}: iperf3 did not end within {TIMEOUT_S} s") from None
+    except CallFailed as e:
+        raise CallFailed(f"{node.name}: iperf3: {e}") from None
 
 
-def _wait_until_all_listen(nodes: Sequence[Node]) -> None:
-    """A client that comes before its server is refused."""
-    waiting = list(nodes)
-    for _ in range(LISTEN_TRIES):
-        waiting = [node for node in waiting if f":{PORT} " not in tools.call(*inside(node, ["ss", "-ltn"]))]
-        if not waiting:
-            return
-        time.sleep(LISTEN_PAUSE_S)
-    raise CalibrationFailed(f"{waiting[0].name}: iperf3 -s does not listen")
+def parse(text: str) -> tuple[float, float]:
+    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON.
+
+    Raises:
+      CallFailed: with iperf3's error, or that there is no result.
+    """
+    try:
+        output = json.loads(text)
+        if "error" in output:
+            raise CallFailed(output["error"])
+        end = output["end"]
+        return float(end["sum_received"]["bits_per_second"]), float(end["streams"][0]["sender"]["min_rtt"]) / 1e6
+    except (ValueError, LookupError, TypeError):
+        raise CallFailed("iperf3 printed no result") from None
+
+
+def description(link: Link, found: Calibration) -> str:
+    """What was requested and what was measured."""
+    rates = " to ".join(dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max)))
+    delay = f" and {link.delay_s * 1e3:g} ms one way" if link.delay_s else ""
+    return (
+        f"{megabits(link.bits_per_s)}{delay} asked; {rates} of payload measured, {len(found.bits_per_s)} nodes "
+        f"sending at once; round trip {found.round_trip_s * 1e3:.2g} ms"
+    )
+
+
+def warnings(link: Link, found: Calibration) -> list[str]:
+    """A line if links carry less than requested."""
+    slowest = min(found.bits_per_s)
+    if slowest >= (1 - SHORTFALL) * link.bits_per_s:
+        return []
+    remedy = "the CPU may be the limit; use a lower rate, fewer workers or a quiet machine"
+    return [f"--rate={link.bits_per_s / 1e6:g}mbit: a link carries {megabits(slowest)}; {remedy}"]
+
+
+def megabits(bits_per_s: float) -> str:
+    """A rate for people.
+
+    >>> megabits(2e8), megabits(9.417e8), megabits(1e9)
+    ('200 Mbit/s', '942 Mbit/s', '1000 Mbit/s')
+    """
+    rate = bits_per_s / 1e6
+    return f"{rate:.0f} Mbit/s" if rate >= 100 else f"{rate:.3g} Mbit/s"

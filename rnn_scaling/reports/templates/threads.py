@@ -22,13 +22,13 @@ TEMPLATES = {
         "{threads:list} threads the runs are too noisy: a slow-down below {limit:.0%} would not show."
     ),
     "threads-slower": "{devices:count device}: {threads:count thread} reached {share:interval 1} % of the fastest.",
-    "threads-failed": "{devices:count device}: no run with {threads:list} threads measured anything.",
+    "threads-failed": "{devices:count device}: no run measured anything at thread count {threads:list}.",
     "towers-in-turn": (
-        "{devices:count device}: towers run one after the other with {threads:list} threads; at most {at_once:.2f} "
+        "{devices:count device}: towers run one after the other at thread count {threads:list}; at most {at_once:.2f} "
         "run at once, with {most:count thread}."
     ),
     "towers-unclear": (
-        "{devices:count device}: whether towers run one after the other with {threads:list} threads is unclear; use "
+        "{devices:count device}: whether towers run one after the other at thread count {threads:list} is unclear; use "
         "--repeats=3 or more on a quiet machine with a core for each device."
     ),
     "towers-at-once": (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.files.output_files import write_bytes, write_text
+from rnn_scaling.files.terminal import tell
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -76,10 +75,13 @@ def main(words: Sequence[str]) -> int:
     target = None
     try:
         if runs:
-            content = phases.as_json(runs) if options.json else phases.text(runs, options.step, _has_colours())
-            print(content, end="", flush=True)  # a full disk behind it is entry.leave's to say
+            content = phases.as_json(runs) if options.json else phases.text(runs, options.step)
+            if options.json:
+                print(content, end="", flush=True)
+            else:
+                tell(content)  # a full disk behind it is entry.leave's to say
         if runs and (target := options.out):
-            write_text(content if options.json else phases.text(runs, options.step, colours=False), target)
+            write_text(content, target)
         if any(run.parts for run in runs) and (target := options.picture):
             write_bytes(phases.picture(runs, options.step, target.suffix.lower().removeprefix(".")), target)
     except OSError as e:
@@ -87,7 +89,3 @@ def main(words: Sequence[str]) -> int:
             raise
         problems.append(f"{target}: {e.strerror or e}")
     return entry.fail(*problems) if problems else entry.EXIT_OK
-
-
-def _has_colours() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -11,10 +11,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
 from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
@@ -36,15 +34,6 @@ def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
     """
     content = {"traceEvents": events(steps, num_towers), "displayTimeUnit": "ms"}
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
-
-
-def write(steps: Sequence[TracedStep], num_towers: int, path: Path) -> None:
-    """Writes `render`'s bytes whole or not at all.
-
-    Raises:
-      OSError: if the folder cannot be written.
-    """
-    write_bytes(render(steps, num_towers), path)
 
 
 def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]:

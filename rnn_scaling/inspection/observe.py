@@ -13,7 +13,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.inspection import chrome, kernels, operators, phases, placement, profile_tab, tracing, xplane
+from rnn_scaling.inspection import chrome, operators, phases, placement, profile_tab, tracing, xplane
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -37,7 +37,7 @@ def graph(step: TrainStep) -> Graph:
     fields = {
         "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
         "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
-        "partitions": operators.tally(nodes),
+        "partitions": operators.tally_operators(nodes),
         "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
         "copies": placement.copies(parts, traced),
     }
@@ -68,14 +68,14 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
-        profile_tab.prepare(timed.space, expensive.steps, step.engine.devices)
+        profile_tab.drop_iterations(timed.space)
         write_bytes(timed.space.SerializeToString(), Path(timed.file))
-        chrome.write(expensive.steps, num_towers, Path(log_dir) / TRACE_FILE)
+        write_bytes(chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)
     fields = {
         "batches": num_batches,
         "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are told by type
-        "kernels": {**kernels.tally(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
+        "kernels": {**operators.tally_kernels(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
         "cost": {
             "untraced_s": statistics.median(untraced_s),
             "timed_s": timed.step_s,

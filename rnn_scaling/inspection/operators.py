@@ -1,4 +1,4 @@
-"""Operators of a GraphDef, counted; and the operators of the partitions that run, by name.
+"""Operators of a GraphDef and kernels of a trace, counted; and the operators of the partitions that run, by name.
 
 Works on TensorFlow's protocol messages without importing TensorFlow.
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rnn_scaling.inspection.events import COPY, DEVICE, TracedStep
 from rnn_scaling.inspection.scopes import Owner, owner
 from rnn_scaling.records.step_names import EXCHANGE
 
@@ -57,7 +58,7 @@ def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
     return frozenset(transfers)
 
 
-def tally(nodes: Mapping[str, Node]) -> dict[str, Any]:
+def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Counts of the partitions' operators: in all, by type, by device, and by tower and phase; JSON-ready."""
     by_owner = Counter(node.owner for node in nodes.values())
     return {
@@ -66,6 +67,37 @@ def tally(nodes: Mapping[str, Node]) -> dict[str, Any]:
         "by_device": dict(sorted(Counter(node.device for node in nodes.values()).items())),
         "by_phase": owners(by_owner, "operators"),
     }
+
+
+def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
+    """Kernels of each step; by type, by tower and phase, and by device for the last one; JSON-ready.
+
+    A step's "host" kernels are those that the executor ran on CPU devices, and control flow of loops, which it runs
+    itself wherever it is placed; its "device" kernels those that ran on GPUs, "copies" the copies and fills of memory
+    there, and "dispatched" the operators that the host launched on GPUs (device kernels belong to them, one or several
+    each, or none).
+    """
+    last = steps[-1].kernels
+    work = [kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched]
+    by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in work)
+    return {
+        "steps": [_split(step) for step in steps],
+        "by_type": descending(Counter(kernel.type for kernel in work)),
+        "by_device": dict(sorted(Counter(kernel.device for kernel in work).items())),
+        "by_phase": owners(by_owner, "kernels"),
+    }
+
+
+def _split(step: TracedStep) -> dict[str, int]:
+    counts: Counter[str] = Counter(dict.fromkeys(("host", "device", "copies", "dispatched"), 0))
+    for kernel in step.kernels:
+        if kernel.dispatched:
+            counts["dispatched"] += 1
+        elif kernel.kind == COPY:
+            counts["copies"] += 1
+        else:
+            counts["device" if kernel.kind == DEVICE else "host"] += 1
+    return dict(counts)
 
 
 def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:

@@ -96,13 +96,13 @@ def _has_ranks(run: RunRecord) -> bool:
     return run.workers is not None and bool(run.workers.ranks)
 
 
-def text(runs: Sequence[Run], step: int | None, colours: bool) -> str:
+def text(runs: Sequence[Run], step: int | None) -> str:
     """The tables of the runs, and one step of each traced run from left to right.
 
     Args:
       step: which of their steps, from 0; None: the one of middle length.
     """
-    sections = [section for run in runs for section in _run_sections(run, step, colours)]
+    sections = [section for run in runs for section in _run_sections(run, step)]
     series = _series(runs)
     started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
     return markdown([*sections, *filter(None, started)], level=3)
@@ -114,8 +114,8 @@ def _series(runs: Sequence[Run]) -> list[list[Row]]:
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
 
-def _run_sections(run: Run, step: int | None, colours: bool) -> list[Section]:
-    sections = _step_sections(run.title, run.parts, run.record, step, colours) if run.parts else []
+def _run_sections(run: Run, step: int | None) -> list[Section]:
+    sections = _step_sections(run.title, run.parts, run.record, step) if run.parts else []
     seconds = Grid("Seconds of the run", *cluster.phases_grid(run.record))
     title = "" if sections else run.title
     verdict = cluster.lateness(run.record)
@@ -129,7 +129,7 @@ def _run_sections(run: Run, step: int | None, colours: bool) -> list[Section]:
     ]
 
 
-def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None, colours: bool) -> list[Section]:
+def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None) -> list[Section]:
     """The tables of traced steps, and one of them from left to right; arguments as of `text`."""
     number = parts.typical if step is None else step
     drawn = parts.steps[number]
@@ -139,11 +139,11 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
         "step": number,
         "last": len(parts.steps) - 1,
         "milliseconds": 1000 * drawn.seconds,
-        "letters": steps.letters(drawn),
+        "letters": ", ".join(steps.letters(drawn)),
     }
     return [
         dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=(*tables.notes, *_cautions(run))),
-        Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn, colours=colours))),
+        Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn))),
     ]
 
 

@@ -32,7 +32,7 @@ MEANING = {
     IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
 }
 WIDEST = 4  # towers beside each other in a table
-BAR = 80  # characters of a tower's time line
+BAR = 60  # characters of a tower's time line
 
 
 def title(part: str) -> str:
@@ -115,14 +115,14 @@ def section(parts: StepParts, heading: str) -> Section:
     return Section(heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts)))
 
 
-def bars(step: TimedStep, width: int = BAR, colours: bool = False) -> list[str]:
+def bars(step: TimedStep, width: int = BAR) -> list[str]:
     """One line a tower: a letter for each stretch of one step's time, by the part that most of it is."""
     timeline = step.timeline
     rows = [(f"tower {i}", bar) for i, bar in enumerate(timeline.towers)]
     if "x" in timeline.exchange:
         rows.append(("exchange", timeline.exchange))
     margin = max(len(name) for name, _ in rows)
-    return [f"{name.rjust(margin)} |{_coloured(_narrowed(bar, width), colours)}|" for name, bar in rows]
+    return [f"{name.rjust(margin)} |{_narrowed(bar, width)}|" for name, bar in rows]
 
 
 def letters(step: TimedStep) -> list[str]:
@@ -170,25 +170,3 @@ def _narrowed(bar: str, width: int) -> str:
     edges = [i * len(bar) // width for i in range(width + 1)]
     stretches = [bar[a:b] or bar[min(a, len(bar) - 1)] for a, b in zip(edges, edges[1:])]
     return "".join(max(dict.fromkeys(stretch), key=stretch.count) for stretch in stretches)
-
-
-# ANSI 256-colour backgrounds by letter; the letter stays, so that nothing is told by colour alone.
-_BACKGROUNDS = {
-    "f": 31,
-    "b": 39,
-    "u": 35,
-    "i": 178,
-    "o": 245,
-    "U": 29,
-    "I": 136,
-    "O": 243,
-    "x": 166,
-    "n": 220,
-    "w": 175,
-}
-
-
-def _coloured(bar: str, colours: bool) -> str:
-    if not colours:
-        return bar
-    return "".join(f"\x1b[30;48;5;{_BACKGROUNDS[c]}m{c}\x1b[0m" if c in _BACKGROUNDS else c for c in bar)

@@ -307,9 +307,3 @@ def test_a_chrome_trace_shows_the_parts_of_the_split():
             expected = {chrome.TITLES.get(name, name): s for name, s in tower["parts"].items() if s}
             assert sums == pytest.approx(expected)
     assert min(e["ts"] for e in found) == 0 and max(e["ts"] for e in found) < 25_000
-
-
-def test_a_chrome_trace_is_written_whole(tmp_path):
-    path = tmp_path / "trace.json.gz"
-    chrome.write(CHROME_STEPS, 2, path)
-    assert path.read_bytes() == chrome.render(CHROME_STEPS, 2)

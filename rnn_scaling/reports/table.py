@@ -38,7 +38,7 @@ def text(summary: Summary) -> str:
         f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_inside_text(each)}" for each in summary.series
     ]
     if summary.learning:
-        sections.append(learning.markdown(summary.learning, summary.row_titles))
+        sections.append(markdown([learning.section(summary.learning, summary.row_titles)], level=3))
     return escaped(opening + "\n".join(sections))  # texts of records reach titles and notes as well
 
 

@@ -19,65 +19,61 @@ from tests.support.scaling_runs import series
 STRONG = {"global_batch_size": 8}
 
 
-def said(records, target=None):
-    found = made(records, target)
-    return learning.sentences(found.learning, found.row_titles)
-
-
 @pytest.mark.parametrize(
-    "records, target, words",
+    "records, target, kind, values",
     [
         (
             [run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)],
             None,
-            "2 devices reach 90 % accuracy 1.50 times as soon as one, with as many words; 13.3 s against 20.0 s, "
-            "going by one run each.",
+            "target-sooner",
+            {"target": "90 % accuracy", "work": 1.0},
         ),
-        (
-            [run(1, 100.0, 10), run(2, 150.0, 30)],
-            Target(ACCURACY, 0.9),
-            "2 devices reach 90 % accuracy later than one, 0.75 times as soon, with 2.00 times the words; "
-            "26.7 s against 20.0 s, going by one run each.",
-        ),
+        ([run(1, 100.0, 10), run(2, 150.0, 30)], Target(ACCURACY, 0.9), "target-later", {"work": 2.0}),
         (
             [run(1, 100.0, 10), run(1, 130.0, 10), run(2, 110.0, 10), run(2, 120.0, 10)],
             None,
-            "Whether 2 devices reach 90 % accuracy sooner or later than one cannot be told (",
+            "target-within-noise",
+            {},
         ),
         (
             [run(1, 100.0, 10), run(2, 150.0, 10, best=7)],
             Target(ACCURACY, 0.9),
-            "n/a: the run on 2 devices did not reach 90 % accuracy and stay there; the best was 70.0 %.",
+            "target-missed",
+            {"best": "70.0 %", "missed": 1, "devices": "2 devices"},
         ),
-        (
-            [run(1, 100.0, 10, best=7), run(2, 150.0, 10)],
-            Target(ACCURACY, 0.9),
-            "n/a: the run on one device did not reach 90 % accuracy and stay there; the best was 70.0 %. "
-            "On 2 devices it is reached in 13.3 s.",
-        ),
-        ([run(2, 150.0, 10)], None, "90 % accuracy is reached on 2 devices in 13.3 s, after 2,000 words. n/a against"),
-        ([run(1, 100.0, 10)], None, "90 % accuracy is reached on 1 device in 20.0 s, after 2,000 words."),
-        (series()[:2], Target(ACCURACY, 0.5), "n/a: the run on 1 device did not record accuracy, or ran less than"),
-        ([run(1, 100.0, 10)], Target(LOSS, 0.5), "the run on 1 device did not reach a loss of 0.5 and stay there"),
+        ([run(1, 100.0, 10, best=7), run(2, 150.0, 10)], Target(ACCURACY, 0.9), "target-reached", {}),
+        ([run(2, 150.0, 10)], None, "target-reached", {"devices": "2 devices"}),
+        ([run(1, 100.0, 10)], None, "target-reached", {"devices": "1 device"}),
+        (series()[:2], Target(ACCURACY, 0.5), "target-not-recorded", {"quantity": "accuracy"}),
+        ([run(1, 100.0, 10)], Target(LOSS, 0.5), "target-missed", {"target": "a loss of 0.5"}),
     ],
 )
-def test_one_sentence_says_whether_several_devices_learn_sooner(records, target, words):
-    (sentence,) = said(records, target)
-    assert words in sentence, sentence
+def test_whether_several_devices_learn_sooner(records, target, kind, values):
+    found = made(records, target)
+    first = learning.statements(found.learning, found.row_titles)[0]
+    assert first.kind == kind and {name: first.values[name] for name in values} == values
 
 
-def test_a_level_that_was_chosen_is_said_to_be_reached_only_where_it_is():
+def test_what_the_ratio_lacks_is_a_statement():
+    def kinds(*records):
+        found = made(list(records), Target(ACCURACY, 0.9))
+        return [statement.kind for statement in learning.statements(found.learning, found.row_titles)]
+
+    assert kinds(run(1, 100.0, 10), run(2, 150.0, 10)) == ["target-sooner", "target-single-runs"]
+    assert kinds(run(2, 150.0, 10)) == ["target-reached", "target-without-baseline"]
+    assert kinds(run(1, 100.0, 10, best=7), run(2, 150.0, 10)) == ["target-reached", "target-missed"]
+
+
+def test_a_chosen_level_is_the_highest_only_where_all_runs_reach_it():
     reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
-    assert learning.notes(reached)[0] == "90 % accuracy is the highest of a few levels that all runs reach."
     missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
-    assert learning.notes(missed)[0] == "10 % accuracy is the lowest level that is tried."
+    assert [learning.notes(found)[0].kind for found in (reached, missed)] == ["target-highest", "target-lowest"]
 
 
 def test_every_view_has_it():
     found = made([run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)])
     text = table.text(found)
-    assert "### Learning\n\n" in text and "1.50 times as soon as one" in text
-    assert "Reached: the mean over the last 100 predictions is there and stays there until the end" in text
+    assert "### Learning\n\n" in text and "1.50 times as fast" in text and "100 predictions" in text
     told = json.loads(json_report.render(found))["learning"]
     assert told["target"] == {"kind": "accuracy", "value": 0.9, "given": False}
     assert [row["needed"] for row in told["rows"]] == [[2000], [2000]]

@@ -8,7 +8,6 @@ from rnn_scaling.reports import learning
 from rnn_scaling.reports.page.drawings import DASHES, Key
 from rnn_scaling.reports.page.parts import Figure, figure_of
 from rnn_scaling.reports.pictures import figures, learning_curves
-from rnn_scaling.reports.sections import Grid
 from rnn_scaling.reports.summary import Summary
 
 
@@ -16,15 +15,11 @@ def section(summary: Summary) -> dict[str, Any] | None:
     """What the template shows; None where no run counted right predictions and no target was given."""
     if summary.learning is None:
         return None
-    said = learning.sentences(summary.learning, summary.row_titles)
-    head, lines = learning.grid(summary.learning, summary.row_titles)
     return {
-        "sentences": said,
+        "section": learning.section(summary.learning, summary.row_titles),
         "figures": [_figure(summary, *kind) for kind in learning_curves.kinds(summary.learning)],
         "legend": _legend(summary),
         "undrawn": max(0, len(summary.learning.learned) - figures.MOST_LINES),
-        "grid": Grid(f"What {learning.in_words(summary.learning.target)} took", head, lines),
-        "notes": learning.notes(summary.learning),
     }
 
 
